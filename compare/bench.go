@@ -17,8 +17,8 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// bench is where one service is tried: its servers, its holders, their proxies. Servers and processes belong to it, as
-// to the lab.TB of a program: what fails on it ends the step under way with an error.
+// bench is where one service is tried: its servers, its holders, their proxies. Servers and processes
+// belong to it, as to the lab.TB of a program: what fails on it ends the step under way with an error.
 type bench struct {
 	host.Host
 	ctx     context.Context
@@ -46,8 +46,8 @@ type bench struct {
 // Failed is false always: logs of servers stay in their files.
 func (b *bench) Failed() bool { return false }
 
-// serverFault is something that is done to the servers of a service while locks are held. Its functions run on the
-// goroutine of the service's bench and may fail it; those that are nil do nothing.
+// serverFault is something that is done to the servers of a service while locks are held. Its functions
+// run on the goroutine of the service's bench and may fail it; those that are nil do nothing.
 type serverFault struct {
 	history.Fault
 	takes  int                           // how many servers it takes away, for as long as it lasts
@@ -58,9 +58,8 @@ type serverFault struct {
 	heal   func(b *bench)
 	after  func(b *bench) // when the trials are over
 
-	script   func(r *round) // instead of all this, in tests
-	must     bool           // heal it, whatever happens
-	services []string       // those that it is for; nil: all
+	must     bool     // heal it, whatever happens
+	services []string // those that it is for; nil: all
 }
 
 // begin opens the service, starts the holders, and says in run.json what the service is and declares.
@@ -87,7 +86,8 @@ func (b *bench) begin() {
 	b.lookAtProxies()
 	b.a, b.b, b.c = b.newHolder("a"), b.newHolder("b"), b.newHolder("c")
 	for _, h := range []*holder{b.c, b.b, b.a} {
-		// Servers that have just started may give out no lock for a while, and a user may have every right but that.
+		// Servers that have just started may give out no lock for a while, and a user may have every
+		// right but that.
 		if trouble := h.warm(); trouble != "" {
 			b.Fatalf("it gives out no lock: %s", trouble)
 		}
@@ -105,8 +105,8 @@ func (b *bench) describe(f func(s *history.Service)) {
 	f(&b.run.head.Services[b.index])
 }
 
-// lookAtProxies has clients go straight to a service that is not to be had through proxies: the name in a certificate
-// is checked against the proxy's address, say.
+// lookAtProxies has clients go straight to a service that is not to be had through proxies: the name in
+// a certificate is checked against the proxy's address, say.
 func (b *bench) lookAtProxies() {
 	var at []string
 	for _, host := range b.hosts {
@@ -154,11 +154,7 @@ func (b *bench) tasks() []*task {
 		if f.services != nil && !slices.Contains(f.services, b.name) {
 			b.leave(f.ID, "it is not for this service")
 		}
-		script := func(r *round) { r.serverFault(f) }
-		if f.script != nil {
-			script = f.script
-		}
-		tasks = append(tasks, &task{Fault: f.Fault, script: script})
+		tasks = append(tasks, &task{Fault: f.Fault, script: func(r *round) { r.serverFault(f) }})
 	}
 	tasks = append(tasks, &task{Fault: history.Fault{ID: order}, script: (*round).order})
 	return slices.DeleteFunc(tasks, func(t *task) bool { return !b.run.wants(t.ID) || b.untried[t.ID] != "" })
@@ -168,8 +164,7 @@ func (b *bench) tasks() []*task {
 func (b *bench) tryAll() {
 	tasks := b.tasks()
 	for failures := 0; ; {
-		t, untried := b.next(tasks)
-		b.run.live.change(func() { b.run.live.columns[b.index].untried = untried })
+		t := b.next(tasks)
 		if t == nil {
 			b.run.live.now(b.index, "done")
 			return
@@ -205,24 +200,22 @@ func (b *bench) tryAll() {
 	}
 }
 
-// next is what to try now, nil for nothing, and how much there is that was never tried: what was tried least often
-// comes first.
-func (b *bench) next(tasks []*task) (best *task, untried int) {
+// next is what to try now: what was tried least often comes first. Nil: everything was tried once, and
+// the time is over.
+func (b *bench) next(tasks []*task) (best *task) {
 	for _, t := range tasks {
-		if t.tries == 0 {
-			untried++
-		}
 		if best == nil || t.tries < best.tries {
 			best = t
 		}
 	}
-	if untried == 0 && time.Now().After(b.run.end) {
-		return nil, 0
+	if best != nil && best.tries > 0 && time.Now().After(b.run.end) {
+		return nil
 	}
-	return best, untried
+	return best
 }
 
-// round runs the task's script with a number of names of its own. What fails in it sets the trial aside, and is told.
+// round runs the task's script with a number of names of its own. What fails in it sets the trial
+// aside, and is told.
 func (b *bench) round(t *task) error {
 	b.begun++
 	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.key, b.begun)}
@@ -298,7 +291,8 @@ func (b *bench) leave(id, why string) {
 	b.describe(func(s *history.Service) { s.Untried = maps.Clone(b.untried) })
 }
 
-// wait waits until cond holds, at most for limit, and reports whether it does. It does not return when the run is over.
+// wait waits until cond holds, at most for limit, and reports whether it does. It does not return when
+// the run is over.
 func (b *bench) wait(limit time.Duration, cond func() bool) bool {
 	for end := time.Now().Add(limit); !cond(); {
 		if time.Now().After(end) {

@@ -58,9 +58,9 @@ const (
 	isOver  history.Kind = "over"    // the command of this caller is over
 )
 
-// PlayHolder turns this process into one of the holders that a comparison starts, if it was started as one; it does
-// not return then. In any other process it returns at once. A program that has a [Command] calls it first, with the
-// same openers: holders are that program, started again. [Main] does both.
+// PlayHolder turns this process into one of the holders that a comparison starts, if it was started as
+// one; it does not return then. In any other process it returns at once. A program that has a [Command]
+// calls it first, with the same openers: holders are that program, started again. [Main] does both.
 func PlayHolder(openers locker.Openers) {
 	text, is := os.LookupEnv(childEnv)
 	if !is {
@@ -108,10 +108,12 @@ func (h *holderProgram) say(e history.Event) {
 	_, _ = os.Stdout.Write(append(line, '\n'))
 }
 
-// tell journals an event of a caller, and tells the parent what it waits for. Where that cannot be written, it does
-// not return, so that nothing happens that nobody knows of: an Unlock, for one. The parent ends such a process.
+// tell journals an event of a caller, and tells the parent what it waits for. Where that cannot be
+// written, it does not return, so that nothing happens that nobody knows of: an Unlock, for one. The
+// parent ends such a process.
 func (h *holderProgram) tell(c command, kind history.Kind, e history.Event) {
-	e.Kind, e.Service, e.Trial, e.Process, e.Caller, e.Name = kind, h.Service, c.Trial, h.Process, c.Caller, c.Name
+	e.Kind, e.Service, e.Process = kind, h.Service, h.Process
+	e.Trial, e.Caller, e.Name = c.Trial, c.Caller, c.Name
 	at, err := h.journal.Write(e)
 	if err != nil {
 		h.say(history.Event{Kind: full, Error: err.Error()})
@@ -129,7 +131,8 @@ func (h *holderProgram) run(openers locker.Openers) (err error) {
 		return err
 	}
 	defer watchStalls(h.journal, h.Service, h.Process, nil)()
-	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to come back.
+	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to
+	// come back.
 	h.client, err = openAgain(context.Background(), openers, h.URL,
 		&locker.Options{TTL: h.TTL, Label: "locker compare"}, h.Opens, h.Opens)
 	if err != nil {
@@ -164,8 +167,8 @@ func openAgain(ctx context.Context, openers locker.Openers, url string, opts *lo
 	return client, err
 }
 
-// close has all callers leave, so that nobody believes to hold what is released here, closes the client, and ends the
-// process. Where a caller does not come back, its lock is left to its TTL.
+// close has all callers leave, so that nobody believes to hold what is released here, closes the
+// client, and ends the process. Where a caller does not come back, its lock is left to its TTL.
 func (h *holderProgram) close() {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		h.mu.Lock()
@@ -220,8 +223,8 @@ func (h *holderProgram) obey(c command) {
 	}
 }
 
-// hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports whether it got
-// the lock.
+// hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports
+// whether it got the lock.
 func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 	if c.Within > 0 {
 		var cancel context.CancelFunc
@@ -310,8 +313,8 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 	return lease
 }
 
-// act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits until it has, or
-// the holder is told of its loss: what else comes after it comes after its effect.
+// act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits
+// until it has, or the holder is told of its loss: what else comes after it comes after its effect.
 func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease) {
 	landed := make(chan struct{})
 	h.mu.Lock()

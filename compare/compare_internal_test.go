@@ -145,7 +145,8 @@ func badLocksAreBroken(t *testing.T, rows []badRow) {
 			var dir string
 			var report *history.Report
 			var c *history.Cell
-			// On a machine that stalls, nothing may be said, or a ghost may be gone before it is kept alive.
+			// On a machine that stalls, nothing may be said, or a ghost may be gone before it is kept
+			// alive.
 			for range 10 {
 				dir = filepath.Join(t.TempDir(), "run")
 				report = compareOne(t, plan{urls: []string{string(test.flaw) + "://" + r.Addr()},

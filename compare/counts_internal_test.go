@@ -50,50 +50,32 @@ func TestAFailureWhileTheMachineStoodStillSaysSo(t *testing.T) {
 	report := compareOne(t, plan{only: []string{restarted.ID}, lab: []labService{{"file", func(b *bench) {
 		startFile(b)
 		delete(b.untried, restarted.ID)
-		b.faults = []serverFault{{Fault: restarted, script: func(r *round) {
-			r.take(r.a, command{})
-			r.queue(r.b)
-			r.run.stalled.Add(int64(2 * time.Second))
-			r.Fatalf("a lock that was free was not granted")
+		b.faults = []serverFault{{Fault: restarted, inject: func(b *bench) string {
+			b.run.stalled.Add(int64(2 * time.Second))
+			b.Fatalf("a lock that was free was not granted")
+			return ""
 		}}}
 	}}}})
 	c := cell(t, report, check.Exclusion, restarted.ID)
 	assert.Equal(t, history.Inconclusive, c.Verdict)
-	assert.Contains(t, c.Reason, "a lock that was free was not granted (this machine stood still for 2s meanwhile)")
+	assert.Contains(t, c.Reason,
+		"a lock that was free was not granted (this machine stood still for 2s meanwhile)")
 }
 
 // Everything is tried once, whatever it takes, and then again and again while there is time.
 func TestWhatIsTriedNext(t *testing.T) {
 	b := &bench{run: &run{end: time.Now().Add(time.Hour)}}
 	tasks := []*task{{tries: 1}, {}, {tries: 2}}
-	next := func() (i, untried int) {
-		best, untried := b.next(tasks)
+	next := func() int {
+		best := b.next(tasks)
 		if best != nil {
 			best.tries++
 		}
-		return slices.Index(tasks, best), untried
+		return slices.Index(tasks, best)
 	}
-	for _, want := range [][2]int{{1, 1}, {0, 0}, {1, 0}, {0, 0}} {
-		i, untried := next()
-		assert.Equal(t, want, [2]int{i, untried})
-	}
+	assert.Equal(t, []int{1, 0, 1, 0}, []int{next(), next(), next(), next()})
 	b.run.end = time.Now()
-	i, _ := next()
-	assert.Equal(t, -1, i)
+	assert.Equal(t, -1, next())
 	tasks[2].tries = 0
-	i, untried := next()
-	assert.Equal(t, [2]int{2, 1}, [2]int{i, untried})
-}
-
-// How long it still takes is told by what was seen, not by a guess.
-func TestTheTimeThatIsLeft(t *testing.T) {
-	l := newLive(nil, []*bench{{name: "slow"}, {name: "quick"}})
-	l.columns[0].untried, l.columns[1].untried = 3, 9
-	assert.Equal(t, "nobody knows yet how long still", l.remaining())
-	l.rounds, l.took = 2, 4*time.Second
-	assert.Equal(t, "about 18s still", l.remaining())
-	l.end = time.Now().Add(5 * time.Minute)
-	assert.Equal(t, "about 5m0s still", l.remaining())
-	l.columns[0].untried, l.columns[1].untried, l.end = 0, 0, time.Now()
-	assert.Equal(t, "what is under way is the last", l.remaining())
+	assert.Equal(t, 2, next())
 }

@@ -1,18 +1,18 @@
-// Package compare runs lock services side by side, makes things go wrong, and says which guarantees held:
-// what `locker compare` does, for programs and for the makers of other backends.
+// Package compare runs lock services side by side, makes things go wrong, and says which guarantees
+// held: what `locker compare` does, for programs and for the makers of other backends.
 //
 // # One trial, from top to bottom
 //
-// A bench is where one service is tried. It has three holders: this very program, started again (child.go,
-// holder.go), each with proxies of its own to every server of the service. A round is a trial of some names at
-// the same time: holder a takes them, b waits, then the round's script (faults.go) does something to a, to its
-// network or to the servers, until b has what it waited for, everything is mended, and c looks whether
-// something was left behind (rounds.go). Faults of servers are the lab's
-// (labs.go), or the user's own commands (staging.go).
+// A bench is where one service is tried. It has three holders: this very program, started again
+// (child.go, holder.go), each with proxies of its own to every server of the service. A round is a
+// trial of some names at the same time: holder a takes them, b waits, then the round's script
+// (faults.go) does something to a, to its network or to the servers, until b has what it waited for,
+// everything is mended, and c looks whether something was left behind (rounds.go). Faults of servers
+// are the lab's (labs.go), or the user's own commands (staging.go).
 //
-// While a holder holds, it looks at its lease and sends a numbered act with its token to the parent, through
-// a pipe that no fault touches. Everybody journals what it asked, what it was told, and when, on the one
-// monotonic clock of the host; a fault is journaled with the evidence that it took effect. What all of that
-// means is not decided here: package internal/check judges the histories, and internal/report shows the
-// verdicts.
+// While a holder holds, it looks at its lease and sends a numbered act with its token to the parent,
+// through a pipe that no fault touches. Everybody journals what it asked, what it was told, and when,
+// on the one monotonic clock of the host; a fault is journaled with the evidence that it took effect.
+// What all of that means is not decided here: package internal/check judges the histories, and
+// internal/report shows the verdicts.
 package compare

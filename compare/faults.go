@@ -2,8 +2,8 @@ package compare
 
 import "github.com/golockers/locker/compare/internal/history"
 
-// clientFaults are what is done to holders and to their network, each with the one name that it has everywhere. They
-// need nobody's permission.
+// clientFaults are what is done to holders and to their network, each with the one name that it has
+// everywhere. They need nobody's permission.
 var clientFaults = []struct {
 	history.Fault
 	net    bool // it needs proxies
@@ -16,8 +16,8 @@ var clientFaults = []struct {
 	{Fault: history.Fault{ID: "holder-killed", Class: history.Killed,
 		What: "The holder's process ends without a word."}, script: (*round).holderKilled},
 	{Fault: history.Fault{ID: "holder-stopped-act", Class: history.Stopped,
-		What: "The holder has looked at its lease and stands still before it acts. When it goes on, it acts at once, " +
-			"and another has held the lock meanwhile."}, script: func(r *round) { r.stopped(true) }},
+		What: "The holder has looked at its lease and stands still before it acts. When it goes on, it acts at " +
+			"once, and another has held the lock meanwhile."}, script: func(r *round) { r.stopped(true) }},
 	{Fault: history.Fault{ID: "holder-cut-off", Class: history.Client,
 		What: "What the holder sends and what it is sent vanishes, and no connection breaks."},
 		net: true, script: func(r *round) { r.cut(drop) }},
@@ -29,11 +29,11 @@ var clientFaults = []struct {
 		What: "The holder's renewals arrive, and their answers do not."},
 		net: true, script: func(r *round) { r.cut(dropReplies) }},
 	{Fault: history.Fault{ID: "replies-lost", Class: history.Client,
-		What: "A client's request is carried out, and it never gets the answer. It gives up; what it has left has to " +
-			"go away."}, net: true, script: (*round).repliesLost},
+		What: "A client's request is carried out, and it never gets the answer. It gives up; what it has left " +
+			"has to go away."}, net: true, script: (*round).repliesLost},
 	{Fault: history.Fault{ID: "requests-late", Class: history.Client,
-		What: "A client's request is under way for so long that the client has given up; it arrives while another " +
-			"holds the lock."}, net: true, script: (*round).requestsLate},
+		What: "A client's request is under way for so long that the client has given up; it arrives while " +
+			"another holds the lock."}, net: true, script: (*round).requestsLate},
 	{Fault: history.Fault{ID: "unlock-late", Class: history.Client,
 		What: "A holder's release arrives when its lease is over and another holds the lock."},
 		net: true, script: (*round).unlockLate},
@@ -48,8 +48,8 @@ var clientFaults = []struct {
 			"other one leaves, and a writer waits."},
 		shares: true, script: func(r *round) { r.share(r.c); r.stopped(false) }},
 	{Fault: history.Fault{ID: "sharer-cut-off", Class: history.Client,
-		What: "One of two readers who share the lock is cut off, as a holder that is; the other one leaves, and a " +
-			"writer waits."}, net: true, shares: true, script: func(r *round) { r.share(r.c); r.cut(drop) }},
+		What: "One of two readers who share the lock is cut off, as a holder that is; the other one leaves, and " +
+			"a writer waits."}, net: true, shares: true, script: func(r *round) { r.share(r.c); r.cut(drop) }},
 }
 
 // Faults of servers, which are done by the lab, or by the user's own commands.
@@ -69,7 +69,8 @@ var (
 	restartedEmpty = history.Fault{ID: "restart-empty", Class: history.DataLost,
 		What: "A server is killed and started again with an empty disk."}
 	failedOver = history.Fault{ID: "fail-over", Class: history.Failover,
-		What: "The primary is killed when its replica has not yet got the last writes; the replica takes its place."}
+		What: "The primary is killed when its replica has not yet got the last writes; the replica takes its " +
+			"place."}
 	clockStepped = history.Fault{ID: "clock-stepped", Class: history.Clock,
 		What: "A server's wall clock jumps forward by a minute."}
 

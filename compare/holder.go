@@ -19,8 +19,8 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// holder is a process that holds locks, as its parent sees it. It talks to the service through proxies of its own, and
-// to the parent through pipes that no fault touches.
+// holder is a process that holds locks, as its parent sees it. It talks to the service through proxies
+// of its own, and to the parent through pipes that no fault touches.
 type holder struct {
 	bench   *bench
 	slot    string       // "a", "b" or "c"
@@ -108,8 +108,8 @@ func (h *holder) start() {
 	}
 }
 
-// warm has the client do what it does only once: connections, scripts, a session. It belongs to no trial. It returns
-// what was in the way, "" for nothing.
+// warm has the client do what it does only once: connections, scripts, a session. It belongs to no
+// trial. It returns what was in the way, "" for nothing.
 func (h *holder) warm() (trouble string) {
 	b := h.bench
 	g := h.hold(&round{names: []string{b.run.prefix + b.key + "-warm-" + h.process}}, command{
@@ -226,8 +226,8 @@ func (h *holder) flood() int64 {
 	return h.flooded
 }
 
-// lost says how many bytes have vanished, or are under way for long, between h and the service since its proxies had
-// seen before; "" for none.
+// lost says how many bytes have vanished, or are under way for long, between h and the service since
+// its proxies had seen before; "" for none.
 func (h *holder) lost(before lab.Stats) string {
 	now := h.traffic()
 	switch requests, replies := now.Requests.Dropped-before.Requests.Dropped,

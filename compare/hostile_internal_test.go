@@ -21,8 +21,9 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// Clients that check certificates go through proxies, too: for the name in the URL. Where the driver takes no
-// other name than that of whom it calls, they go past the proxies, and it is said what cannot be tried.
+// Clients that check certificates go through proxies, too: for the name in the URL. Where the driver
+// takes no other name than that of whom it calls, they go past the proxies, and it is said what cannot
+// be tried.
 func TestProveStagingWithTLS(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
@@ -64,7 +65,8 @@ func TestProveStagingWithTLS(t *testing.T) {
 	}
 }
 
-// On a machine without any server, the file backend is compared, and the package that has the rest is named.
+// On a machine without any server, the file backend is compared, and the package that has the rest is
+// named.
 func TestWithoutServers(t *testing.T) {
 	t.Setenv(lab.RequireEnv, "")
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolZooJar, lab.ToolJava, "postgres"} {
@@ -110,8 +112,8 @@ func (p *program) status(t *testing.T) int {
 // A disk that is full ends the run with a clear line, and what was seen is printed.
 func TestAFullDiskUnderTheHistories(t *testing.T) {
 	t.Parallel()
-	// A file may have a hundred blocks of half a kilobyte, or of one: to a program, that is as a disk that is
-	// full.
+	// A file may have a hundred blocks of half a kilobyte, or of one: to a program, that is as a disk
+	// that is full.
 	p := startProgram(t, "ulimit -f 100;", "--only", "healthy", "file://"+t.TempDir())
 	assert.Equal(t, ExitUnavailable, p.status(t), "%s%s", &p.out, &p.errs)
 	assert.Contains(t, p.errs.String(), "jsonl ends here: write")

@@ -76,8 +76,8 @@ func paused(which func(b *bench) server) serverFault {
 	}
 }
 
-// killed is the fault of servers that are killed, forget what they have on disk if that is said, and are started
-// again: later where the fault is that they are away, else at once.
+// killed is the fault of servers that are killed, forget what they have on disk if that is said, and
+// are started again: later where the fault is that they are away, else at once.
 func killed(f history.Fault, n int, which func(b *bench) []server, forgets bool) serverFault {
 	var all []server
 	return serverFault{Fault: f, takes: n, long: f.Class == history.Down,
@@ -220,7 +220,8 @@ func redlockWith(b *bench, parameters string, opts ...lab.Option) {
 		// Those that were restarted have to vote again before the next round.
 		b.faults[i+1].after = func(b *bench) { b.sleep(guard + time.Second) }
 	}
-	// The holder reaches only a majority, of which the server that forgets is one: another needs only that one vote more.
+	// The holder reaches only a majority, of which the server that forgets is one: another needs only
+	// that one vote more.
 	b.faults[4].before = func(b *bench) {
 		for _, p := range b.a.proxies[3:] {
 			p.Set(lab.Reset)
@@ -251,7 +252,7 @@ func startZooKeeper(b *bench) {
 	e := lab.StartZooKeeperEnsemble(b, 3)
 	b.at("zookeeper://"+strings.Join(e.Addrs(), ","), map[string]string{
 		restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
-		clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: stepping the other one is tried in its tests",
+		clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: its tests step the other one",
 	})
 	for _, z := range e.Servers {
 		b.watched = append(b.watched, z)
@@ -259,7 +260,7 @@ func startZooKeeper(b *bench) {
 	b.version = "ZooKeeper"
 	text, _ := e.Servers[0].FourLetters("srvr")
 	if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
-		b.version += " " + strings.FieldsFunc(rest, func(r rune) bool { return r == '-' || r == ',' || r == ' ' })[0]
+		b.version += " " + rest[:strings.IndexAny(rest+" ", "-, ")]
 	}
 	var cut *lab.ZooKeeper
 	b.led(func(b *bench) server { return e.Leader(b) }, e.Restart, func(b *bench) server {
@@ -269,9 +270,10 @@ func startZooKeeper(b *bench) {
 	}, func() { e.Isolate(cut, lab.Pass) })
 }
 
-// led sets what can be done to three servers of which one leads. revive starts those that do not run; isolate cuts the
-// leader off from the others, and returns whom these follow then.
-func (b *bench) led(leader func(b *bench) server, revive func(t lab.TB), isolate func(b *bench) server, undo func()) {
+// led sets what can be done to three servers of which one leads. revive starts those that do not run;
+// isolate cuts the leader off from the others, and returns whom these follow then.
+func (b *bench) led(leader func(b *bench) server, revive func(t lab.TB), isolate func(b *bench) server,
+	undo func()) {
 	// The leader goes last, so that a majority is there as long as can be.
 	others := func(n int) func(b *bench) []server {
 		return func(b *bench) []server {

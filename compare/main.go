@@ -260,8 +260,8 @@ func asked() string {
 	return strings.Join(shown, " ")
 }
 
-// finish prints the table, and returns the exit status. failed is what kept the report from being read or written as a
-// whole.
+// finish prints the table, and returns the exit status. failed is what kept the report from being read
+// or written as a whole.
 func (o *options) finish(r *history.Report, failed error, dir string, out, errs io.Writer) int {
 	status, why := o.status(r)
 	width := 0

@@ -64,8 +64,8 @@ func (r *round) faultEnd(detail string) {
 	r.fault(history.FaultEnd, detail, 0)
 }
 
-// free is how long it may take, on a machine that is not too busy, until the lock of a holder that is gone is free,
-// and somebody who waits has it.
+// free is how long it may take, on a machine that is not too busy, until the lock of a holder that is
+// gone is free, and somebody who waits has it.
 func (b *bench) free() time.Duration { return 2*b.ttl + b.g.DeadHolderSlack + 2*time.Second }
 
 // take has h hold each name, and waits until it does.
@@ -78,8 +78,9 @@ func (r *round) take(h *holder, c command) group {
 	return g
 }
 
-// queue has h ask for each name: somebody else has them. Where a fault is to come, it comes at any moment between two
-// renewals: what is won or lost by some milliseconds must not be won, or lost, each time.
+// queue has h ask for each name: somebody else has them. Where a fault is to come, it comes at any
+// moment between two renewals: what is won or lost by some milliseconds must not be won, or lost, each
+// time.
 func (r *round) queue(h *holder) group {
 	g := h.hold(r, command{Within: 4*r.free() + 10*time.Second, Again: true})
 	waiting := r.ttl/10 + 20*time.Millisecond // long enough
@@ -90,7 +91,8 @@ func (r *round) queue(h *holder) group {
 	return g
 }
 
-// phase spreads the moments 0, 1, 2 … over a period: each falls into the middle of the longest gap before it.
+// phase spreads the moments 0, 1, 2 … over a period: each falls into the middle of the longest gap
+// before it.
 func phase(n int, period time.Duration) time.Duration {
 	return time.Duration(float64(period) * float64(bits.Reverse32(uint32(n))) / (1 << 32))
 }
@@ -108,15 +110,16 @@ func (r *round) finish(groups ...group) {
 	}
 }
 
-// end finishes, and asks for each name once more: it shows whether something was left behind that nobody holds.
+// end finishes, and asks for each name once more: it shows whether something was left behind that
+// nobody holds.
 func (r *round) end(groups ...group) {
 	r.finish(groups...)
 	g := r.c.hold(r, command{Within: r.free() + 3*time.Second, Keep: time.Millisecond})
 	r.wait(r.free()+5*time.Second, func() bool { return g.all(done) })
 }
 
-// handOn waits until a holder that is in trouble is followed by those who wait, if its lock has a deadline, and ends
-// the trouble.
+// handOn waits until a holder that is in trouble is followed by those who wait, if its lock has a
+// deadline, and ends the trouble.
 func (r *round) handOn(a, next group, heal func()) {
 	if r.sharing {
 		r.beside.tell("release")
@@ -131,12 +134,14 @@ func (r *round) handOn(a, next group, heal func()) {
 	r.faultEnd("")
 }
 
-// loops has so many callers of some holders lock and unlock for a while; of those that share there are these.
+// loops has so many callers of some holders lock and unlock for a while; of those that share there are
+// these.
 func (r *round) loops(callers, sharers int, holders ...*holder) {
 	var all []group
 	for _, h := range holders {
 		for i := range callers {
-			all = append(all, h.hold(r, command{Do: "loop", For: 3 * r.ttl / 2, Keep: time.Millisecond, Shared: i < sharers}))
+			all = append(all, h.hold(r, command{Do: "loop", For: 3 * r.ttl / 2, Keep: time.Millisecond,
+				Shared: i < sharers}))
 		}
 	}
 	for _, g := range all {
@@ -196,8 +201,8 @@ func drop(p *lab.Proxy)         { p.Set(lab.Drop) }
 func dropReplies(p *lab.Proxy)  { p.Replies(lab.Drop) }
 func holdRequests(p *lab.Proxy) { p.Requests(lab.Hold) }
 
-// disturb does something to the network of the holder, and waits for the evidence that it takes effect. Where that does
-// not come soon, it is looked for again at the end of the fault.
+// disturb does something to the network of the holder, and waits for the evidence that it takes effect.
+// Where that does not come soon, it is looked for again at the end of the fault.
 func (r *round) disturb(how func(p *lab.Proxy), meanwhile func() group) group {
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
@@ -237,7 +242,8 @@ func (r *round) holderSlow() {
 
 // connect has the client of a open a connection for each of its callers, while nothing is in the way.
 func (r *round) connect() {
-	g := r.a.hold(r, command{Name: "/warm", Within: r.free() + 3*time.Second, Again: true, Keep: 20 * time.Millisecond})
+	g := r.a.hold(r, command{Name: "/warm", Within: r.free() + 3*time.Second, Again: true,
+		Keep: 20 * time.Millisecond})
 	r.wait(r.free()+3*time.Second, func() bool { return g.all(done) })
 }
 
@@ -364,7 +370,8 @@ func (r *round) serverFault(f serverFault) {
 		r.faultEnd("")
 	}
 	r.wait(r.free(), func() bool { return fresh.all(done) })
-	again := r.c.hold(r, command{Name: "/again", Within: r.free() + 15*time.Second, Again: true, Keep: time.Millisecond})
+	again := r.c.hold(r, command{Name: "/again", Within: r.free() + 15*time.Second, Again: true,
+		Keep: time.Millisecond})
 	r.wait(r.free()+16*time.Second, func() bool { return again.all(done) })
 	r.sleep(r.ttl / 4) // whoever holds acts, side by side if it comes to that
 	r.end(a, rival, next)

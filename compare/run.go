@@ -29,12 +29,13 @@ import (
 type plan struct {
 	openers locker.Openers
 
-	// urls are those of services that exist already, and, of those that the lab starts on this machine, "redis" and the
-	// like, or "SCHEME=redis" for another backend with servers of that kind. None: all that the lab finds.
+	// urls are those of services that exist already, and, of those that the lab starts on this machine,
+	// "redis" and the like, or "SCHEME=redis" for another backend with servers of that kind. None: all
+	// that the lab finds.
 	urls []string
 
 	tries   time.Duration // everything once, whatever it takes, and then again and again for so long; 0: once
-	ttl     time.Duration // of the locks, or the shortest of the service; 0: a second, or two for what exists already
+	ttl     time.Duration // of the locks, or the service's shortest; 0: a second, or two with URLs
 	faults  []ownFault
 	only    []string     // names of faults, healthy and order; none: everything
 	dir     string       // where the histories and the report go; there must not be a run in it
@@ -62,7 +63,8 @@ type run struct {
 	head history.Run
 }
 
-// write appends to the parent's journal. When that fails the run ends: what cannot be written down is not worth trying.
+// write appends to the parent's journal. When that fails the run ends: what cannot be written down is
+// not worth trying.
 func (r *run) write(e history.Event) {
 	if _, err := r.journal.Write(e); err != nil {
 		r.stop(err)
@@ -76,10 +78,11 @@ func (r *run) save() error {
 	return r.head.Save(r.dir)
 }
 
-// run tries every service of the plan, with every fault that can be made, judges what was seen, and leaves report.json
-// and report.html in the plan's directory. When ctx ends it stops, mends what it has broken, ends what it has started,
-// and judges what there is; the report then says that it was interrupted. No report is a run that could not begin; an
-// error beside a report, one that could not be read or written as a whole.
+// run tries every service of the plan, with every fault that can be made, judges what was seen, and
+// leaves report.json and report.html in the plan's directory. When ctx ends it stops, mends what it has
+// broken, ends what it has started, and judges what there is; the report then says that it was
+// interrupted. No report is a run that could not begin; an error beside a report, one that could not be
+// read or written as a whole.
 func (p plan) run(caller context.Context) (*history.Report, error) {
 	if err := p.check(); err != nil {
 		return nil, err
@@ -93,7 +96,8 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 	}
 	ctx, stop := context.WithCancelCause(caller)
 	defer stop(nil)
-	r := &run{plan: p, program: program, stop: stop, prefix: fmt.Sprintf("locker-compare/%x/", time.Now().UnixNano())}
+	r := &run{plan: p, program: program, stop: stop}
+	r.prefix = fmt.Sprintf("locker-compare/%x/", time.Now().UnixNano())
 	benches, err := r.services()
 	if err != nil {
 		return nil, err
@@ -103,9 +107,10 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 	}
 	r.journal, err = history.Create(filepath.Join(r.dir, "parent.jsonl"))
 	if err != nil {
-		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another directory: %w", r.dir, err)
+		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another "+
+			"directory: %w", r.dir, err)
 	}
-	r.live = newLive(p.live, benches)
+	r.live = newLive(p.live, p.tries, benches)
 	r.head.Began, r.head.Command, r.head.Machine, r.head.Faults = time.Now(), p.command, machine(), p.allFaults()
 	if err := r.save(); err != nil {
 		return nil, errors.Join(err, r.journal.Close())
@@ -237,8 +242,8 @@ func (r *run) services() (benches []*bench, err error) {
 			b.given, b.ttl, b.opens = true, cmp.Or(r.ttl, 2*time.Second), 10*time.Second
 			b.start = func(b *bench) { b.staged(a, r.faults) }
 		case at < 0:
-			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already is given "+
-				"by its URL", locker.ErrInvalid, kind, strings.Join(kinds, ", "))
+			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already "+
+				"is given by its URL", locker.ErrInvalid, kind, strings.Join(kinds, ", "))
 		default:
 			b.ttl, b.opens = cmp.Or(r.ttl, time.Second), 40*time.Second
 			b.start = func(b *bench) {
@@ -287,10 +292,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 				return
 			}
 			started.Wait()
-			once.Do(func() { // there is time from when everything has started
-				r.end = time.Now().Add(r.tries)
-				r.live.change(func() { r.live.end = r.end })
-			})
+			once.Do(func() { r.end = time.Now().Add(r.tries) }) // there is time from when everything has started
 			b.tryAll()
 		})
 	}
@@ -298,8 +300,8 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))
 }
 
-// tellBroken judges what there is from time to time, and tells what is new. It spends no more than a twentieth of the
-// time on it.
+// tellBroken judges what there is from time to time, and tells what is new. It spends no more than a
+// twentieth of the time on it.
 func (r *run) tellBroken() (stop func()) {
 	var next time.Time
 	return stall.Every(5*time.Second, func() {

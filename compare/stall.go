@@ -15,8 +15,8 @@ const (
 	starved = look / 10 // how long a server may wait for a processor between two looks before it is told
 )
 
-// watchStalls journals when this process was not run for a while: what was late then is nobody's fault. note
-// may be nil; it gets each stall that was journaled.
+// watchStalls journals when this process was not run for a while: what was late then is nobody's fault.
+// note may be nil; it gets each stall that was journaled.
 func watchStalls(j *history.Journal, service, process string, note func(d time.Duration)) (stop func()) {
 	return stall.Watch(beat, func(late time.Duration) {
 		if late > stalled {
@@ -28,8 +28,8 @@ func watchStalls(j *history.Journal, service, process string, note func(d time.D
 	})
 }
 
-// watchServers journals how long the lab's servers had to wait for a processor: holders that run know nothing
-// of it.
+// watchServers journals how long the lab's servers had to wait for a processor: holders that run know
+// nothing of it.
 func watchServers(j *history.Journal, service string, servers []server) (stop func()) {
 	before := make([]map[int]time.Duration, len(servers))
 	return stall.Every(look, func() {

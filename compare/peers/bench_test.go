@@ -61,7 +61,9 @@ func compete(b *testing.B, goroutines int, servers func() time.Duration,
 				ctx, cancel := context.WithTimeout(b.Context(), time.Minute) // a contender that hangs fails
 				defer cancel()
 				pairs := func(n int) {
-					err := contest.Spread(n, goroutines, func(i int) error { return c.take.pair(ctx, "job-"+strconv.Itoa(i)) })
+					err := contest.Spread(n, goroutines, func(i int) error {
+						return c.take.pair(ctx, "job-"+strconv.Itoa(i))
+					})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -14,8 +14,8 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// openEtcdMutex: one Session for all of a client's Mutexes, which is how it is meant; the Session tells of a
-// loss.
+// openEtcdMutex: one Session for all of a client's Mutexes, which is how it is meant; the Session tells
+// of a loss.
 func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 			return nil, unavailable(ctx.Err())
 		}
 	}
-	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which its user "+
-		"watches, tells of a loss")
+	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which "+
+		"its user watches, tells of a loss")
 	g.MinTTL, g.Queue = 400*time.Millisecond, true
 	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
 		l := zk.NewLock(conn, path.Join("/peers", strings.ReplaceAll(req.Name, "/", "-")), zk.WorldACL(zk.PermAll))

@@ -78,7 +78,8 @@ func (p *peer) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", err, locker.ErrUnavailable) }
 
-// hold is a lock that is held: how long after it was asked for at a time, and what its library has for the rest.
+// hold is a lock that is held: how long after it was asked for at a time, and what its library has for
+// the rest.
 type hold struct {
 	valid   func(asked time.Time) locker.Validity
 	renew   func(ctx context.Context) error
@@ -117,8 +118,8 @@ func over(done <-chan struct{}) error {
 	}
 }
 
-// alone calls f, which does not look at a context, and goes on without it when ctx ends; if it succeeds then, it
-// is undone.
+// alone calls f, which does not look at a context, and goes on without it when ctx ends; if it succeeds
+// then, it is undone.
 func alone(ctx context.Context, f, undo func() error) error {
 	answer := make(chan error, 1)
 	go func() { answer <- f() }()

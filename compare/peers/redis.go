@@ -36,16 +36,16 @@ func clients(ctx context.Context, u *locker.URL) (all []*redis.Client, closeAll 
 	}, nil
 }
 
-// openRedislock: its lock has no deadline that its holder could ask for without asking the server, so holders
-// count from before they asked, as a careful user does.
+// openRedislock: its lock has no deadline that its holder could ask for without asking the server, so
+// holders count from before they asked, as a careful user does.
 func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 	c, closeAll, err := clients(ctx, u)
 	if err != nil {
 		return nil, err
 	}
 	locks := redislock.New(c[0])
-	g := undeclared("redislock", "our engine's timer, wrapped around it: the library neither renews nor ends a lease, "+
-		"so the timer calls Refresh, and ends the lease a TTL after the last request that was answered")
+	g := undeclared("redislock", "our engine's timer, wrapped around it: the library neither renews nor ends a "+
+		"lease, so the timer calls Refresh, and ends the lease a TTL after the last request that was answered")
 	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
 		l, err := locks.Obtain(ctx, req.Name, req.TTL, nil)
 		return &hold{

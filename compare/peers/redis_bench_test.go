@@ -125,8 +125,8 @@ func ofRueidislock(locks rueidislock.Locker) taker {
 	}
 }
 
-// What a hand-over costs without a half of passing (see locker.Passer): each caller acquires in a request of
-// its own, or the lock is passed on within a client as ever and is then anybody's.
+// What a hand-over costs without a half of passing (see locker.Passer): each caller acquires in a
+// request of its own, or the lock is passed on within a client as ever and is then anybody's.
 const noPass, noTurns = "locker-no-pass", "locker-no-turns"
 
 // halved is a backend without a half of passing.
@@ -289,8 +289,12 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 		servers []*lab.Redis
 		open    func(b *testing.B) taker
 	}{
-		{"single/rueidislock", five[:1], func(b *testing.B) taker { return ofRueidislock(newRueidislock(b, five[0].Addr(), ttl)) }},
-		{"single/locker", five[:1], func(b *testing.B) taker { return ofLocker(newSingle(b, five[0].Addr(), ttl)) }},
+		{"single/rueidislock", five[:1], func(b *testing.B) taker {
+			return ofRueidislock(newRueidislock(b, five[0].Addr(), ttl))
+		}},
+		{"single/locker", five[:1], func(b *testing.B) taker {
+			return ofLocker(newSingle(b, five[0].Addr(), ttl))
+		}},
 		{"redlock/locker", five, func(b *testing.B) taker { return ofLocker(newRedlock(b, ttl, five...)) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -390,12 +394,14 @@ func BenchmarkRedisWaiting100000(b *testing.B) {
 	all.Wait()
 }
 
-// turn is one time in which a caller had the lock, in nanoseconds of the wall clock, which is that of all processes.
+// turn is one time in which a caller had the lock, in nanoseconds of the wall clock, which is that of
+// all processes.
 type turn struct{ asked, from, to, over int64 }
 
-// contend has 4 processes with 16 callers each want the same name, hold it for so long, and report what came of it, by
-// caller.
-func contend(b *testing.B, held time.Duration, report func(b *testing.B, window time.Duration, all [][]turn), whose ...string) {
+// contend has 4 processes with 16 callers each want the same name, hold it for so long, and report what
+// came of it, by caller.
+func contend(b *testing.B, held time.Duration,
+	report func(b *testing.B, window time.Duration, all [][]turn), whose ...string) {
 	const processes, callers, window = 4, 16, 2 * time.Second
 	for range turns {
 		for _, who := range whose {
@@ -496,8 +502,8 @@ func BenchmarkRedisOneName(b *testing.B) {
 	}, "redislock", "locker", noPass, noTurns)
 }
 
-// BenchmarkRedisOneNameHeld is the same with 1 ms of work under the lock: how long it is nobody's between one holder and
-// the next, as a median (ns/op).
+// BenchmarkRedisOneNameHeld is the same with 1 ms of work under the lock: how long it is nobody's
+// between one holder and the next, as a median (ns/op).
 func BenchmarkRedisOneNameHeld(b *testing.B) {
 	contend(b, time.Millisecond, func(b *testing.B, window time.Duration, all [][]turn) {
 		holds := slices.Concat(all...)

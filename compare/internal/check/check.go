@@ -18,14 +18,14 @@ const (
 	freeGrace  = time.Second            // a poll, and a goroutine that is slow
 )
 
-// ServedWindow is how long servers have to be away until it counts that nobody got a lock: another has to take
-// over first, also on a machine that is busy.
+// ServedWindow is how long servers have to be away until it counts that nobody got a lock: another has
+// to take over first, also on a machine that is busy.
 func ServedWindow(ttl time.Duration) time.Duration { return 10*time.Second + 2*ttl }
 
-// Check judges the events of a run, in the order of time. It returns a report of what it has read also with an
-// error, which is one of reading.
+// Check judges the events of a run, in the order of time. It returns a report of what it has read also
+// with an error, which is one of reading.
 func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.Report, error) {
-	c := &checker{run: run, trials: map[string]*trial{}, stopped: map[string]span{}, cells: map[place]*tally{},
+	c := &checker{run: run, trials: map[string]*trial{}, cells: map[place]*tally{},
 		report: &history.Report{Version: 1, Run: *run, Interrupted: run.Interrupted}}
 	var failed error
 	var first, last int64
@@ -43,7 +43,8 @@ func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.R
 		c.collect(c.trials[id], last, cutShort)
 	}
 	if failed == nil && c.silent != "" {
-		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under which lock", c.silent)
+		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under "+
+			"which lock", c.silent)
 	}
 	c.report.Seconds = float64(last-first) / 1e9
 	c.addRows()
@@ -51,12 +52,11 @@ func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.R
 }
 
 type checker struct {
-	run     *history.Run
-	report  *history.Report
-	trials  map[string]*trial // under way
-	stopped map[string]span   // processes, when they were last; to is 0 while they are
-	cells   map[place]*tally
-	silent  string // a process that acted, and has no journal
+	run    *history.Run
+	report *history.Report
+	trials map[string]*trial // under way
+	cells  map[place]*tally
+	silent string // a process that acted, and has no journal
 }
 
 // place is where a cell is in the table.
@@ -79,20 +79,10 @@ func (c *checker) event(e history.Event) {
 			}
 		}
 		c.trials[e.Trial] = t
-	case history.Stall:
-		// Whichever process stalled, the machine had too little for all; but for a process that was stopped.
-		if s, ok := c.stopped[e.Process]; ok && (s.to == 0 || s.to >= e.At-e.Value) {
-			return
-		}
+	case history.Stall, history.Starved: // of the parent, they are everybody's
 		for _, t := range c.trials {
-			t.events = append(t.events, e)
-			t.stalls, t.waits = join(t.stalls, e), join(t.waits, e)
-		}
-		return
-	case history.Starved:
-		for _, t := range c.trials {
-			if t.service.Name == e.Service {
-				t.waits = join(t.waits, e)
+			if e.Service == "" || e.Service == t.service.Name {
+				t.events = append(t.events, e)
 			}
 		}
 		return
@@ -100,17 +90,7 @@ func (c *checker) event(e history.Event) {
 	if t == nil {
 		return // it came after the end of its trial
 	}
-	t.events = append(t.events, e)
-	switch e.Kind {
-	case history.FaultBegin:
-		if t.stops(&e) {
-			c.stopped[e.Process] = span{from: e.At}
-		}
-	case history.FaultEnd:
-		if s, ok := c.stopped[e.Process]; ok && s.to == 0 {
-			c.stopped[e.Process] = span{s.from, e.At}
-		}
-	case history.TrialEnd:
+	if t.events = append(t.events, e); e.Kind == history.TrialEnd {
 		c.collect(t, e.At, e.Error)
 		c.report.Trials++
 		delete(c.trials, e.Trial)
@@ -121,7 +101,7 @@ func (c *checker) event(e history.Event) {
 type span struct{ from, to int64 }
 
 // join adds the time that e tells of to those that were told before. They come in the order of their ends.
-func join(spans []span, e history.Event) []span {
+func join(spans []span, e *history.Event) []span {
 	s := span{e.At - e.Value, e.At}
 	for n := len(spans); n > 0 && s.from <= spans[n-1].to; n-- {
 		s.from = min(s.from, spans[n-1].from)

@@ -40,8 +40,9 @@ func run() *history.Run {
 //
 //	120 granted a tok=3 until=1120; 200 told_lost a
 //
-// "holds" is an ask and what is granted a millisecond later, "unlocks" likewise. The trial's begin, with a TTL of a
-// second, and its end after fourteen are added, and for an ask a deadline at 9 s if it has none.
+// "holds" is an ask and what is granted a millisecond later, "unlocks" likewise. The trial's begin,
+// with a TTL of a second, and its end after fourteen are added, and for an ask a deadline at 9 s if it
+// has none.
 func script(t *testing.T, text string) []history.Event {
 	t.Helper()
 	const start = 1000
@@ -176,7 +177,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 		{name: "a reader with the token of the writer before", broken: "tokens", held: "exclusion false-loss hangs",
 			history: `0 holds a tok=1 until=1001; 100 unlocks a; 200 holds b tok=1 until=1901 shared
 				300 unlocks b`},
-		{name: "an act of a reader after one of the writer that followed", broken: "stale", held: "exclusion false-loss hangs tokens told",
+		{name: "an act of a reader after one of the writer that followed", broken: "stale",
+			held: "exclusion false-loss hangs tokens told",
 			history: `0 holds a tok=1 until=1001 shared; 2 holds b tok=1 until=1001 shared; 4 ask c
 				10 acted b q=1 tok=1; 1002 granted c tok=2 until=5001; 1003 acted c q=1 tok=2
 				1004 landed c q=1 tok=2; 1010 landed b q=1 tok=1; 1011 told_lost a; 1011 told_lost b`},
@@ -225,7 +227,7 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 				5 acted a q=2 tok=1; 6 fault_begin a f=stopped; 7 evidence
 				1100 granted b tok=2 until=2101; 1101 acted b q=1 tok=2; 1102 landed b q=1 tok=2
 				1600 fault_end a; 1601 landed a q=2 tok=1; 1602 told_lost a`},
-		{name: "stale acts that a token does not stop", broken: "guarded stale tokens", held: "exclusion hangs left",
+		{name: "stale acts that no token stops", broken: "guarded stale tokens", held: "exclusion hangs left",
 			history: `0 holds a tok=5 until=1001; 2 ask b; 5 acted a q=2 tok=5
 				6 fault_begin a f=stopped; 7 evidence; 1100 granted b tok=5 until=2101
 				1101 acted b q=1 tok=5; 1102 landed b q=1 tok=5; 1600 fault_end a
@@ -313,7 +315,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			history: `0 holds a tok=1 until=9001; 2 ask b; 500 ask c; 900 unlock_begin a
 				901 granted c tok=2 until=9101; 902 unlocked a; 903 unlock_begin c
 				904 granted b tok=3 until=9100; 905 unlocked c`},
-		{name: "a waiter overtaken, where everything is slow", held: "exclusion false-loss hangs tokens", aside: "order",
+		{name: "a waiter overtaken, where everything is slow", aside: "order",
+			held: "exclusion false-loss hangs tokens",
 			history: `0 ask a; 190 granted a tok=1 until=9001; 202 ask b; 700 ask c
 				900 unlock_begin a; 901 granted c tok=2 until=9101; 1101 unlocked a
 				1103 unlock_begin c; 1104 granted b tok=3 until=9100; 1105 unlocked c`},
@@ -366,8 +369,9 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 	}
 }
 
-// What is declared decides what is a defect. Where servers fail, a lease that is lost is nobody's promise, and a row of
-// its own, though its holder was told in time; of another's lock nothing is declared.
+// What is declared decides what is a defect. Where servers fail, a lease that is lost is nobody's
+// promise, and a row of its own, though its holder was told in time; of another's lock nothing is
+// declared.
 func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 	const two = `0 fault_begin f=%s; 0 holds a tok=1 until=1001; 1 evidence; 2 ask b
 		900 granted b tok=2 until=1901; 901 unlocks b; 903 holds b tok=2 until=1901`
@@ -396,7 +400,8 @@ func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 	}
 	peer := run()
 	peer.Services[0].Declared.Exclusion = "none"
-	assert.Zero(t, judge(t, peer, script(t, "0 holds a until=1001; 400 renewed a until=1400; 900 told_lost a")).Broken)
+	r := judge(t, peer, script(t, "0 holds a until=1001; 400 renewed a until=1400; 900 told_lost a"))
+	assert.Zero(t, r.Broken)
 }
 
 // again is the same trial once more, the i-th.
@@ -437,8 +442,8 @@ func TestTrialsAreCounted(t *testing.T) {
 	assert.NotEmpty(t, cell(t, r, check.Exclusion+"/client").Reason)
 }
 
-// A history that cannot be read to its end is judged as far as its trials came to theirs: of one that was cut short it
-// is not known who still believed.
+// A history that cannot be read to its end is judged as far as its trials came to theirs: of one that
+// was cut short it is not known who still believed.
 func TestAHistoryThatEndsEarly(t *testing.T) {
 	events := script(t, "0 holds a tok=1 until=1001; 2 ask b; 5 granted b tok=2 until=1100")
 	for n, want := range map[int]history.Verdict{5: history.Inconclusive, 6: history.Broken} {
@@ -453,15 +458,16 @@ func TestAHistoryThatEndsEarly(t *testing.T) {
 	}
 }
 
-// Ten million events are checked in less than two minutes, and the memory does not grow with them: `make prove` asks
-// for so many with LOCKER_EVENTS=10000000.
+// Ten million events are checked in less than two minutes, and the memory does not grow with them:
+// `make prove` asks for so many with LOCKER_EVENTS=10000000.
 func TestManyEvents(t *testing.T) {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("LOCKER_EVENTS"), "200000"))
 	require.NoError(t, err)
 	var text strings.Builder
 	for i := range 1000 {
 		at, p := 10*i, 'a'+i%3
-		fmt.Fprintf(&text, "%d holds %c tok=%d until=%d; %d acted %c q=%d; %d landed %c q=%d; %d renewed %c until=%d; %d unlocks %c\n",
+		fmt.Fprintf(&text, "%d holds %c tok=%d until=%d; %d acted %c q=%d; %d landed %c q=%d;"+
+			"%d renewed %c until=%d; %d unlocks %c\n",
 			at, p, i+1, at+1000, at+2, p, i, at+3, p, i, at+4, p, at+1004, at+5, p)
 	}
 	trial := script(t, text.String())

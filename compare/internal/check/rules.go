@@ -50,7 +50,8 @@ func (t *trial) broken(rule string, l *lock, when span, says string, before ...*
 }
 
 // late notes that something took too long, if it took longer than limit.
-func (t *trial) late(rule, name string, took span, limit time.Duration, says string, before ...*history.Event) {
+func (t *trial) late(rule, name string, took span, limit time.Duration, says string,
+	before ...*history.Event) {
 	f := t.finding(rule)
 	f.applies = true
 	if took.to-took.from > int64(limit) {
@@ -58,8 +59,8 @@ func (t *trial) late(rule, name string, took span, limit time.Duration, says str
 	}
 }
 
-// counted are the breaks that count, now that all stalls are known, and how slow the service was: which of two
-// callers was first is known only beyond the time that a request takes.
+// counted are the breaks that count, now that all stalls are known, and how slow the service was: which
+// of two callers was first is known only beyond the time that a request takes.
 func (t *trial) counted(rule string, f *finding) (worst *breach) {
 	for i := range f.breaks {
 		b, stalls := &f.breaks[i], t.stalls
@@ -91,7 +92,7 @@ func (t *trial) witness(b *breach) *history.Witness {
 	}
 	at := 0
 	for i := range t.events {
-		if e := &t.events[i]; e.Name == "" || e.Name == b.name || b.name == "" {
+		if e := &t.events[i]; (e.Name == "" || e.Name == b.name || b.name == "") && e.Kind != history.Starved {
 			if w.Events = append(w.Events, *e); e.At <= told {
 				at = len(w.Events)
 			}
@@ -161,8 +162,8 @@ func (t *trial) overlap(l *lock, a, b *hold, at int64) {
 	}
 }
 
-// tokens: a token is greater than those of all holders who had theirs before this one asked, or whose belief was
-// over before it was granted. That of a sharer may be equal to that of another.
+// tokens: a token is greater than those of all holders who had theirs before this one asked, or whose
+// belief was over before it was granted. That of a sharer may be equal to that of another.
 func (t *trial) tokens(l *lock, h *hold, before []*hold) {
 	var over uint64
 	bad := false
@@ -201,8 +202,9 @@ func (t *trial) hangs(at int64) {
 	}
 }
 
-// order looks which waiters were overtaken by others that had begun to wait later. It is judged where everybody
-// asks once: a caller that asks again competes with requests of others that are still under way.
+// order looks which waiters were overtaken by others that had begun to wait later. It is judged where
+// everybody asks once: a caller that asks again competes with requests of others that are still under
+// way.
 func (t *trial) order(at int64) {
 	if t.fault != nil || t.again {
 		return
@@ -234,7 +236,8 @@ func (t *trial) order(at int64) {
 	}
 }
 
-// told looks whether somebody else was granted the lock before a holder knew, at the time at, that it had lost it.
+// told looks whether somebody else was granted the lock before a holder knew, at the time at, that it
+// had lost it.
 func (t *trial) told(h *hold, at int64, what string) {
 	if h.passed == 0 || t.absent(h.by.process, min(h.passed, h.until()), at) {
 		return // to a process that was stopped, its Until was what told it

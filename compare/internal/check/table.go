@@ -116,7 +116,8 @@ const (
 	cutShort    = "the history ends before the trial does"
 )
 
-// collect judges a trial that was over at the time at, and adds what was found. aside is why it must not be counted.
+// collect judges a trial that was over at the time at, and adds what was found. aside is why it must
+// not be counted.
 func (c *checker) collect(t *trial, at int64, aside string) {
 	t.judge(at)
 	if t.fault != nil && t.shown == 0 {
@@ -185,8 +186,8 @@ func (c *tally) keep(o history.Outcome) {
 	}
 }
 
-// addRows adds the rows to the report, the worst first: all rules, and those under a fault that were tried on any
-// service; of two at once, under each fault.
+// addRows adds the rows to the report, the worst first: all rules, and those under a fault that were
+// tried on any service; of two at once, under each fault.
 func (c *checker) addRows() {
 	r := c.report
 	for _, rule := range rules {
@@ -290,7 +291,8 @@ func headline(r *history.Report) (bad int, says string) {
 	others := strings.Join(said[false], "; ")
 	switch {
 	case bad > 0:
-		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried+bad, strings.Join(said[true], "; "))
+		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried+bad,
+			strings.Join(said[true], "; "))
 		if others != "" {
 			says += ". Not declared: " + others
 		}

@@ -18,9 +18,9 @@ type trial struct {
 	fault   *history.Fault // nil: none
 	ttl     int64
 	events  []history.Event
-	stalls  []span // of holders, and of the parent
-	waits   []span // the same, and those of servers
 
+	stalls   []span           // of holders, and of the parent
+	waits    []span           // the same, and those of servers
 	begun    int64            // of the fault, 0 before
 	shown    int64            // its evidence, 0 before
 	ended    int64            // of the fault, 0 before
@@ -94,9 +94,11 @@ func (t *trial) read() {
 		case history.FaultBegin:
 			t.begun, t.ended = cmp.Or(t.begun, e.At), 0
 			t.servers = max(t.servers, int(e.Value))
-			if t.stops(e) {
+			switch {
+			case t.fault == nil || e.Process == "":
+			case t.fault.Class == history.Stopped:
 				t.stopped[e.Process] = span{from: e.At}
-			} else if t.fault != nil && t.fault.Class == history.Killed && e.Process != "" {
+			case t.fault.Class == history.Killed:
 				t.dies(e)
 			}
 		case history.Evidence:
@@ -106,7 +108,15 @@ func (t *trial) read() {
 			if s, ok := t.stopped[e.Process]; ok && s.to == 0 {
 				t.stopped[e.Process] = span{s.from, e.At}
 			}
-		case history.TrialBegin, history.TrialEnd, history.Stall:
+		case history.Stall:
+			// Whichever process stalled, the machine had too little for all; but for a process that was
+			// stopped.
+			if s, ok := t.stopped[e.Process]; !ok || s.to != 0 && s.to < e.At-e.Value {
+				t.stalls, t.waits = join(t.stalls, e), join(t.waits, e)
+			}
+		case history.Starved:
+			t.waits = join(t.waits, e)
+		case history.TrialBegin, history.TrialEnd:
 		default:
 			if t.dead[e.Process] != 0 && e.Kind != history.Landed {
 				continue // between the announcement of the kill and the kill: nobody acts on it any more
@@ -127,11 +137,6 @@ func (t *trial) read() {
 			t.event(by, by.lock, e)
 		}
 	}
-}
-
-// stops reports whether e is the beginning of a fault that stops a process.
-func (t *trial) stops(e *history.Event) bool {
-	return t.fault != nil && t.fault.Class == history.Stopped && e.Process != ""
 }
 
 // dies ends all that a process does.
@@ -291,8 +296,8 @@ func (t *trial) lasts() bool {
 		t.fault.Class)
 }
 
-// absent reports whether the process was stopped or dead for some of the time between from and to: nobody could
-// tell it anything.
+// absent reports whether the process was stopped or dead for some of the time between from and to:
+// nobody could tell it anything.
 func (t *trial) absent(process string, from, to int64) bool {
 	if s, ok := t.stopped[process]; ok && s.from <= to && (s.to == 0 || s.to >= from-int64(toldGrace)) {
 		return true

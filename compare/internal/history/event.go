@@ -62,8 +62,8 @@ const (
 	// Landed: an act arrived at the recorder: Process, Caller, Name, Token and
 	// Seq are the act's.
 	Landed Kind = "landed"
-	// FaultBegin: before a fault begins, for all locks of the trial. Process is the child that it is for, ""
-	// if it is for servers. Value is how many servers it takes away.
+	// FaultBegin: before a fault begins, for all locks of the trial. Process is the child that it is
+	// for, "" if it is for servers. Value is how many servers it takes away.
 	FaultBegin Kind = "fault_begin"
 	// Evidence: the fault was seen to have its effect; Detail says by what.
 	Evidence Kind = "evidence"

@@ -48,8 +48,8 @@ func TestJournalsComeBackAsTheyWereWritten(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-// Journals of several processes are read in the order of time, and every write of several goroutines is kept, in
-// order.
+// Journals of several processes are read in the order of time, and every write of several goroutines is
+// kept, in order.
 func TestJournalsAreMerged(t *testing.T) {
 	dir := t.TempDir()
 	var all sync.WaitGroup
@@ -104,7 +104,7 @@ func TestJournalsThatCannotBeRead(t *testing.T) {
 // A hold without a deadline has an Until that is a hundred years away: see locker.Lease.
 func TestTimes(t *testing.T) {
 	assert.Zero(t, history.Until(time.Now().AddDate(100, 0, 0)))
-	assert.InDelta(t, history.Now()+int64(time.Minute), history.Until(time.Now().Add(time.Minute)), float64(time.Second))
+	assert.InDelta(t, history.Now()+60e9, history.Until(time.Now().Add(time.Minute)), 1e9)
 	for ns, want := range map[int64]string{0: "0s", 1234: "1.234µs", 123_456: "123µs", 12_345_678: "12.3ms",
 		1_234_567_890: "1.23s", 123_456_789_012: "2m3s"} {
 		assert.Equal(t, want, history.Duration(ns))

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Until is a lease's deadline as an Event has it: 0 where there is none, which [locker.Lease.Until] tells by
-// one a hundred years away.
+// Until is a lease's deadline as an Event has it: 0 where there is none, which [locker.Lease.Until]
+// tells by one a hundred years away.
 func Until(t time.Time) int64 {
 	left := time.Until(t)
 	if left > 50*365*24*time.Hour {
@@ -43,9 +43,9 @@ func Create(path string) (*Journal, error) {
 	return &Journal{f: f}, nil
 }
 
-// Write appends e, with At set to the present, and returns At. The event is with the operating system then, so that
-// it outlives a kill of this process. Once Write has failed, it writes nothing more: the journal ends with a whole
-// line or with half of one, which [Read] leaves out.
+// Write appends e, with At set to the present, and returns At. The event is with the operating system
+// then, so that it outlives a kill of this process. Once Write has failed, it writes nothing more: the
+// journal ends with a whole line or with half of one, which [Read] leaves out.
 func (j *Journal) Write(e Event) (at int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,10 +72,10 @@ func (j *Journal) Close() error {
 	return cmp.Or(j.err, j.f.Close())
 }
 
-// Read returns the events of all journals in dir, in the order of time; those of one time in the order of the
-// journals, so that a history is always read in the same order. It holds one event of each journal in memory. A half
-// line at the end of a journal, as a kill or a full disk leaves it, is left out; any other line that is not an event
-// ends the sequence with an error.
+// Read returns the events of all journals in dir, in the order of time; those of one time in the order
+// of the journals, so that a history is always read in the same order. It holds one event of each
+// journal in memory. A half line at the end of a journal, as a kill or a full disk leaves it, is left
+// out; any other line that is not an event ends the sequence with an error.
 func Read(dir string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))

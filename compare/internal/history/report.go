@@ -15,7 +15,8 @@ type Report struct {
 	Events  int64   `json:"events"`
 	Trials  int     `json:"trials"`
 	Broken  int     `json:"declared_and_broken"` // cells
-	// Headline is what was broken, in a sentence: what is declared, and two at once wherever they were seen.
+	// Headline is what was broken, in a sentence: what is declared, and two at once wherever they were
+	// seen.
 	Headline string `json:"headline"`
 	// Interrupted is what Run.Interrupted says.
 	Interrupted string `json:"interrupted,omitempty"`
@@ -49,8 +50,8 @@ type Cell struct {
 	Verdict  Verdict `json:"verdict"`
 	Declared bool    `json:"declared"`       // the service promises it
 	What     string  `json:"what,omitempty"` // what it declares, in words
-	// Trials are those that count. In each, one fault befalls several locks, which share its luck: it is one
-	// observation. Without a fault, it is a round of locking.
+	// Trials are those that count. In each, one fault befalls several locks, which share its luck: it
+	// is one observation. Without a fault, it is a round of locking.
 	Trials int `json:"trials"`
 	Broken int `json:"broken"`                 // of them, with one lock at least
 	First  int `json:"first_broken,omitempty"` // which of them was the first, from 1 on

@@ -223,8 +223,9 @@ func TestThePageInABrowser(t *testing.T) {
 	assert.Greater(t, ask[int](b, rows), folded)
 }
 
-// Each known bad lock is BROKEN in the row that is meant for it, and a click there draws what happened: who
-// held, when, and where it breaks. The histories are of runs of TestKnownBadLocksAreBroken of package compare.
+// Each known bad lock is BROKEN in the row that is meant for it, and a click there draws what happened:
+// who held, when, and where it breaks. The histories are of runs of TestKnownBadLocksAreBroken of
+// package compare.
 func TestTheWitnessOfEachBadLock(t *testing.T) {
 	run, err := history.LoadRun("../report/testdata/badlocks")
 	require.NoError(t, err)
@@ -302,8 +303,8 @@ func TestTheDark(t *testing.T) {
 	b.look("cell-dark")
 }
 
-// Whatever the number of services, the table fits its page, and no cell is cut off. How a lock of which nothing is
-// declared is tried is said.
+// Whatever the number of services, the table fits its page, and no cell is cut off. How a lock of which
+// nothing is declared is tried is said.
 func TestTheTableFitsThePage(t *testing.T) {
 	for _, c := range []struct {
 		services int
@@ -317,7 +318,8 @@ func TestTheTableFitsThePage(t *testing.T) {
 		r, err := check.Check(run, history.Read("../report/testdata/run"))
 		require.NoError(t, err)
 		r.Run.Services = r.Run.Services[:1]
-		r.Run.Services[0].Declared.Exclusion, r.Run.Services[0].Declared.RestsOn = "none", "our engine's timer renews it"
+		declared := &r.Run.Services[0].Declared
+		declared.Exclusion, declared.RestsOn = "none", "our engine's timer renews it"
 		for i := range r.Rows {
 			r.Rows[i].Cells = r.Rows[i].Cells[:1]
 		}

@@ -33,8 +33,8 @@ func Save(r *history.Report, dir string) error {
 	}
 	data, err := json.Marshal(r) // < and > are escaped: no string of the report ends the script
 	if err == nil {
-		html := strings.NewReplacer("/*style*/", style, "/*program*/", program, "/*report*/", string(data)).Replace(page)
-		err = os.WriteFile(filepath.Join(dir, history.PageFile), []byte(html), 0o644)
+		fill := strings.NewReplacer("/*style*/", style, "/*program*/", program, "/*report*/", string(data))
+		err = os.WriteFile(filepath.Join(dir, history.PageFile), []byte(fill.Replace(page)), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %w", err)

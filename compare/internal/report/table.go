@@ -12,8 +12,8 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 )
 
-// Table writes the report for a terminal that is so many columns wide (0: it is none, the lines may be as long as
-// they like). With bold, what stands out does so by escape sequences, too.
+// Table writes the report for a terminal that is so many columns wide (0: it is none, the lines may be
+// as long as they like). With bold, what stands out does so by escape sequences, too.
 func Table(w io.Writer, r *history.Report, width int, bold bool) error {
 	t := &table{bold: bold, units: true, rows: fold(r.Rows)}
 	title := 0
@@ -29,13 +29,15 @@ func Table(w io.Writer, r *history.Report, width int, bold bool) error {
 			tried = append(tried, i)
 		}
 	}
-	// As many services beside each other as there is room for; what is counted is said in each cell if that leaves room.
+	// As many services beside each other as there is room for; what is counted is said in each cell if
+	// that leaves room.
 	room := cmp.Or(width, math.MaxInt) - title
 	t.units = len(t.fit(r, tried, room)) == len(tried)
 	for len(tried) > 0 {
 		widths := t.fit(r, tried, room)
 		n := len(widths)
-		t.write(strings.Repeat(" ", title), tried[:n], widths, func(i int) (string, bool) { return r.Run.Services[i].Name, true })
+		t.write(strings.Repeat(" ", title), tried[:n], widths,
+			func(i int) (string, bool) { return r.Run.Services[i].Name, true })
 		for j := range t.rows {
 			row := &t.rows[j]
 			bad := slices.ContainsFunc(tried[:n], func(i int) bool { return row.Cells[i].Bad() })
@@ -148,8 +150,8 @@ func (t *table) text(row *history.Row, service int) string {
 
 const exclusion = "exclusion"
 
-// fold joins the rows of one rule in which nothing was broken into one; of the first rule only those that could not
-// be tried anywhere: what was tried there is what everybody asks about.
+// fold joins the rows of one rule in which nothing was broken into one; of the first rule only those
+// that could not be tried anywhere: what was tried there is what everybody asks about.
 func fold(rows []history.Row) (out []history.Row) {
 	at, count := map[string]int{}, map[string]int{}
 	for _, row := range rows {
@@ -198,8 +200,9 @@ func (t *table) notes(r *history.Report, width int) {
 	if r.Trials > 0 {
 		say("", "", r.Headline+".")
 		t.line("")
-		say("", "", "held · n: none of n faults broke it (several locks share each), so at most 3 of n such faults do (95 % sure). "+
-			"BROKEN k of n: declared, and broken by k of n faults. broken k of n: the same, where the service does not declare it. "+
+		say("", "", "held · n: none of n faults broke it (several locks share each), so at most 3 of n such "+
+			"faults do (95 % sure). BROKEN k of n: declared, and broken by k of n faults. broken k of n: the "+
+			"same, where the service does not declare it. "+
 			"Rows without a fault count rounds. -: not tried. ?: inconclusive.")
 	}
 	var bad, unsure, missing []string
