@@ -208,7 +208,7 @@ func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
 	case err == nil && g.Hold == nil:
 		err = errors.New("the backend granted nothing: its Grant has no Hold")
 	case err != nil && g.Hold != nil:
-		l.takeBack(unknown)
+		l.takeBack(unused)
 	}
 	return g, fromBackend(ctx, err)
 }

@@ -8,31 +8,35 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// ending is why a lock is let go. It decides when that may happen, here and nowhere
-// else:
+// ending is why a lease is over, or what was asked for never became one. It decides what
+// follows, here and nowhere else:
 //
-//	ending      the lock may go                      because
-//	stopped     now; under MinHold, when that ends   its holder has unlocked it, or its client is closed
-//	unreleased  the same, a moment later             a release has just failed
-//	lost        when the service would have ended    until then it does no harm, and gives a holder
-//	            it too; under MinHold, not before    that has just been told some time to stop
-//	unused      now, MinHold or not                  nobody was told that it is held
-//	unknown     the same                             the same; and its request may arrive later
+//	ending      Lease.Err    the lock may go                       Trace is told
+//	unlocked    ErrUnlocked  now; under MinHold, when that ends    Released
+//	closed      ErrClosed    the same                              Released
+//	lost        its cause    when the service would have ended it  Lost, TakenBack
+//	                         too, so that a holder that has just
+//	                         been told has some time to stop;
+//	                         under MinHold, not before
+//	unreleased  as it was    a moment after the release that has   TakenBack
+//	                         failed; under MinHold, when that ends
+//	unused      none         now, MinHold or not: nobody was told  TakenBack
+//	                         that it is held
 type ending uint8
 
 const (
-	stopped ending = iota
-	unreleased
+	unlocked ending = iota
+	closed
 	lost
+	unreleased
 	unused
-	unknown
 )
 
 // freeAt returns when the lock of l may go.
 func (l *Lease) freeAt(why ending, now time.Time) time.Time {
 	at := now
 	switch why {
-	case unused, unknown:
+	case unused:
 		return now
 	case unreleased:
 		at = now.Add(firstTakeBackDelay)
@@ -99,7 +103,7 @@ func (l *Lease) takeBack(why ending) {
 
 // kept reports whether MinHold still keeps the lock.
 func (t *takeBack) kept() bool {
-	return t.why != unused && t.why != unknown && time.Now().Before(t.lease.keep())
+	return t.why != unused && time.Now().Before(t.lease.keep())
 }
 
 // keep leaves the lock of a closed client to the service, if that ends it with its MinHold:

@@ -135,7 +135,7 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		}}})
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		(&Lease{client: c, name: "job", hold: s, settings: settings{ttl: DefaultTTL}}).takeBack(unknown)
+		(&Lease{client: c, name: "job", hold: s, settings: settings{ttl: DefaultTTL}}).takeBack(unused)
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], ErrUnavailable)
 		assert.Equal(t, uint64(1), c.Stats().LeftBehind)

@@ -17,11 +17,11 @@ func TestWhenALockMayGo(t *testing.T) {
 		now := time.Now()
 		kept := minHold + drift(minHold)
 		for why, want := range map[ending]struct{ plain, kept time.Duration }{
-			stopped:    {0, kept},
+			unlocked:   {0, kept},
+			closed:     {0, kept},
 			unreleased: {firstTakeBackDelay, kept},
 			lost:       {ttl, kept},
 			unused:     {0, 0},
-			unknown:    {0, 0},
 		} {
 			l := &Lease{start: now, expiry: now.Add(ttl), settings: settings{ttl: ttl}}
 			assert.Equal(t, want.plain, l.freeAt(why, now).Sub(now), "%d", why)
@@ -40,7 +40,7 @@ func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 		now := time.Now()
 		l := &Lease{client: c, name: "job", hold: granting{}, start: now, expiry: now.Add(time.Minute),
 			settings: settings{ttl: time.Minute}}
-		l.takeBack(stopped)
+		l.takeBack(unlocked)
 		l.takeBack(lost)
 		synctest.Wait()
 		assert.Equal(t, uint64(1), c.Stats().TakenBack)

@@ -21,12 +21,11 @@ type Lease struct {
 	token    uint64
 	settings settings
 	session  bool      // a session of the backend keeps the lock, see Grant
-	start    time.Time // when the grant was known here: MaxHold counts from it
+	start    time.Time // when the grant was known here: MaxHold counts from it; zero: not yet
 
 	values context.Context // those of the context given to Lock, for Trace; nil if there is none
 
 	mu        sync.Mutex
-	granted   bool      // false until the engine gives it to the caller
 	line      *line     // where it stands, at the head or shared; nil once it has left
 	until     time.Time // the holder may act up to here; zero: no deadline
 	expiry    time.Time // the service keeps the hold up to here; zero: no deadline
@@ -181,10 +180,10 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		// this release.
 		l.client.asking.add()
 		switch {
-		case !l.end(ErrUnlocked):
+		case !l.finish(unlocked, ErrUnlocked):
 			err := l.Err()
 			if errors.Is(err, ErrLost) {
-				l.takeBack(stopped) // in place of that of a lost one, which comes later
+				l.takeBack(unlocked) // in place of that of a lost one, which comes later
 			}
 			l.finishUnlock(err)
 			l.client.asking.done()
@@ -296,8 +295,8 @@ func (l *Lease) letGo(ctx context.Context) {
 func (l *Lease) release(ctx context.Context) error {
 	defer l.leaveLine()
 	now := time.Now()
-	if l.freeAt(stopped, now).After(now) {
-		l.takeBack(stopped)
+	if l.freeAt(unlocked, now).After(now) {
+		l.takeBack(unlocked)
 		l.released(ctx, 0, nil)
 		return nil
 	}
@@ -353,7 +352,7 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	}
 	to.hold = grant.Hold
 	if err != nil {
-		to.takeBack(unknown)
+		to.takeBack(unused)
 		c.attempted(next, took, err)
 		return err
 	}

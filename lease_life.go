@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (l *Lease) take(ln *line, g Grant) error {
 		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w",
 			g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
 	}
-	l.granted, l.line = true, ln
+	l.line = ln
 	return nil
 }
 
@@ -100,11 +101,6 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 			return
 		}
 		span = v.Until().Sub(v.Since)
-		if l.settings.minHold != 0 {
-			// The grant's validity may include MinHold. The renewal comes as soon as
-			// without it, so that a lock that was broken is noticed as soon.
-			span = min(span, l.settings.ttl)
-		}
 		// Less is left if the answer was slow, or is about a session that was renewed
 		// some time ago.
 		wait = min(span/3, max(left/2, minRenewal))
@@ -255,21 +251,8 @@ func (l *Lease) expire() {
 	l.lose(cause)
 }
 
-// lose ends the lease with a cause that matches ErrLost, reports it, and clears up.
-func (l *Lease) lose(cause error) {
-	cause = l.fail("lease", cause)
-	l.mu.Lock()
-	granted := l.granted
-	if !granted && l.err == nil {
-		l.err = cause // told before it was given out: it never will be
-	}
-	l.mu.Unlock()
-	if granted && l.end(cause) {
-		defer l.leaveLine() // also if a function of Trace panics
-		defer l.takeBack(lost)
-		l.lost(cause)
-	}
-}
+// lose ends the lease with a cause that matches ErrLost.
+func (l *Lease) lose(cause error) { l.finish(lost, l.fail("lease", cause)) }
 
 // ended is why the lease is over, as far as it was noticed.
 func (l *Lease) ended() error {
@@ -278,14 +261,16 @@ func (l *Lease) ended() error {
 	return l.err
 }
 
-// end ends the lease; it returns false if the lease was already over.
-func (l *Lease) end(cause error) bool {
+// finish ends the lease, whose Err is err from now on. It returns false if it was over
+// before, or was not given out yet: it never will be then.
+func (l *Lease) finish(why ending, err error) bool {
 	l.mu.Lock()
-	if l.err != nil {
+	if l.err != nil || l.start.IsZero() {
+		l.err = cmp.Or(l.err, err)
 		l.mu.Unlock()
 		return false
 	}
-	l.err = cause
+	l.err = err
 	if l.done != nil {
 		close(l.done)
 	}
@@ -294,14 +279,19 @@ func (l *Lease) end(cause error) bool {
 	l.client.schedule.remove(l)
 	l.mu.Unlock()
 	for end := range ends {
-		(*end)(cause)
+		(*end)(err)
+	}
+	if why == lost {
+		defer l.leaveLine() // also if a function of Trace panics
+		defer l.takeBack(lost)
+		l.lost(err)
 	}
 	return true
 }
 
 // close ends the lease because its client is closed, and releases it.
 func (l *Lease) close() {
-	if l.end(ErrClosed) {
+	if l.finish(closed, ErrClosed) {
 		l.client.renewing.run(func() { _ = l.release(context.Background()) })
 	}
 }
