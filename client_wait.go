@@ -13,8 +13,7 @@ type sequel uint8
 
 const (
 	ends   sequel = iota // the call ends
-	stands               // it waits in its line until it may ask again
-	retry                // it asks again at once, now as the first of its line
+	stands               // it waits in its line until it may ask again: at once, if it is the first
 	polls                // it asks again after a pause, or when it is woken
 )
 
@@ -26,10 +25,8 @@ func sequelOf(err error, wait, beside, first bool, left time.Duration) sequel {
 	switch {
 	case !wait, !held && (left <= 0 || !errors.Is(err, ErrUnavailable)):
 		return ends
-	case beside && !first:
+	case beside && (held || !first): // it has not waited in the service
 		return stands
-	case beside && held: // it has not waited in the service
-		return retry
 	}
 	return polls
 }
@@ -57,9 +54,6 @@ func (cl *call) follow(ctx context.Context, err error) error {
 		return err
 	case stands:
 		return c.lines.again(ctx, cl)
-	case retry:
-		cl.beside = false
-		return nil
 	}
 	cl.beside = false
 	if !held || cl.poll.tries == 1 {
