@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -29,7 +30,8 @@ func fromAll[T any](ctx context.Context, b *Backend, op string,
 }
 
 // Inspect implements [locker.Operator]: held is what a quorum of nodes has, or
-// may have where some do not answer. How many wait is not known to Redis.
+// may have where some do not answer. How many wait is not known to Redis. A key that is no lock
+// is a node's error, as it is to those who ask for the lock.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	value, seen, err := b.inspect(ctx, "inspect", name)
 	if err != nil {
@@ -48,7 +50,11 @@ func (b *Backend) inspect(
 			return redisconn.Status{}, err
 		}
 		defer c.Recycle()
-		return n.conn.StatusOf(c)
+		s, err := n.conn.StatusOf(c)
+		if err == nil && s.Foreign {
+			err = &foreignError{n.addr, redisconn.LockKey(name)}
+		}
+		return s, err
 	})
 	if err != nil {
 		return "", nil, err
@@ -59,7 +65,12 @@ func (b *Backend) inspect(
 		}
 	}
 	// The holder is who has a quorum, or may have one with the nodes that are silent.
-	most, silent := 0, len(b.nodes)-len(seen)
+	most, silent := 0, 0
+	for _, err := range causes {
+		if f := (*foreignError)(nil); err != nil && !errors.As(err, &f) {
+			silent++
+		}
+	}
 	for _, s := range seen {
 		at := 0
 		for _, other := range seen {
@@ -111,7 +122,10 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 		for _, name := range slices.Compact(names) {
 			var value string
 			var seen []redisconn.Status
-			if value, seen, err = b.inspect(ctx, "list", name); err != nil {
+			if value, seen, err = b.inspect(ctx, "list", name); errors.As(err, new(*foreignError)) {
+				err = nil
+				continue
+			} else if err != nil {
 				break
 			}
 			waited := slices.ContainsFunc(seen, func(s redisconn.Status) bool { return s.Waited })
@@ -125,11 +139,15 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 	}
 }
 
-// Break implements [locker.Operator].
+// Break implements [locker.Operator]: it removes the holder from the nodes that answer, a quorum at least, and
+// keeps votes and repairs of the holder out that are still under way there.
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
+	if st.Holder == "" {
+		return nil // nobody is
+	}
 	k := redisconn.KeysOf(st.Name, st.Holder, "", "")
 	_, _, err := fromAll(ctx, b, "break", func(ctx context.Context, n *node) (redisconn.State, error) {
-		c, err := n.conn.Do(ctx, n.conn.ReleaseCall(n.releaseScript, &k, 0))
+		c, err := n.conn.Do(ctx, n.conn.ReleaseCall(n.releaseScript, &k, voidTime))
 		if err != nil {
 			return redisconn.Gone, err
 		}

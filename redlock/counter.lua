@@ -1,5 +1,6 @@
 -- The fencing counter of a quorum: "token owner" under one key, the highest token that was raised
--- here and who raised it. This piece is put before the scripts that need it.
+-- here and who raised it; or "token +owner" if it is above that of the owner's lease, by RaiseToken. This
+-- piece is put before the scripts that need it.
 
 -- Whether owner may have the token, which is its lease's own and not what RaiseToken makes of the counter: the
 -- counter is lower, or this owner has raised it (R11), perhaps higher by now: a renewal that was sent before
@@ -10,16 +11,16 @@ local function admits(counter, token, owner)
 	end
 	local n, by = string.match(counter, '^(%d+) (.*)$')
 	n = tonumber(n) or 0
-	return n < token or by == owner
+	return n < token or by == owner or by == '+' .. owner
 end
 
 -- Raises the counter, or lets it live longer where it stands at the token or higher
 -- already: a full memory refuses to write it again, but not that. It outlives its
 -- use by a day, and where the clock is behind the token, until that has caught up
 -- as well; or is kept for ever.
-local function raise(key, counter, token, owner, keep)
+local function raise(key, counter, own, token, owner, keep)
 	token = math.max(token, counter and tonumber(string.match(counter, '^%d+')) or 0)
-	local value = string.format('%.0f', token) .. ' ' .. owner
+	local value = string.format('%.0f', token) .. (token > own and ' +' or ' ') .. owner
 	if keep == 'keep' then
 		if counter ~= value then
 			redis.call('SET', key, value)

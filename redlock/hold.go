@@ -25,7 +25,7 @@ type hold struct {
 	floor uint64    // what counters are to stand at: the token, or what RaiseToken has made of it
 	until time.Time // of the lease; renewals move it on
 	undo  locker.Undo
-	keep  time.Time // the lock is not made shorter than up to here (MinHold)
+	keep  time.Time // a node that is given the lock again keeps it up to here (MinHold)
 	sites []site
 
 	// answers are read by the round, and by the ending. Between the two, votes may come in that
@@ -37,7 +37,7 @@ type hold struct {
 // stage is the life of a hold:
 //
 //	wanted -> held -> releasing -> released
-//	     \-> abandoned
+//	     \------\--------\-> abandoned
 type stage uint8
 
 const (
@@ -45,7 +45,7 @@ const (
 	held                   // won
 	releasing              // given back by its holder
 	released               // and confirmed
-	abandoned              // not won: nothing of it may stay
+	abandoned              // not won, or undone: nothing of it may stay
 )
 
 // site is what a hold may have left on one node. There are as many as held leases
@@ -105,14 +105,13 @@ func (h *hold) As(target any) bool {
 
 func newHold(b *Backend, c claim) *hold {
 	h := &hold{b: b, claim: c, sites: make([]site, len(b.nodes)), answers: newAnswers(len(b.nodes))}
-	h.undo.Sends(c.lasts)
+	h.claim.undo = &h.undo
 	return h
 }
 
 // win makes the hold the winner's of round r.
 func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
 	v := r.validity()
-	h.undo.Sent(false) // what may be late is made void
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage, h.token, h.floor, h.until = held, r.token, r.token, v.Until()
@@ -140,12 +139,10 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	v := h.b.validity(time.Now(), h.claim.ttl)
 	h.mu.Lock()
 	h.hear()
-	token, floor, expiry := h.token, h.floor, h.expiry()
+	token, floor := h.token, h.floor
 	h.mu.Unlock()
-	h.undo.Sends(expiry)
-	defer h.undo.Sent(false)
 	p := h.ask(func(n *node, answered func(reply)) {
-		n.renew(&h.claim, token, floor, expiry, h.patience(), answered)
+		n.renew(&h.claim, token, floor, h.patience(), answered)
 	})
 	if err := p.wait(ctx, "renew"); err != nil {
 		return locker.Validity{}, err
@@ -190,14 +187,6 @@ func (h *hold) take(a answer) {
 	}
 }
 
-// expiry is the TTL to set now. h.mu is held.
-func (h *hold) expiry() time.Duration {
-	if h.keep.IsZero() {
-		return h.claim.ttl
-	}
-	return max(h.claim.ttl, time.Until(h.keep))
-}
-
 // patience is how long each node is given for what is no vote.
 func (h *hold) patience() time.Duration { return h.b.patience(h.claim.ttl) }
 
@@ -224,14 +213,14 @@ func (h *hold) repairOne(i int) {
 		h.mu.Unlock()
 		return
 	}
-	was, token, floor, expiry := s.left, h.token, h.floor, h.expiry()
+	was, token, floor, lasts := s.left, h.token, h.floor, max(h.claim.ttl, time.Until(h.keep))
 	if s.asking {
 		was = late // that vote may still arrive, and is not over when the repair is
 	}
 	s.left, s.repairing = late, true
 	h.mu.Unlock()
 	got := await(func(answered func(reply)) {
-		n.repair(scripts, &h.claim, token, floor, expiry, h.patience(), answered)
+		n.repair(scripts, &h.claim, token, floor, lasts, h.patience(), answered)
 	})
 	if errors.Is(got.err, errRestarted) {
 		n.forget(scripts)
@@ -258,11 +247,9 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
 	}
 	h.mu.Lock()
-	own, floor := h.token, h.floor
+	own := h.token
+	token = max(token, h.floor)
 	h.mu.Unlock()
-	if token <= floor {
-		return nil
-	}
 	err := h.ask(func(n *node, answered func(reply)) {
 		n.raise(&h.claim, own, token, h.patience(), answered)
 	}).wait(ctx, "raise the token")

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/internal/rediswake"
@@ -74,6 +75,7 @@ type claim struct {
 	keys    redisconn.Keys // with the owner value, which is compared whole (R9)
 	ttl     time.Duration
 	lasts   time.Duration // how long a vote for it lasts, unless it is released: the longer of TTL and MinHold
+	undo    *locker.Undo  // of the hold: told of what may store or prolong it
 	fenced  bool          // the nodes keep counters for tokens
 	waiting bool          // a release is to be published
 }
@@ -252,6 +254,7 @@ func (n *node) vote(
 ) redisconn.Started {
 	fenced := cl.fenced
 	c := s.vote.Call(opVote, cl.keys.Name, len(args)-voteArgc, args...)
+	c.Undo, c.Lasts = cl.undo, cl.lasts
 	return n.ask(c, limit, func(c *redisconn.Call) {
 		v, err := n.readVote(c, fenced)
 		r := reply{repeated: c.Repeated()}
@@ -317,27 +320,30 @@ func (n *node) raise(cl *claim, token, floor uint64, limit time.Duration, answer
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
-func (n *node) renew(cl *claim, token, floor uint64, ttl, limit time.Duration, answered func(reply)) {
+func (n *node) renew(cl *claim, token, floor uint64, limit time.Duration, answered func(reply)) {
 	k := &cl.keys
 	lock := k.Lock
 	counter, life := lock, noTokens
 	if cl.fenced {
 		counter, life = k.Quorum(), n.b.life
 	}
-	n.state(n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(),
-		redisconn.Milliseconds(ttl), decimal(token), decimal(floor)), limit, answered)
+	c := n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(),
+		redisconn.Milliseconds(cl.ttl), decimal(token), decimal(floor))
+	c.Undo, c.Lasts = cl.undo, cl.ttl
+	n.state(c, limit, answered)
 }
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone
 // if the claim is void. Like a vote it needs scripts, and fails with errRestarted.
-func (n *node) repair(s *scripts, cl *claim, token, floor uint64, ttl, limit time.Duration,
+func (n *node) repair(s *scripts, cl *claim, token, floor uint64, lasts, limit time.Duration,
 	answered func(reply)) {
-	k, ms := &cl.keys, redisconn.Milliseconds(ttl)
+	k, ms := &cl.keys, redisconn.Milliseconds(lasts)
 	c := s.repair.Call(opRepair, k.Name, 2, k.Lock, k.Void(), k.Value(), ms)
 	if cl.fenced {
 		c = s.repair.Call(opRepair, k.Name, 3, k.Lock, k.Void(), k.Quorum(), k.Value(), ms, decimal(token),
 			decimal(floor), n.b.life)
 	}
+	c.Undo, c.Lasts = cl.undo, lasts
 	n.state(c, limit, answered)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -95,7 +96,7 @@ func (m *member) raises(c fenced) redisconn.State {
 
 func (m *member) renews(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(reply)) { m.renew(&c.claim, c.token, c.token, c.ttl, tries, f) })
+	return m.says(func(f func(reply)) { m.renew(&c.claim, c.token, c.token, tries, f) })
 }
 
 func (m *member) repairs(c fenced) redisconn.State {
@@ -160,9 +161,9 @@ func TestALateRenewalDoesNotLoseToItsOwnRaisedToken(t *testing.T) {
 		q.node.b.life = life
 		a := of("a", 0)
 		a.token = q.votes(a).token
-		higher := a
-		higher.token += 1000
-		require.Equal(t, redisconn.Mine, q.raises(higher))
+		require.Equal(t, redisconn.Mine, q.says(func(f func(reply)) {
+			q.raise(&a.claim, a.token, a.token+1000, tries, f)
+		}))
 		counter := q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum")
 		assert.Equal(t, redisconn.Mine, q.renews(a), life)
 		assert.Equal(t, redisconn.Mine, q.raises(a), life)
@@ -208,6 +209,9 @@ func TestQuorumRepair(t *testing.T) {
 	assert.Equal(t, redisconn.Gone, q.repairs(a), "released: a late repair finds it void")
 	assert.True(t, q.votes(a).void)
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
+	broken := of("broken", q.votes(of("broken", 0)).token)
+	require.NoError(t, q.node.b.Break(t.Context(), locker.State{Name: "x", Holder: "broken"}))
+	assert.Equal(t, redisconn.Gone, q.repairs(broken), "it stays so")
 	require.True(t, q.votes(of("b", 0)).granted)
 	assert.Equal(t, redisconn.Theirs, q.renews(a))
 	c := of("c", 1)

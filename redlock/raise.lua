@@ -10,8 +10,9 @@ local found = redis.call('MGET', KEYS[1], KEYS[2])
 if found[1] ~= ARGV[1] then
 	return redis.call('EXISTS', KEYS[1]) * 2
 end
-if not admits(found[2], tonumber(ARGV[2]), ARGV[1]) then
+local own = tonumber(ARGV[2])
+if not admits(found[2], own, ARGV[1]) then
 	return 3
 end
-raise(KEYS[2], found[2], tonumber(ARGV[3]), ARGV[1], ARGV[4])
+raise(KEYS[2], found[2], own, tonumber(ARGV[3]), ARGV[1], ARGV[4])
 return 1

@@ -48,15 +48,22 @@ func (t *try) done(err error) {
 // Release implements [locker.Hold]: it removes the lock from all nodes that may
 // have it, and returns when a quorum has confirmed that. The others go on in
 // the background.
-func (h *hold) Release(ctx context.Context) error {
+func (h *hold) Release(ctx context.Context) error { return h.free(ctx, releasing) }
+
+// Undo implements [locker.Hold]. What may be late finds its value void on each node that has answered.
+func (h *hold) Undo(ctx context.Context) error {
+	return h.undo.Undo(ctx, func(ctx context.Context) error { return h.free(ctx, abandoned) })
+}
+
+func (h *hold) free(ctx context.Context, as stage) error {
 	ctx, _ = clock.Parts(ctx) // each node's answer has a limit of its own
 	h.mu.Lock()
-	switch h.stage {
-	case released:
+	switch {
+	case as == abandoned, h.stage == held:
+		h.stage = as // from here on nothing is repaired
+	case h.stage == released:
 		h.mu.Unlock()
 		return fmt.Errorf("redlock: it was released before: %w", locker.ErrLost)
-	case held:
-		h.stage = releasing // from here on nothing is repaired
 	}
 	t := h.try()
 	h.mu.Unlock()
@@ -70,13 +77,9 @@ func (h *hold) Release(ctx context.Context) error {
 	}
 }
 
-// Undo implements [locker.Hold].
-func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
-
 // giveUp is the end of a round that was not won: nothing of it may stay. It returns what
 // the engine is told: something to release, if it is not known what a node may have.
 func (h *hold) giveUp() (left locker.Grant) {
-	h.undo.Sent(false)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage = abandoned
@@ -112,19 +115,19 @@ func (h *hold) try() *try {
 	return t
 }
 
-// run is the goroutine of an ending: tries, with pauses between them.
+// run is the goroutine of an ending: tries, with pauses between them, until all nodes have answered or
+// none can have the lock any more.
 func (h *hold) run() {
-	until := time.Now().Add(h.claim.lasts)
 	owed := false
 	for delay := firstRelease; ; delay = min(2*delay, lastRelease) {
-		settled := h.releaseAll()
+		settled := h.undo.Undo(h.b.ctx, h.releaseAll) == nil
 		if !settled && !owed {
 			owed = true
 			defer h.b.owed.Add(-1)
 			settled = h.b.owed.Add(1) > maxOwed
 		}
 		h.mu.Lock()
-		if h.end.try == nil && (settled || h.b.isClosed() || !time.Now().Before(until)) {
+		if h.end.try == nil && (settled || h.b.isClosed()) {
 			h.end = nil
 			h.mu.Unlock()
 			return
@@ -142,9 +145,9 @@ func (h *hold) run() {
 }
 
 // releaseAll is one try. It returns when each node has answered, or has had the time to,
-// and reports whether all have. Nodes whose votes are still to come are released when they
+// and nil if all have. Nodes whose votes are still to come are released when they
 // have, if they need to be.
-func (h *hold) releaseAll() (settled bool) {
+func (h *hold) releaseAll(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.answers == nil {
@@ -156,7 +159,10 @@ func (h *hold) releaseAll() (settled bool) {
 	for want := h.b.quorum; ; want = 1 {
 		open := h.decide()
 		if open == 0 {
-			return !slices.ContainsFunc(h.sites, func(s site) bool { return s.err != nil })
+			if slices.ContainsFunc(h.sites, func(s site) bool { return s.err != nil }) {
+				return h.unreleased()
+			}
+			return nil
 		}
 		if h.end.try == nil && !slices.ContainsFunc(h.sites, func(s site) bool { return s.asking }) {
 			want = open // nobody waits, and there is nothing to do before that

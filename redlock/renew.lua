@@ -18,14 +18,14 @@ return several(n, function(i)
 		return call('EXISTS', KEYS[i]) * 2
 	end
 	if tokens then
-		local floor = tonumber(ARGV[4 * i + 1])
-		if not admits(counter, tonumber(ARGV[4 * i]), owner) then
+		local own, floor = tonumber(ARGV[4 * i]), tonumber(ARGV[4 * i + 1])
+		if not admits(counter, own, owner) then
 			return 3
 		end
 		-- Within a minute of the full day it is left as it is, which saves a write at most renewals.
 		local left = counter and call('PTTL', key) or 0
 		if not counter or tonumber(string.match(counter, '^%d+')) < floor or (left >= 0 and left < 86340000) then
-			raise(key, counter, floor, owner, ARGV[1])
+			raise(key, counter, own, floor, owner, ARGV[1])
 		end
 	end
 	return prolong(KEYS[i], ARGV[4 * i - 1])

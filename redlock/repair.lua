@@ -16,10 +16,11 @@ if found[1] and found[1] ~= ARGV[1] then
 end
 -- The counter first: a repair that arrives late must not bring back a lock that another has had meanwhile.
 if ARGV[3] then
-	if not admits(found[3], tonumber(ARGV[3]), ARGV[1]) then
+	local own = tonumber(ARGV[3])
+	if not admits(found[3], own, ARGV[1]) then
 		return 3
 	end
-	raise(KEYS[3], found[3], tonumber(ARGV[4]), ARGV[1], ARGV[5])
+	raise(KEYS[3], found[3], own, tonumber(ARGV[4]), ARGV[1], ARGV[5])
 end
 if found[1] then
 	if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then -- as prolong in value.lua

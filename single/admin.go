@@ -17,11 +17,15 @@ import (
 // What people ask of a Redis with locks in it: who holds, which names are there,
 // free this one, is it set up as it should be.
 
-// Inspect implements [locker.Operator]. How many wait is not known to Redis.
+// Inspect implements [locker.Operator]. How many wait is not known to Redis. A key that is no lock is an error, as
+// it is to those who ask for the lock; List leaves it out, and Break does not touch it.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	s, err := b.server.inspect(ctx, name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return locker.State{}, failure(err)
+	case s.Foreign:
+		return locker.State{}, b.foreign(name)
 	}
 	return stateOf(name, s), nil
 }
@@ -63,7 +67,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 	}
 }
 
-// Break implements [locker.Operator].
+// Break implements [locker.Operator]. A copy of the holder's acquire that is still under way finds itself void.
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
 	k := redisconn.KeysOf(st.Name, st.Holder, "", "")
 	var err error
@@ -72,9 +76,9 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 		if token, err = strconv.ParseUint(of, 10, 64); err != nil {
 			return invalid("%q is no Holder of this backend", st.Holder)
 		}
-		_, err = b.server.dissolve(ctx, &k, token)
-	} else {
-		_, err = b.server.release(ctx, &k)
+		err = b.server.dissolve(ctx, &k, token)
+	} else if st.Holder != "" {
+		_, err = b.server.takeBack(ctx, &k, voidTime)
 	}
 	return failure(err)
 }

@@ -68,14 +68,11 @@ func (s *server) leave(ctx context.Context, k *redisconn.Keys, void time.Duratio
 	return state, err
 }
 
-// dissolve removes all who share a lock with the token: Mine, if there were any, or if it had to be sent twice.
-func (s *server) dissolve(ctx context.Context, k *redisconn.Keys, token uint64) (redisconn.State, error) {
-	state, repeated, err := s.state(ctx, s.dissolveScript.Call("break", k.Name, 2, k.Lock, k.Wait(), s.Publish(),
+// dissolve removes all who share a lock with the token, if there are any.
+func (s *server) dissolve(ctx context.Context, k *redisconn.Keys, token uint64) error {
+	_, _, err := s.state(ctx, s.dissolveScript.Call("break", k.Name, 2, k.Lock, k.Wait(), s.Publish(),
 		fmt.Sprintf("%0*d", tokenDigits, token)))
-	if repeated && err == nil {
-		state = redisconn.Mine // see release
-	}
-	return state, err
+	return err
 }
 
 // status is what a server knows of a lock.

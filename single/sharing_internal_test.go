@@ -280,6 +280,10 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 		st, err = direct.Inspect(t.Context(), "n")
 		require.NoError(t, err)
 		assert.True(t, st.Held, "who came meanwhile has it, shared: %v", shared)
+		require.NoError(t, node.Break(t.Context(), locker.State{Name: "n"}), "nobody's")
+		_, err = locktest.Break(t.Context(), direct, "n")
+		require.NoError(t, err)
+		assert.Equal(t, !shared, acquire(t, direct, "n", "a:", once).void, "a copy of its acquire, late")
 	}
 }
 

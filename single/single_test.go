@@ -18,6 +18,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/single"
 )
@@ -150,11 +151,19 @@ func TestKeyInTheWayIsNamed(t *testing.T) {
 	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), nil)
 	s.MustDo(t, "LPUSH", redisconn.LockKey("job"), "x")
-	_, err := c.Lock(t.Context(), "job")
-	require.ErrorContains(t, err, "locker:1:{job}")
-	assert.ErrorContains(t, err, "delete it")
-	assert.NotErrorIs(t, err, locker.ErrHeld)
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	_, locked := c.Lock(t.Context(), "job")
+	_, inspected := c.Inspect(t.Context(), "job")
+	for _, err := range []error{locked, inspected} {
+		require.ErrorContains(t, err, "locker:1:{job}")
+		assert.ErrorContains(t, err, "delete it")
+		assert.NotErrorIs(t, err, locker.ErrHeld)
+		assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	}
+	all, err := locktest.List(t.Context(), c, "")
+	require.NoError(t, err)
+	assert.Empty(t, all)
+	require.NoError(t, c.Break(t.Context(), locker.State{Name: "job", Held: true, Holder: "x"}))
+	assert.Equal(t, int64(1), s.MustDo(t, "EXISTS", redisconn.LockKey("job")))
 }
 
 // A server that is stopped, but for the kernel that accepts for it, is the

@@ -117,6 +117,34 @@ func TestACallerAloneWithoutAConnectionLeavesInTime(t *testing.T) {
 	}
 }
 
+// A new connection takes several answers, each of which a slow server may give just in time.
+func TestACallerAloneDoesNotWaitForEachAnswerOfANewConnection(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	lab.Again(t, func() bool {
+		proxy.SetDelay(0)
+		opts := &redis.Options{Addr: proxy.Addr(), DB: 1, ClientName: "me", PipelinePoolSize: -1}
+		dial := redis.NewDialer(opts)
+		made := make(chan net.Conn, 100)
+		opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			made <- conn
+			return conn, err
+		}
+		node := newAsker(t, redis.NewClient(opts))
+		warm(t, node)
+		proxy.SetDelay(20 * time.Millisecond) // each way
+		for len(made) > 0 {
+			_ = (<-made).Close()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan time.Time, 1)
+		time.AfterFunc(time.Millisecond, func() { left <- time.Now(); cancel() })
+		_, _ = node.take(ctx, "n", "me")
+		return time.Since(<-left) < 100*time.Millisecond
+	})
+}
+
 // A question on a connection that is never answered leaves its place to others, whatever the driver's timeouts are.
 func TestQuestionsThatHangLeaveTheirPlaces(t *testing.T) {
 	server := lab.StartRedis(t)

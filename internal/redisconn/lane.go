@@ -147,6 +147,14 @@ const (
 	slowPenalty = 100
 )
 
+// shortly is c for callers that are alone. It obeys the context that they give it: a new connection takes
+// several answers, and the command one more, each within the timeout.
+func shortly(c *redis.Client) *redis.Client {
+	c = c.WithTimeout(shortTime)
+	c.Options().ContextTimeoutEnabled = true // WithTimeout has made the options its own
+	return c
+}
+
 // alone is [batch.Batcher.Alone]. What the server refuses unseen goes by send, whose driver knows better
 // where to send it: a Cluster's follows redirections.
 func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {

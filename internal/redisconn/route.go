@@ -79,7 +79,7 @@ func (n *Conn) routeTo(client redis.UniversalClient) oneRoute {
 	if c, ok := client.(*redis.Client); ok {
 		client = n.within(c)
 		r.plain = n.newLane(client, client)
-		r.plain.short = c.WithTimeout(shortTime)
+		r.plain.short = shortly(c)
 	} else {
 		r.plain = n.newLane(client, client)
 	}
@@ -120,7 +120,7 @@ func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
 		// The Cluster's client sends the batches, since it follows a key that has moved.
 		r = &Route{n: s.n, Shard: shard, Addr: shard.Options().Addr, plain: s.n.newLane(s.cluster, shard),
 			acked: map[waiting]*lane{}}
-		r.plain.short = shard.WithTimeout(shortTime)
+		r.plain.short = shortly(shard)
 		s.routes[shard] = r
 	}
 	return r, nil

@@ -110,7 +110,7 @@ type Status struct {
 	Value   string        // the holder's whole owner value
 	Left    time.Duration // the rest of its TTL; negative: it never expires
 	Foreign bool          // the key is there but is no lock (not a string)
-	Token   uint64        // the highest token handed out for this name and still remembered; 0: none
+	Token   uint64        // the holder's, if a quorum's counter was raised to it; 0: that is not known
 	Waited  bool          // somebody waits, and will be woken by the release
 }
 
@@ -138,8 +138,8 @@ func (n *Conn) StatusOf(c *Call) (Status, error) {
 	if s.Held || s.Foreign {
 		s.Left = LeftOf(left)
 	}
-	if counter, ok := v[2].(string); ok {
-		token, _, _ := strings.Cut(counter, " ") // a quorum's counter also says who raised it
+	counter, _ := v[2].(string)
+	if token, by, _ := strings.Cut(counter, " "); by == s.Value {
 		s.Token, _ = strconv.ParseUint(token, 10, 64)
 	}
 	s.Waited = waited == 1

@@ -1,0 +1,102 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/redlock"
+)
+
+// Undo is nil once no node can have the lock any more. A node that is silent counts until the longest time
+// that it was asked for has passed; a quorum of others that have confirmed is not enough.
+func TestUndoIsForAllNodes(t *testing.T) {
+	const life = 1200 * time.Millisecond
+	for what, test := range map[string]struct {
+		minHold time.Duration
+		before  func(t *testing.T, g locker.Grant)
+	}{
+		"granted":       {},
+		"with MinHold":  {minHold: life},
+		"after Release": {before: func(t *testing.T, g locker.Grant) { release(t, g) }},
+		"renewed": {before: func(t *testing.T, g locker.Grant) {
+			_, err := g.Hold.Renew(t.Context())
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := durable(t, 3)
+			b := s.through(t, redlock.Options{Fencing: true})
+			req := request("n", life)
+			if req.MinHold = test.minHold; req.MinHold > 0 {
+				req.TTL = life / 4
+			}
+			began := time.Now()
+			g, err := b.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			s.everywhere(t, g, "n")
+			s.proxies[2].Requests(lab.Drop)
+			if test.before != nil {
+				test.before(t, g)
+			}
+			undone := func() bool { return g.Hold.Undo(locktest.Within(t, 100*time.Millisecond)) == nil }
+			within(t, 20*time.Second, "it is over", undone)
+			assert.GreaterOrEqual(t, time.Since(began), life)
+			assert.Zero(t, s.holders(t, "n"))
+		})
+	}
+}
+
+// A key that is no lock is named to those who look at it; who lists locks, or breaks one, does not see it.
+func TestAKeyThatIsNoLock(t *testing.T) {
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{})
+	key := redisconn.LockKey("n")
+	for i := range s.servers {
+		s.servers[i].MustDo(t, "RPUSH", key, "no lock")
+		st, err := b.Inspect(t.Context(), "n")
+		if i == 0 {
+			require.NoError(t, err, "two are a quorum")
+			assert.False(t, st.Held)
+		} else {
+			require.ErrorContains(t, err, "delete it")
+			assert.NotErrorIs(t, err, locker.ErrUnavailable)
+		}
+	}
+	all, err := locktest.List(t.Context(), b, "")
+	require.NoError(t, err)
+	assert.Empty(t, all)
+	require.NoError(t, b.Break(t.Context(), locker.State{Name: "n", Holder: "no lock"}))
+	assert.Equal(t, int64(1), s.servers[0].MustDo(t, "LLEN", key))
+}
+
+// RaiseToken is for those who hold the lock, also if it was raised as high before; what it raises is not
+// shown for the lease's own token.
+func TestRaiseTokenOfALostHold(t *testing.T) {
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{Fencing: true})
+	g := acquire(t, b, "n", time.Minute)
+	s.everywhere(t, g, "n")
+	raise := func(by uint64) error {
+		return g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), g.Token+by)
+	}
+	require.NoError(t, raise(1000))
+	st, err := b.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Contains(t, []uint64{0, g.Token}, st.Token)
+	_, err = g.Hold.Renew(context.WithoutCancel(t.Context()))
+	require.NoError(t, err)
+	require.NoError(t, raise(0))
+	_, err = locktest.Break(t.Context(), b, "n")
+	require.NoError(t, err)
+	assert.ErrorIs(t, raise(1000), locker.ErrLost)
+	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, g.Token+1000)
+}
