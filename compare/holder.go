@@ -55,7 +55,7 @@ func done(s *seen) bool     { return s.done }
 // newHolder makes the proxies of a holder, and starts it.
 func (b *bench) newHolder(slot string) *holder {
 	h := &holder{bench: b, slot: slot}
-	for _, host := range b.address.hosts {
+	for _, host := range b.hosts {
 		h.proxies = append(h.proxies, lab.StartProxy(b, host))
 	}
 	h.start()
@@ -77,7 +77,7 @@ func (h *holder) start() {
 		hosts[i] = p.Addr()
 	}
 	text, _ := json.Marshal(part{
-		Process: h.process, Service: b.name, URL: b.address.through(hosts), TTL: b.ttl,
+		Process: h.process, Service: b.name, URL: b.through(hosts), TTL: b.ttl,
 		Act: max(b.ttl/50, 10*time.Millisecond), Opens: b.opens,
 		Journal: filepath.Join(b.run.dir, h.process+".jsonl"),
 	})

@@ -162,27 +162,7 @@ func (c *checker) collect(t *trial, at int64, aside string) {
 				}
 			}
 		}
-		cell.keep(o)
-	}
-}
-
-// keep keeps the broken and the worst outcomes.
-func (c *tally) keep(o history.Outcome) {
-	rank := func(o history.Outcome) int {
-		switch {
-		case o.Broken:
-			return 0
-		case o.Aside:
-			return 1
-		}
-		return 2
-	}
-	i, _ := slices.BinarySearchFunc(c.Outcomes, o, func(a, b history.Outcome) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.NS, a.NS), cmp.Compare(a.Trial, b.Trial))
-	})
-	if i < maxOutcomes {
-		c.Outcomes = slices.Insert(c.Outcomes, i, o)
-		c.Outcomes = c.Outcomes[:min(len(c.Outcomes), maxOutcomes)]
+		cell.Outcomes = append(cell.Outcomes, o)
 	}
 }
 
@@ -244,6 +224,19 @@ func cell(s *history.Service, t *tally, rule string, fault *history.Fault) histo
 	case rule == Told && fault != nil && (fault.Class == history.Stopped || fault.Class == history.Killed):
 		out.Reason = "nobody can tell a holder that does not run"
 	}
+	// The broken and the worst first.
+	rank := func(o history.Outcome) int {
+		if o.Broken {
+			return 0
+		} else if o.Aside {
+			return 1
+		}
+		return 2
+	}
+	slices.SortFunc(out.Outcomes, func(a, b history.Outcome) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.NS, a.NS), cmp.Compare(a.Trial, b.Trial))
+	})
+	out.Outcomes = out.Outcomes[:min(len(out.Outcomes), maxOutcomes)]
 	out.Service = s.Name
 	out.Declared, out.What = declared(&s.Declared, rule, fault, servers)
 	switch {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -152,12 +151,6 @@ func (b *browser) size(width, height int64) {
 	b.run(chromedp.EmulateViewport(width, height))
 }
 
-func (b *browser) theme(name string) {
-	call(b, emulation.SetEmulatedMedia,
-		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
-			Value: name}}})
-}
-
 // The page shows the table, says first what is declared and broken, and a click
 // on a cell shows its trials and its witness, which can be zoomed.
 func TestThePageInABrowser(t *testing.T) {
@@ -272,35 +265,6 @@ func TestTheWitnessOfEachBadLock(t *testing.T) {
 		b.run(chromedp.KeyEvent("\x1b"))
 		b.until(`!document.querySelector("dialog[open]")`)
 	}
-}
-
-// The page can be read in the dark.
-func TestTheDark(t *testing.T) {
-	b := open(t)
-	b.size(1300, 900)
-	luminance := `(() => {
-		const linear = (x) => (x /= 255) <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
-		const lum = (c) => {
-			const [r, g, b] = c.match(/[\d.]+/g).slice(0, 3).map(Number).map(linear);
-			return .2126 * r + .7152 * g + .0722 * b };
-		const of = (e, what) => lum(getComputedStyle(e)[what]);
-		const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-		const ground = of(document.body, "backgroundColor");
-		const buttons = [...document.querySelectorAll("button.held, button.bad, button.soft")];
-		return {ground, least: Math.min(ratio(ground, of(document.body, "color")),
-			...buttons.map((e) => ratio(of(e, "backgroundColor"), of(e, "color"))),
-			...[...document.querySelectorAll("#facts, .legend")].map((e) => ratio(ground, of(e, "color"))))} })()`
-	type light struct{ Ground, Least float64 }
-	for _, theme := range []string{"light", "dark"} {
-		b.theme(theme)
-		got := ask[light](b, luminance)
-		assert.Equal(t, theme == "dark", got.Ground < 0.1, theme)
-		assert.Greater(t, got.Least, 4.5, "contrast, %s", theme)
-		b.look("page-" + theme)
-	}
-	b.click("#table td > button.soft")
-	b.until(`document.querySelector("dialog[open] .time svg .band")`)
-	b.look("cell-dark")
 }
 
 // Whatever the number of services, the table fits its page, and no cell is cut off. How a lock of which
