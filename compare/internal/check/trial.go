@@ -57,7 +57,6 @@ type lock struct {
 type caller struct {
 	lock         *lock
 	process      string
-	id           int
 	asks, leaves *call // the last ones
 	hold         *hold
 	acts         map[uint64]int // the hold under which each was sent
@@ -71,11 +70,11 @@ type call struct {
 
 // hold is a lease, and the time in which its holder believes to hold.
 type hold struct {
-	by                           *caller
-	n                            int // of the lock's grants
-	ask, granted, renewed, ended *history.Event
-	spans                        []span // more than one if it went on after its deadline
-	passed                       int64  // when the next one was granted; 0 before
+	by                    *caller
+	n                     int            // of the lock's grants
+	ask, granted, renewed *history.Event // the last renewal; nil: none
+	spans                 []span         // more than one if it went on after its deadline
+	passed                int64          // when the next one was granted; 0 before
 }
 
 func (h *hold) until() int64          { return h.spans[len(h.spans)-1].to }
@@ -87,7 +86,12 @@ func (h *hold) events() []*history.Event { return []*history.Event{h.ask, h.gran
 // read goes through the events. What only the time of an event tells is judged on the way.
 func (t *trial) read() {
 	t.stopped, t.dead, t.findings = map[string]span{}, map[string]int64{}, map[string]*finding{}
-	callers, locks := map[[3]any]*caller{}, map[string]*lock{}
+	type id struct {
+		process string
+		caller  int
+		name    string
+	}
+	callers, locks := map[id]*caller{}, map[string]*lock{}
 	for i := range t.events {
 		e := &t.events[i]
 		switch e.Kind {
@@ -121,8 +125,7 @@ func (t *trial) read() {
 			if t.dead[e.Process] != 0 && e.Kind != history.Landed {
 				continue // between the announcement of the kill and the kill: nobody acts on it any more
 			}
-			id := [3]any{e.Process, e.Caller, e.Name}
-			by := callers[id]
+			by := callers[id{e.Process, e.Caller, e.Name}]
 			if by == nil {
 				l := locks[e.Name]
 				if l == nil {
@@ -130,8 +133,8 @@ func (t *trial) read() {
 					locks[e.Name] = l
 					t.locks = append(t.locks, l)
 				}
-				by = &caller{lock: l, process: e.Process, id: e.Caller, acts: map[uint64]int{}}
-				callers[id] = by
+				by = &caller{lock: l, process: e.Process, acts: map[uint64]int{}}
+				callers[id{e.Process, e.Caller, e.Name}] = by
 				t.callers = append(t.callers, by)
 			}
 			t.event(by, by.lock, e)
@@ -283,7 +286,7 @@ func (by *caller) ends(e *history.Event) {
 	if h == nil {
 		return
 	}
-	h.ended, by.hold = e, nil
+	by.hold = nil
 	last := &h.spans[len(h.spans)-1]
 	last.to = min(last.to, e.At)
 	l.lastEnd = max(l.lastEnd, last.to)
