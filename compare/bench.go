@@ -93,7 +93,7 @@ func (b *bench) begin() {
 		}
 	}
 	b.describe(func(s *history.Service) {
-		s.URL, s.Version, s.Servers = b.shown, b.version, len(b.hosts)
+		s.URL, s.Version = b.shown, b.version
 		s.Declared, s.Untried = history.Declare(b.g), maps.Clone(b.untried)
 	})
 }

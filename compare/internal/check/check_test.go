@@ -433,8 +433,8 @@ func TestTrialsAreCounted(t *testing.T) {
 	r := judge(t, run(), events)
 	assert.Equal(t, 60, r.Trials)
 	x := cell(t, r, check.Exclusion)
-	assert.Equal(t, []any{60, 1, 8, "t7", history.Broken},
-		[]any{x.Trials, x.Broken, x.First, x.Witness.Trial, x.Verdict})
+	assert.Equal(t, []any{60, 1, "t7", history.Broken},
+		[]any{x.Trials, x.Broken, x.Witness.Trial, x.Verdict})
 	assert.Equal(t, "t7", x.Outcomes[0].Trial)
 	k := cell(t, r, check.Tokens)
 	assert.Equal(t, []any{60, 0, 0.05, history.Held}, []any{k.Trials, k.Broken, k.Bound, k.Verdict})

@@ -144,7 +144,6 @@ func (c *checker) collect(t *trial, at int64, aside string) {
 			// Two at once are a fact, whatever else went wrong with a trial that came to its end.
 			cell.Trials++
 			cell.Broken++
-			cell.First = cmp.Or(cell.First, cell.Trials)
 			o.Broken, o.Note, o.NS = true, worst.says, worst.to-worst.from
 			if cell.Witness == nil || o.NS > cell.WorstNS {
 				cell.Witness, cell.WorstNS, cell.Worst = t.witness(worst), o.NS, o.Note

@@ -53,8 +53,7 @@ type Cell struct {
 	// Trials are those that count. In each, one fault befalls several locks, which share its luck: it
 	// is one observation. Without a fault, it is a round of locking.
 	Trials int `json:"trials"`
-	Broken int `json:"broken"`                 // of them, with one lock at least
-	First  int `json:"first_broken,omitempty"` // which of them was the first, from 1 on
+	Broken int `json:"broken"` // of them, with one lock at least
 	// Bound is, with 95 % confidence, how large the share of broken trials is at
 	// most, if none was seen: 3/n, the rule of three.
 	Bound   float64 `json:"bound,omitempty"`

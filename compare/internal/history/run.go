@@ -36,7 +36,6 @@ type Service struct {
 	Name     string     `json:"name"`              // short and unique: the head of its column
 	URL      string     `json:"url,omitempty"`     // passwords masked
 	Version  string     `json:"version,omitempty"` // of the servers, where they tell
-	Servers  int        `json:"servers,omitempty"`
 	Missing  string     `json:"missing,omitempty"` // why it was not tried, and what would help
 	Declared Guarantees `json:"declared"`
 	// Untried says why a Fault, by its ID, is not tried on this service.
