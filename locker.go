@@ -2,10 +2,9 @@
 // services behind it.
 //
 // A program or a library takes a [Locker] and asks it for leases on names. A [Client]
-// is a Locker on one [Backend]. Each backend is a package of its own: memory (one
-// process), file (one host), single (one Redis), redlock (a majority of independent
-// Redis servers), postgres, etcd and zookeeper. This package needs only the standard
-// library.
+// is a Locker on one [Backend], which is a package of its own; with [Openers.Open], a URL
+// chooses it: memory (one process), file (one host), single (one Redis), redlock (several),
+// postgres, etcd, zookeeper. This package needs only the standard library.
 //
 //	client := locker.New(memory.New(), nil)
 //	defer client.Close()
@@ -14,24 +13,17 @@
 //		return send(ctx, invoice) // ctx ends if the lease is lost
 //	})
 //
-// With [Openers.Open], a URL chooses the service.
-//
 // # Leases
 //
 // A lock in a network service is a lease: it ends by itself if its holder does not
 // renew it, so that a dead holder does not keep everybody out. The Client renews each
-// lease every third of its TTL until the holder unlocks it. A holder has to know when
-// its lease is over:
-//
-//   - [Lease.Until] is the time until which the holder may act. It counts from before
-//     the request that granted or renewed the lease was sent, and leaves room for
-//     clocks that run at different speeds.
-//   - [Lease.Done], [Lease.Context] and the context that [Do] gives to its function
-//     end at that time, by a timer of their own: a request that hangs does not delay
-//     them.
-//   - A renewal that fails does not end the lease; the Client tries again until
-//     Until. If the service says that the lock is gone, the lease ends at once. The
-//     Client never acquires the lock again without the holder's knowledge.
+// lease every third of its TTL until the holder unlocks it. A holder knows when its lease
+// is over: [Lease.Until] is the time until which it may act, counted from before the
+// request that granted or renewed the lease was sent, with room for clocks that run at
+// different speeds. [Lease.Done], [Lease.Context] and the context that [Do] gives to its
+// function end then, by a timer of their own: a request that hangs does not delay them.
+// A renewal that fails does not end the lease; the Client tries again. If the service says
+// that the lock is gone, the lease ends at once, and is never acquired again silently.
 //
 // A lease ends too early if the holder's own clock is stepped forward: Until counts
 // in wall time too, since the monotonic clock stands still while a machine sleeps. A
@@ -39,50 +31,33 @@
 //
 // # What no lease can do
 //
-// A holder can be paused at any instruction, for longer than any TTL, and go on
-// without noticing. If it then writes, it writes although the next holder has the
-// lock. Only the resource can refuse such a write: send [Lease.Token] along, a number
-// that rises with every holder, and let the resource refuse a token that is lower
-// than the highest it has seen. See Kleppmann, "How to do distributed locking", 2016.
-// Package fencing has guards that do this.
+// A holder can be paused at any instruction, for longer than any TTL, and then write
+// although the next holder has the lock. Only the resource can refuse such a write: send
+// [Lease.Token] along, a number that rises with every holder, and let the resource refuse
+// one that is lower than the highest it has seen (Kleppmann, "How to do distributed
+// locking", 2016). Package fencing has guards that do this.
 //
 // # Failures
 //
 // Every error matches one of the package's errors, or the error of the caller's
 // context. ErrHeld never stands for an outage, nor ErrUnavailable for another holder.
-// Lock waits for [Options.Patience] for an outage to end; TryLock never waits.
+// Lock waits for [Options.Patience] for an outage to end; TryLock never waits. After a
+// lost reply or a cancelled context, both return without waiting for the service, and the
+// Client asks it in the background to undo the request, which may have been carried out.
 //
-// After a lost reply or a cancelled context, Lock and TryLock return without waiting
-// for the service. In the background, the Client then asks the service to undo the
-// request, which may have been carried out.
+// # More than one lock
 //
-// # Shared locks
-//
-// [Shared] makes many hold a name together, while others ask for it alone: readers and
-// a writer. Use it where reading takes long or happens at the same time on many hosts,
-// and a reader must not see half of what a writer does: a backup that reads while a
-// migration must wait, workers that use a configuration which one replaces. Each reader
-// has a lease of its own with all that a lease has, and a dead one is in the writer's way
-// for its own TTL at most. A writer that waits keeps new readers out. If readers are
-// short and few, a plain lock is simpler and costs no more. A shared lease protects what
-// is read as long as it is held: a paused reader may go on reading while a writer
-// writes, and only a resource that checks tokens can refuse it, too. A reader that wants
-// to write unlocks first; somebody else may write in between.
-//
-// # Several at once, and locks that stay
-//
-// [LockAll] and [DoAll] hold several names at once, without deadlocks. [MinHold] keeps a lock for longer than its holder runs: for a job
-// that runs once per hour. The examples show them, and a lease that is passed to
-// another goroutine. Packages slots and election are built on locks. The examples of
-// package memory show how a program tests its behaviour when a lock is lost or the
-// service is out of reach.
+// With [Shared], readers hold a name together, and a writer alone. [LockAll] and [DoAll]
+// hold several names at once, without deadlocks. [MinHold] keeps a lock for longer than
+// its holder runs: for a job that runs once per hour. Packages slots and election are
+// built on locks. The examples of package memory show how a program tests what it does
+// when a lock is lost or the service is out of reach.
 //
 // # Writing a backend
 //
 // A [Backend] has three methods, and a [Hold] three. Abilities that only some services
-// have are interfaces of their own, from [Notifier] to [Aser]. Package
-// conformance has the tests that a backend must pass, and an example of a complete
-// backend.
+// have are interfaces of their own. Package conformance has the tests that a backend must
+// pass, and an example of a complete backend.
 package locker
 
 import (

@@ -151,7 +151,13 @@ func NoRenew() Option {
 // Shared makes a call ask for the name together with others that ask for it so: any
 // number of readers up to [MaxSharers] hold it at the same time, each with a lease of
 // its own, and a caller without Shared, a writer, holds it alone. A writer that waits
-// keeps new readers out, so it gets its turn when those before it have ended.
+// keeps new readers out, so it gets its turn when those before it have ended. A dead reader
+// is in its way for its own TTL at most.
+//
+// Use it where reading takes long or happens on many hosts at the same time, and a reader
+// must not see half of what a writer does: a backup that reads while a migration must wait.
+// If readers are short and few, a plain lock is simpler and costs no more. It protects what
+// is read as long as the lease lasts: a paused reader may go on reading while a writer writes.
 //
 // Readers that hold at the same time have the same token, if the [Guarantees] say
 // that shared leases have one. A writer's token is greater than that of every reader
