@@ -53,10 +53,10 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err == nil {
 		return e.grant(ctx, since)
 	}
-	if state := e.current(); state == absent || state.isOver() || s.isOver() {
+	if e.settled() {
 		return locker.Grant{}, err
 	}
-	return locker.Grant{Hold: e}, err
+	return locker.Grant{Hold: e, Session: true}, err
 }
 
 // peek returns a *HeldError if somebody in the queue is in the way: a caller who does not
@@ -193,7 +193,7 @@ func (e *entry) grant(ctx context.Context, since time.Time) (locker.Grant, error
 		err = e.hold()
 	}
 	if err != nil {
-		return locker.Grant{Hold: e}, err
+		return locker.Grant{Hold: e, Session: true}, err
 	}
 	g := locker.Grant{Hold: e, Validity: v, Session: true}
 	if !e.shared() {

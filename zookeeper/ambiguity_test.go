@@ -135,3 +135,41 @@ func useWhenBack(t *testing.T, c *locker.Client, name string) {
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 	}
 }
+
+// A client whose session is over by its own clock does not know whether the service has ended it: until then its
+// nodes are there, those of a holder and of a waiter who gave up. The service is told all the while that the
+// client lives, and its answers do not get through.
+func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
+	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
+	other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
+	acquire := func(b *zookeeper.Backend, name string, wait bool) (locker.Grant, error) {
+		return b.Acquire(within(t, 2*soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait,
+			Queued: func() {}, Lost: func() {}})
+	}
+	held, err := acquire(b, "given-up", false)
+	require.NoError(t, err)
+	assert.True(t, held.Session)
+	_, err = acquire(other, "given-up-too", false)
+	require.NoError(t, err)
+	waiting := make(chan locker.Grant, 1)
+	go func() {
+		g, err := acquire(b, "given-up-too", true)
+		assert.ErrorIs(t, err, locker.ErrUnavailable)
+		waiting <- g
+	}()
+	eventuallyLen(t, z.Addr(), "given-up-too", 2)
+	p.Replies(lab.Drop)
+	waited := <-waiting
+	require.NotNil(t, waited.Hold, "its node is still there")
+	p.Replies(lab.Pass)
+	for name, left := range map[string]struct {
+		hold  locker.Hold
+		nodes int
+	}{"given-up": {held.Hold, 0}, "given-up-too": {waited.Hold, 1}} {
+		require.Eventually(t, func() bool { return left.hold.Undo(within(t, soon)) == nil }, 2*soon, time.Millisecond)
+		assert.Len(t, queueOf(t, z.Addr(), name), left.nodes, "it is not undone before the service has removed it")
+	}
+	require.NoError(t, b.Close())
+	assert.NoError(t, held.Hold.Undo(within(t, soon)), "it is known")
+}

@@ -1,6 +1,8 @@
 package zookeeper
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -114,6 +116,19 @@ func (e *entry) current() state {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.state
+}
+
+// settled reports whether nothing of the entry is in the service, nor can come, as far as that is known without
+// asking. The end of a session makes a holder's entry lost, before the service removes the node.
+func (e *entry) settled() bool {
+	switch state := e.current(); {
+	case state == absent, state == freed:
+		return true
+	case e.s.isOver():
+		return errors.Is(context.Cause(e.s.ctx), errExpired)
+	default:
+		return state == lost
+	}
 }
 
 // node returns the path of the entry's node.

@@ -75,7 +75,7 @@ func (s *session) keep() error {
 		expired, refused := clock.Elapsed(s.proof.since, time.Now()) >= s.timeout, s.refused
 		s.mu.Unlock()
 		if expired {
-			return cmp.Or(refused, errExpired)
+			return cmp.Or(refused, errUnproven)
 		}
 		if !fresh {
 			timer := time.NewTimer(time.Until(next))

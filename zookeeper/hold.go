@@ -218,10 +218,15 @@ func (e *entry) Release(ctx context.Context) error {
 // session that comes back on another one, and the leader refuses what a server
 // passes on for a session that has moved. A look that begins with a sync then
 // sees the node if it is there.
+//
+// A session that is over for this client may go on at the service, and keep the node.
 func (e *entry) Undo(ctx context.Context) error {
 	err := e.takeBack(ctx)
-	if e.s.isOver() || errors.Is(err, locker.ErrLost) {
-		return nil // the nodes of a session go with it
+	switch {
+	case e.settled():
+		return nil
+	case e.s.isOver():
+		return e.s.stays(ctx)
 	}
 	return err
 }
@@ -235,7 +240,7 @@ func (e *entry) takeBack(ctx context.Context) error {
 		select {
 		case <-sending:
 		case <-e.s.ctx.Done():
-			return nil
+			return e.ended()
 		case <-ctx.Done():
 			return unanswered(ctx)
 		}
@@ -251,7 +256,7 @@ func (e *entry) takeBack(ctx context.Context) error {
 		}
 		e.found(e.dir+"/"+q.self.name, 0)
 	}
-	if state := e.current(); state == absent || state.isOver() {
+	if e.settled() {
 		return nil
 	}
 	return e.remove(ctx, false)

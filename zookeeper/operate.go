@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -62,7 +61,10 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 	return head{}, nil
 }
 
-// inspect returns what is known of a lock. Its Holder is the czxid of the last that has it.
+// holderForm is that of State.Holder: the czxid of the last that has the lock.
+const holderForm = "zookeeper %d"
+
+// inspect returns what is known of a lock.
 func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (locker.State, error) {
 	h, err := s.headOf(ctx, dir, sync)
 	if err != nil || len(h.have) == 0 {
@@ -91,7 +93,7 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (loc
 	if err != nil {
 		return locker.State{}, err
 	}
-	st.Holder = strconv.FormatInt(newest, 10)
+	st.Holder = fmt.Sprintf(holderForm, newest)
 	return st, nil
 }
 
@@ -158,9 +160,9 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 
 // Break implements [locker.Operator].
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
-	newest, err := strconv.ParseInt(st.Holder, 10, 64)
-	if err != nil {
-		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
+	var newest int64
+	if _, err := fmt.Sscanf(st.Holder, holderForm, &newest); err != nil {
+		return invalid("%q is no Holder of this backend", st.Holder)
 	}
 	s, err := b.join(ctx, 0)
 	if err != nil {

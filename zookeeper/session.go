@@ -58,6 +58,9 @@ type session struct {
 	proof    proof
 	refused  error // why the last heartbeat was refused; nil: it was not
 	watched  map[string]*watch
+
+	asking  sync.Mutex // whether it is removed
+	removed bool       // guarded by asking
 }
 
 // What is sent is small, but for the watches that are set again on a new
@@ -130,7 +133,12 @@ func (s *session) event(e zk.Event) {
 	}
 }
 
-var errExpired = errors.New("the session has expired")
+var (
+	// errExpired is the service's word: it has removed all nodes of the session.
+	errExpired = errors.New("the session has expired")
+	// errUnproven is the client's own: the nodes may still be there.
+	errUnproven = errors.New("the session has not been heard of for its timeout")
+)
 
 // change wakes those who wait for one. s.mu is held.
 func (s *session) change() {
@@ -184,6 +192,41 @@ func (s *session) over() error {
 	}
 	return fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
 }
+
+// stays returns nil if the service has ended a session that is over, with all nodes that it had or may yet get:
+// then its own node is gone, too. It asks on another session, for one caller at a time.
+func (s *session) stays(ctx context.Context) (err error) {
+	switch {
+	case errors.Is(context.Cause(s.ctx), errExpired):
+		return nil
+	case !s.asking.TryLock():
+		return errStays
+	}
+	defer s.asking.Unlock()
+	if s.removed {
+		return nil
+	}
+	other, err := s.backend.join(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer other.leave(0)
+	there, err := ask(ctx, other, func(c *zk.Conn) (bool, error) {
+		if _, err := c.Sync(s.node); err != nil {
+			return false, err
+		}
+		there, _, err := c.Exists(s.node)
+		return there, err
+	})
+	if there {
+		return errStays
+	}
+	s.removed = err == nil
+	return err
+}
+
+var errStays = fmt.Errorf("zookeeper: its session is over for this client, and the service still keeps it: %w",
+	locker.ErrUnavailable)
 
 // granted returns the session's ID and timeout, once it has been taken up.
 func (s *session) granted() (id int64, timeout time.Duration) {

@@ -19,6 +19,7 @@ func TestOnOneServer(t *testing.T) {
 	}{
 		{"SessionExpiresWhileWaiting", testSessionExpiresWhileWaiting},
 		{"GivingUpAtEveryStepLeavesNothing", testGivingUpAtEveryStepLeavesNothing},
+		{"SessionThatOnlyTheClientHasGivenUp", testSessionThatOnlyTheClientHasGivenUp},
 		{"NodeOfAnotherSessionIsDeletedAndNotUsed", testNodeOfAnotherSessionIsDeletedAndNotUsed},
 		{"WaitsThatAreGivenUpLeaveNoWatches", testWaitsThatAreGivenUpLeaveNoWatches},
 		{"WaiterWhoseNodeIsRemoved", testWaiterWhoseNodeIsRemoved},
