@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -70,7 +69,10 @@ func state(name string, queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.S
 		return cmp.Compare(a.CreateRevision, b.CreateRevision)
 	})
 	have, wait := holders(queue)
-	st := locker.State{Name: name, Held: true, Holder: lastOf(have), Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait)}
+	st := locker.State{
+		Name: name, Held: true, Holder: fmt.Sprintf(holderForm, have[len(have)-1].CreateRevision),
+		Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait),
+	}
 	if isShared(string(have[0].Key)) {
 		st.Sharers, st.Sharing = len(have), labels(have)
 	} else {
@@ -131,18 +133,15 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 	}
 }
 
-// lastOf names those who have the lock: the create revision of the last of them.
-func lastOf(have []*mvccpb.KeyValue) string {
-	return strconv.FormatInt(have[len(have)-1].CreateRevision, 10)
-}
+// holderForm is that of State.Holder: the create revision of the last that has the lock.
+const holderForm = "etcd %d"
 
-// Break implements [locker.Operator]: it takes the lock from the holder that lastOf has named, or from all that
-// share it with one who did
-// then. A copy of it finds others, or nobody. It deletes shadows, too: the next one is let in at once,
-// whatever those before believe. The oldest sharers go last: as long as one is there, they are the same.
+// Break implements [locker.Operator]: it takes the lock from the holder that State.Holder names, or from all that
+// share it with one who did then. A copy of it finds others, or nobody. It deletes shadows, too: the next one is let
+// in at once, whatever those before believe. The oldest sharers go last: as long as one is there, they are the same.
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
-	newest, err := strconv.ParseInt(st.Holder, 10, 64)
-	if err != nil {
+	var newest int64
+	if _, err := fmt.Sscanf(st.Holder, holderForm, &newest); err != nil && st.Holder != "" {
 		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
 	}
 	queue, _, err := b.queue(ctx, st.Name)

@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -61,57 +59,41 @@ func TestAFailureEndsWaits(t *testing.T) {
 	})
 }
 
-func TestMinHoldOutlastsUnlockAndClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
-		other := newClient(t, locks, nil)
-		for _, dies := range []bool{false, true} {
-			c := locker.New(locks, nil)
-			began := time.Now()
-			lease, err := c.Lock(t.Context(), "job", locker.MinHold(time.Hour))
+// While the Backend fails, only time removes a lock, and without a deadline nothing does.
+func TestUndoDuringAnOutage(t *testing.T) {
+	for _, c := range []struct {
+		start         func() *memory.Backend
+		minHold, ends time.Duration
+	}{
+		{memory.NewExpiring, 0, 10 * time.Second},
+		{memory.NewExpiring, time.Hour, time.Hour},
+		{memory.New, time.Second, 10 * time.Second},
+		{memory.New, 0, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			locks := c.start()
+			req := locker.Request{Name: "job", TTL: 10 * time.Second, MinHold: c.minHold}
+			g, err := locks.Acquire(t.Context(), req)
 			require.NoError(t, err)
-			require.NoError(t, lease.Unlock(t.Context()))
-			if dies {
-				require.NoError(t, c.Close())
+			require.NoError(t, g.Hold.Undo(t.Context()), "at once, whatever its MinHold")
+			require.False(t, inspect(t, locks, "job").Held)
+
+			g, err = locks.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			locks.Fail(errDown)
+			if c.ends > 0 {
+				time.Sleep(c.ends - 1)
+				require.ErrorIs(t, g.Hold.Undo(t.Context()), errDown)
+				time.Sleep(1)
+				synctest.Wait()
+				require.NoError(t, g.Hold.Undo(t.Context()), "it has ended")
+				return
 			}
-			time.Sleep(59 * time.Minute)
-			_, err = other.TryLock(t.Context(), "job")
-			require.ErrorIs(t, err, locker.ErrHeld)
-			got := mustLock(t, other, "job")
-			assert.InDelta(t, time.Hour, time.Since(began), float64(time.Minute))
-			require.NoError(t, got.Unlock(t.Context()))
-			require.NoError(t, c.Close())
-		}
-
-		// A lock that is held for longer ends when it is unlocked.
-		c := newClient(t, locks, nil)
-		lease, err := c.Lock(t.Context(), "job", locker.MinHold(time.Minute))
-		require.NoError(t, err)
-		time.Sleep(time.Hour)
-		require.NoError(t, lease.Unlock(t.Context()))
-		require.NoError(t, mustLock(t, other, "job").Unlock(t.Context()))
-	})
-}
-
-func TestListAndBreak(t *testing.T) {
-	locks := memory.New()
-	c := newClient(t, locks, &locker.Options{Prefix: "app/"})
-	lease := mustLock(t, c, "a/1")
-	mustLock(t, c, "a/2")
-	mustLock(t, c, "b")
-	found := map[string]bool{}
-	for e, err := range c.List(t.Context(), "a/") {
-		require.NoError(t, err)
-		found[e.Name] = e.Held
+			time.Sleep(time.Hour)
+			require.ErrorIs(t, g.Hold.Undo(t.Context()), errDown)
+			locks.Fail(nil)
+			require.NoError(t, g.Hold.Undo(t.Context()))
+			require.False(t, inspect(t, locks, "job").Held)
+		})
 	}
-	assert.Equal(t, map[string]bool{"a/1": true, "a/2": true}, found)
-
-	st, err := locktest.Break(t.Context(), c, "a/1")
-	require.NoError(t, err)
-	assert.True(t, st.Held)
-	assert.EqualValues(t, 1, st.Token)
-	require.ErrorIs(t, lease.Err(), locker.ErrLost)
-	st, err = locktest.Break(context.Background(), c, "a/1")
-	require.NoError(t, err)
-	assert.False(t, st.Held)
 }

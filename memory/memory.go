@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,15 +16,14 @@ import (
 // Backend keeps locks in memory. It is a [locker.Backend]; programs give it
 // to [locker.New] and use the Client. It may be shared by many Clients.
 type Backend struct {
-	expiring  bool
-	closed    chan struct{} // closed by Close
-	closeOnce sync.Once
+	expiring bool
 
 	mu     sync.Mutex
 	queues map[string][]*hold // by name: first the holder, or all sharers; then those who wait, longest first
 	token  uint64             // the last one given out, to whatever name
-	fault  error              // what every call returns; nil: none
-	failed chan struct{}      // closed when fault is set
+	closed bool
+	fault  error         // what every call returns; nil: none
+	ended  chan struct{} // closed when the Backend is, or fault is set
 }
 
 var (
@@ -36,11 +34,7 @@ var (
 
 // New returns a Backend without any lock held.
 func New() *Backend {
-	return &Backend{
-		closed: make(chan struct{}),
-		failed: make(chan struct{}),
-		queues: make(map[string][]*hold),
-	}
+	return &Backend{ended: make(chan struct{}), queues: make(map[string][]*hold)}
 }
 
 // NewExpiring returns a Backend whose locks end with their TTL if they are not
@@ -60,10 +54,11 @@ func (b *Backend) Fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	case b.closed:
 	case b.fault == nil && err != nil:
-		close(b.failed)
+		close(b.ended)
 	case b.fault != nil && err == nil:
-		b.failed = make(chan struct{})
+		b.ended = make(chan struct{})
 	}
 	b.fault = err
 }
@@ -95,72 +90,70 @@ func (b *Backend) Guarantees() locker.Guarantees {
 // Acquire takes the lock if it is free. If it is not, Acquire waits for it in
 // the order of the calls if req.Wait is set, and returns ErrHeld otherwise.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	if err := ctx.Err(); err != nil {
-		return locker.Grant{}, err
-	}
 	h := &hold{backend: b, name: req.Name, label: req.Label, shared: req.Shared, lost: req.Lost,
 		granted: make(chan struct{})}
 	if b.expiring || req.MinHold > 0 {
 		h.ttl, h.minHold = req.TTL, req.MinHold
 	}
-	granted, failed, err := b.enter(h, req.Wait)
+	ended, err := b.enter(ctx, h, req)
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	if !granted && req.Queued != nil {
-		req.Queued()
+	if req.Queued != nil {
+		select {
+		case <-h.granted:
+		default:
+			req.Queued()
+		}
 	}
 	select {
 	case <-h.granted:
 	case <-ctx.Done():
-		if b.giveUp(h) {
-			return locker.Grant{}, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
-		}
-	case <-failed:
-		b.leave(h)
-		return locker.Grant{}, b.isFailing()
-	case <-b.closed:
-		b.leave(h)
-		return locker.Grant{}, locker.ErrClosed
+		err = fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+	case <-ended:
+		err = b.failure()
+	}
+	if err != nil && b.giveUp(h) {
+		return locker.Grant{}, err
 	}
 	return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.ttl}, Token: h.token}, nil
 }
 
 // enter puts h at the end of the queue for its name, and grants it the lock if nobody is
-// in the way. failed is closed when the Backend begins to fail.
-func (b *Backend) enter(h *hold, wait bool) (granted bool, failed <-chan struct{}, err error) {
+// in the way. ended is closed when the Backend is, or begins to fail.
+func (b *Backend) enter(ctx context.Context, h *hold, req locker.Request) (ended <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case <-b.closed:
-		return false, nil, locker.ErrClosed
-	default:
-	}
-	if b.fault != nil {
-		return false, nil, b.fault
-	}
 	queue := b.queues[h.name]
-	granted = len(queue) == 0 || h.follows(queue[len(queue)-1])
+	free := len(queue) == 0 || h.follows(queue[len(queue)-1])
 	switch {
-	case !granted && !wait:
-		return false, nil, locker.ErrHeld
-	case granted && len(queue) >= locker.MaxSharers:
-		return false, nil, fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(queue), h.name)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case b.closed:
+		return nil, locker.ErrClosed
+	case b.fault != nil:
+		return nil, b.fault
+	case !free && !req.Wait:
+		return nil, locker.ErrHeld
+	case free && len(queue) >= locker.MaxSharers:
+		return nil, fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(queue), h.name)
 	}
 	b.queues[h.name] = append(queue, h)
 	b.admit(h.name)
-	return granted, b.failed, nil
+	return b.ended, nil
 }
 
 // follows reports whether h has the lock together with before, the one before it in the
 // queue: if both are sharers, and that one has it.
-func (h *hold) follows(before *hold) bool { return h.shared && before.shared && before.isGranted() }
+func (h *hold) follows(before *hold) bool { return h.shared && before.shared && before.token != 0 }
 
-// isFailing returns the error that Fail has set, or ErrUnavailable if Fail has cleared
-// it meanwhile.
-func (b *Backend) isFailing() error {
+// failure is why all waits end. Fail may have cleared its error meanwhile.
+func (b *Backend) failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return locker.ErrClosed
+	}
 	return cmp.Or(b.fault, locker.ErrUnavailable)
 }
 
@@ -169,34 +162,20 @@ func (b *Backend) isFailing() error {
 func (b *Backend) giveUp(h *hold) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !h.isGranted() && b.drop(h)
-}
-
-// leave removes h from its queue. If the lock was granted at this very moment, it goes
-// to the next waiter.
-func (b *Backend) leave(h *hold) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.drop(h)
+	return h.token == 0 && b.drop(h)
 }
 
 // drop removes h from its queue, and reports whether it was there. The lock goes to those
 // who are next. The caller holds b.mu.
 func (b *Backend) drop(h *hold) bool {
-	queue := b.queues[h.name]
-	i := slices.Index(queue, h)
+	i := slices.Index(b.queues[h.name], h)
 	if i < 0 {
 		return false
 	}
 	if h.timer != nil {
 		h.timer.Stop()
 	}
-	queue = slices.Delete(queue, i, i+1)
-	if len(queue) == 0 {
-		delete(b.queues, h.name)
-		return true
-	}
-	b.queues[h.name] = queue
+	b.queues[h.name] = slices.Delete(b.queues[h.name], i, i+1)
 	b.admit(h.name)
 	return true
 }
@@ -205,9 +184,12 @@ func (b *Backend) drop(h *hold) bool {
 // it is one. The caller holds b.mu.
 func (b *Backend) admit(name string) {
 	queue := b.queues[name]
+	if len(queue) == 0 {
+		delete(b.queues, name)
+	}
 	for i, h := range queue[:min(len(queue), locker.MaxSharers)] {
 		switch {
-		case h.isGranted():
+		case h.token != 0:
 			continue
 		case i == 0:
 			b.token++
@@ -217,50 +199,46 @@ func (b *Backend) admit(name string) {
 		default:
 			return
 		}
-		b.grant(h)
+		h.since = time.Now() // the time in the queue does not count
+		if h.ttl > 0 {
+			h.end = h.since.Add(max(h.ttl, h.minHold))
+			h.timer = time.AfterFunc(h.end.Sub(h.since), h.expire)
+		}
+		close(h.granted)
 	}
-}
-
-// grant gives the lock to h, which has its token. The caller holds b.mu.
-func (b *Backend) grant(h *hold) {
-	// The time in the queue does not count for the hold.
-	h.since = time.Now()
-	if h.ttl > 0 {
-		h.end = h.since.Add(max(h.ttl, h.minHold))
-		h.timer = time.AfterFunc(h.end.Sub(h.since), h.expire)
-	}
-	close(h.granted)
 }
 
 // maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
 const maxWaiting = 16
 
-// stateOf is the State of a queue. The caller holds b.mu.
-func stateOf(name string, queue []*hold) locker.State {
-	have := holders(queue)
-	st := locker.State{Name: name, Held: true, Holder: have[0].holder(), Label: have[0].label, Token: have[0].token, Waiters: len(queue) - len(have)}
+// stateOf is the State of a name. The caller holds b.mu.
+func (b *Backend) stateOf(name string) locker.State {
+	have, waiting := b.holders(name)
+	st := locker.State{Name: name, Waiters: len(waiting), Waiting: labels(waiting)}
 	for _, h := range have {
+		st.Held, st.Holder, st.Token = true, fmt.Sprintf(holderForm, h.token), h.token
 		if h.ttl > 0 {
 			st.Remaining = max(st.Remaining, time.Until(h.end))
 		}
+		if h.shared {
+			st.Sharers, st.Sharing = len(have), labels(have)
+		}
+		st.Label = have[0].label
 	}
-	if have[0].shared {
-		st.Sharers, st.Sharing = len(have), labels(have)
-	}
-	st.Waiting = labels(queue[len(have):])
 	return st
 }
 
-// holder is the State.Holder of those who have the token of h.
-func (h *hold) holder() string { return strconv.FormatUint(h.token, 10) }
+// holderForm is that of State.Holder: the token, which sharers have in common.
+const holderForm = "memory %d"
 
-// holders are those of a queue who have the lock.
-func holders(queue []*hold) []*hold {
-	i := 1
-	for i < len(queue) && queue[i].isGranted() {
+// holders are those of a queue who have the lock, and those who wait. The caller holds b.mu.
+func (b *Backend) holders(name string) (have, waiting []*hold) {
+	queue := b.queues[name]
+	i := 0
+	for i < len(queue) && queue[i].token != 0 {
 		i++
 	}
-	return queue[:i]
+	return queue[:i], queue[i:]
 }
 
 // labels are those of the first entries, each once.
@@ -277,14 +255,7 @@ func labels(entries []*hold) (all []string) {
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	queue := b.queues[name]
-	switch {
-	case b.fault != nil:
-		return locker.State{}, b.fault
-	case len(queue) == 0:
-		return locker.State{Name: name}, ctx.Err()
-	}
-	return stateOf(name, queue), ctx.Err()
+	return b.stateOf(name), cmp.Or(b.fault, ctx.Err())
 }
 
 // List implements [locker.Operator].
@@ -293,9 +264,9 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 		b.mu.Lock()
 		err := b.fault
 		var states []locker.State
-		for name, queue := range b.queues {
+		for name := range b.queues {
 			if err == nil && strings.HasPrefix(name, prefix) {
-				states = append(states, stateOf(name, queue))
+				states = append(states, b.stateOf(name))
 			}
 		}
 		b.mu.Unlock()
@@ -313,17 +284,18 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 // Break implements [locker.Operator]: the lease of the holder, or of every sharer, is
 // lost, and the next waiter gets the lock. It also works while the Backend fails.
 func (b *Backend) Break(_ context.Context, st locker.State) error {
-	b.mu.Lock()
-	var have []*hold
-	if queue := b.queues[st.Name]; len(queue) > 0 && queue[0].holder() == st.Holder {
-		have = slices.Clone(holders(queue))
+	var token uint64
+	if _, err := fmt.Sscanf(st.Holder, holderForm, &token); err != nil && st.Holder != "" {
+		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
 	}
+	b.mu.Lock()
+	have, _ := b.holders(st.Name)
+	have = slices.DeleteFunc(slices.Clone(have), func(h *hold) bool { return h.token != token })
 	for _, h := range slices.Backward(have) { // the waiters come when the last is gone
 		b.drop(h)
 	}
 	b.mu.Unlock()
-	// Without b.mu: Lost may call back.
-	for _, h := range have {
+	for _, h := range have { // without b.mu: Lost may call back
 		if h.lost != nil {
 			h.lost()
 		}
@@ -335,13 +307,9 @@ func (b *Backend) Break(_ context.Context, st locker.State) error {
 // the whole name, with the Client's prefix.
 func (b *Backend) Delete(name string) bool {
 	b.mu.Lock()
-	st := locker.State{Name: name}
-	if queue := b.queues[name]; len(queue) > 0 {
-		st = stateOf(name, queue)
-	}
+	st := b.stateOf(name)
 	b.mu.Unlock()
-	_ = b.Break(context.Background(), st)
-	return st.Held
+	return st.Held && b.Break(context.Background(), st) == nil
 }
 
 // Prompt returns true: a call waits only for the queue, and ends with its context.
@@ -351,7 +319,12 @@ func (b *Backend) Prompt() bool { return true }
 // until they are released, so close a Backend of several Clients after the last of
 // them. Close always returns nil.
 func (b *Backend) Close() error {
-	b.closeOnce.Do(func() { close(b.closed) })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed && b.fault == nil {
+		close(b.ended)
+	}
+	b.closed = true
 	return nil
 }
 
@@ -363,12 +336,14 @@ type hold struct {
 	shared  bool
 	lost    func()
 
-	granted      chan struct{} // closed when token and since are set
-	token        uint64
-	since        time.Time
 	ttl, minHold time.Duration // ttl 0: no deadline
-	end          time.Time     // when it ends unless it is renewed; guarded by backend.mu
-	timer        *time.Timer
+	granted      chan struct{} // closed when the lock is granted, and what follows is set
+
+	// Guarded by backend.mu; token and since do not change any more.
+	token uint64 // 0: it waits
+	since time.Time
+	end   time.Time // when it ends unless it is renewed
+	timer *time.Timer
 }
 
 // Renew checks that the lock is still held, and moves its deadline if it has one.
@@ -425,7 +400,7 @@ func (h *hold) held(do func()) error {
 	switch {
 	case b.fault != nil:
 		return b.fault
-	case !h.isGranted() || !slices.Contains(b.queues[h.name], h):
+	case h.token == 0 || !slices.Contains(b.queues[h.name], h):
 		return locker.ErrLost
 	}
 	do()
@@ -439,14 +414,5 @@ func (h *hold) expire() {
 	defer b.mu.Unlock()
 	if !time.Now().Before(h.end) { // and was not renewed at this very moment
 		b.drop(h)
-	}
-}
-
-func (h *hold) isGranted() bool {
-	select {
-	case <-h.granted:
-		return true
-	default:
-		return false
 	}
 }

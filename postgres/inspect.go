@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,15 +36,21 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 	}
 }
 
+// holderForm is that of State.Holder: the token and the owner, which sharers have in common.
+const holderForm = "postgres %d %s"
+
 // Break implements [locker.Operator]. The waiters are told. The statement names whom it breaks, so that a copy
 // of it, or one that is late, finds nobody.
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
-	of, owner, _ := strings.Cut(st.Holder, " ")
-	token, err := strconv.ParseInt(of, 10, 64)
-	if err != nil {
+	var owner string
+	var token int64
+	if _, err := fmt.Sscanf(st.Holder, holderForm, &token, &owner); err != nil {
+		if st.Holder == "" {
+			return nil // nobody had it
+		}
 		return invalid("%q is no Holder of this backend", st.Holder)
 	}
-	_, err = b.rows(ctx, func(s *statements) string { return s.evict }, []byte(st.Name), owner, token)
+	_, err := b.rows(ctx, func(s *statements) string { return s.evict }, []byte(st.Name), owner, token)
 	return err
 }
 
@@ -86,7 +90,8 @@ func (b *Backend) locks(ctx context.Context, query string, args []any) (all []lo
 		row := []any{&name, &owner, &label, &token, &left, &sharers, &labels}
 		batch.Queue(query, args...).Query(each(row, func() {
 			st := locker.State{
-				Name: string(name), Held: true, Holder: fmt.Sprintf("%d %s", token, owner), Label: string(label), Token: uint64(token), Waiters: -1, Sharers: sharers,
+				Name: string(name), Held: true, Holder: fmt.Sprintf(holderForm, token, owner), Label: string(label),
+				Token: uint64(token), Waiters: -1, Sharers: sharers,
 				Remaining: max(time.Duration(left)*time.Microsecond, 0),
 			}
 			for _, l := range labels {

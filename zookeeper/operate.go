@@ -161,7 +161,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 // Break implements [locker.Operator].
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
 	var newest int64
-	if _, err := fmt.Sscanf(st.Holder, holderForm, &newest); err != nil {
+	if _, err := fmt.Sscanf(st.Holder, holderForm, &newest); err != nil && st.Holder != "" {
 		return invalid("%q is no Holder of this backend", st.Holder)
 	}
 	s, err := b.join(ctx, 0)
