@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,13 +25,14 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	lasts := max(req.TTL, req.MinHold)
 	h.undo.Sends(lasts)
 	answer, err := h.kind.acquires.Do(ctx, request{
-		name: req.Name, owner: req.Owner, label: req.Label, ttl: lasts, waits: req.Wait,
+		name: req.Name, owner: req.Owner, label: req.Label, ttl: lasts, waits: req.Wait, hold: h,
 	})
 	g := answer.Value
-	late := g.twice || err != nil && answer.Sent && unknown(err)
-	h.undo.Sent(late)
+	if !answer.Sent {
+		h.undo.Sent(false)
+	}
 	var left locker.Grant // what may be there beside an error
-	if late {
+	if g.lost > 0 || err != nil && answer.Sent && unknown(err) {
 		left.Hold = h
 	}
 	switch {
@@ -53,6 +55,7 @@ type request struct {
 	name, owner, label string
 	ttl                time.Duration
 	waits              bool
+	hold               *hold // to be told when a request that was sent is not sent any more; nil: nobody
 }
 
 // key keeps two requests for one name out of one statement: an UPDATE would answer only one of them.
@@ -87,7 +90,7 @@ type grant struct {
 	left    time.Duration
 	sharers bool // have it
 	full    bool // there are as many of them as can be
-	twice   bool // it was asked twice: the first time may yet be granted (R7)
+	lost    int  // so many copies of the request were lost, which may yet be granted (R7)
 }
 
 // askIn is when to ask for a lock again that ends in that time. For one that has ended, a transaction that
@@ -115,7 +118,7 @@ func (b *Backend) sendAcquires(ctx context.Context, requests []request) ([]grant
 	}
 	var answers []grant
 	told := make([]bool, len(requests))
-	twice, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
+	lost, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
 		answers = make([]grant, len(requests))
 		clear(told)
 		keys := s.keysOf(requests)
@@ -135,9 +138,9 @@ func (b *Backend) sendAcquires(ctx context.Context, requests []request) ([]grant
 			told[i] = true
 		}))
 	})
+	granted(requests, answers, lost, err)
 	if err == nil {
 		for i, a := range requests {
-			answers[i].twice = twice
 			if !a.waits {
 				continue
 			}
@@ -148,6 +151,25 @@ func (b *Backend) sendAcquires(ctx context.Context, requests []request) ([]grant
 	}
 	b.sweep()
 	return answers, err
+}
+
+// granted notes what has become of requests for locks, of which so many copies were lost. They are not sent any
+// more; whoever asked may have left before.
+func granted(requests []request, answers []grant, lost int, err error) {
+	unknown := err != nil && unknown(err)
+	for i, a := range requests {
+		stored := lost // so often at most
+		if unknown || err == nil && answers[i].token != 0 {
+			stored++
+		}
+		if stored > 1 {
+			a.hold.copied.Store(true)
+		}
+		if i < len(answers) {
+			answers[i].lost = lost
+		}
+		a.hold.undo.Sent(lost > 0 || unknown)
+	}
 }
 
 // unmarked returns for how long a name has been held by somebody whose row a waiter cannot mark, since a
@@ -186,6 +208,7 @@ func each(values []any, found func()) func(pgx.Rows) error {
 // hold is a lock that was granted, or may have been.
 type hold struct {
 	undo        locker.Undo
+	copied      atomic.Bool // more than one request may have stored it, or may yet
 	b           *Backend
 	kind        *kind
 	name, owner string
@@ -205,11 +228,12 @@ var errRowLocked = errors.New("a transaction has locked the lock's row, and does
 
 // Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	r := request{name: h.name, owner: h.owner, ttl: h.ttl}
+	r := request{name: h.name, owner: h.owner, ttl: h.ttl, hold: h}
 	h.undo.Sends(h.ttl)
-	defer h.undo.Sent(false)
 	answer, err := h.kind.renewals.Do(ctx, r)
-	if err == nil && answer.Value == busy {
+	if !answer.Sent {
+		h.undo.Sent(false)
+	} else if err == nil && answer.Value == busy {
 		answer, err = h.renewInTurn(ctx, r)
 	}
 	switch {
@@ -225,6 +249,8 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 // one transaction to the next and is never found free. It stands there for a quarter of a second at a time, so that
 // rows that stay locked do not keep the few connections that there are for this.
 func (h *hold) renewInTurn(ctx context.Context, r request) (answer batch.Answer[renewal], err error) {
+	h.undo.Sends(h.ttl)
+	defer h.undo.Sent(false)
 	bounded, cancel := context.WithTimeoutCause(ctx, h.b.opts.Timeout, errRowLocked)
 	defer cancel()
 	names, owners := namesOf([]request{r})
@@ -260,10 +286,18 @@ func (h *hold) renewInTurn(ctx context.Context, r request) (answer batch.Answer[
 const lockNotAvailable = "55P03"
 
 func (b *Backend) sendRenewals(ctx context.Context, requests []request) ([]renewal, error) {
+	defer renewed(requests)
 	names, owners := namesOf(requests)
 	return b.renew(ctx, requests, func(s *statements, trip *pgx.Batch, ttls []int64) *pgx.QueuedQuery {
 		return trip.Queue(s.renew, names, owners, ttls)
 	})
+}
+
+// renewed notes that renewals are not sent any more; whoever asked may have left before.
+func renewed(requests []request) {
+	for _, a := range requests {
+		a.hold.undo.Sent(false)
+	}
 }
 
 // renew sends a statement that says which of the requests are there, and whether they were renewed.
@@ -297,21 +331,32 @@ func (h *hold) Release(ctx context.Context) error {
 		return h.b.failure(ctx, err)
 	case answer.Value.held:
 		return nil
-	case answer.Value.twice:
+	case answer.Value.lost > 0:
 		return h.b.failure(ctx, errLostRelease)
 	}
 	return h.lost()
 }
 
-// Undo implements [locker.Hold].
-func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
+// Undo implements [locker.Hold]. What was there and is removed need not be all: each copy may store the hold.
+func (h *hold) Undo(ctx context.Context) error {
+	return h.undo.Undo(ctx, func(ctx context.Context) error {
+		err := h.Release(ctx)
+		if err == nil && h.copied.Load() {
+			return h.lost()
+		}
+		return err
+	})
+}
 
 // errLostRelease is why it is not known whether a release was in time.
 var errLostRelease = errors.New("the connection was lost, and it is not known " +
 	"whether the lock was held until then")
 
-// end is the answer to a release: whether the lock was held, and whether that was asked twice.
-type end struct{ held, twice bool }
+// end is the answer to a release: whether the lock was held, and how many copies of it were lost.
+type end struct {
+	held bool
+	lost int
+}
 
 func (b *Backend) sendReleases(ctx context.Context, requests []request) ([]end, error) {
 	names, owners := namesOf(requests)
@@ -324,14 +369,14 @@ func (b *Backend) sendReleases(ctx context.Context, requests []request) ([]end, 
 func (b *Backend) end(
 	ctx context.Context, requests []request, send func(*statements, *pgx.Batch) *pgx.QueuedQuery,
 ) (ends []end, err error) {
-	twice, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
+	lost, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
 		ends = make([]end, len(requests))
 		var i int64
 		var held bool
 		send(s, trip).Query(each([]any{&i, &held, nil}, func() { ends[i-1].held = held }))
 	})
 	for i := range ends {
-		ends[i].twice = twice
+		ends[i].lost = lost
 	}
 	return ends, err
 }

@@ -177,27 +177,32 @@ func Guarantees(opts *Options) locker.Guarantees {
 }
 
 // query sends statements in one round trip and one transaction, after the conditions. The table that they
-// are for may have been moved or removed, or its sequence be behind it: then that is mended first. twice: see
+// are for may have been moved or removed, or its sequence be behind it: then that is mended first. lost: see
 // ask.
 func (b *Backend) query(
 	ctx context.Context, k keep, statements func(s *statements, trip *pgx.Batch),
-) (twice bool, err error) {
+) (lost int, err error) {
 	for first := true; ; first = false {
 		s, err := b.readyFor(ctx, k)
 		if err != nil {
-			return twice, &poolError{err}
+			err = &poolError{err}
+		} else {
+			var more int
+			more, err = b.send(ctx, k, func(trip *pgx.Batch) { statements(s, trip) })
+			lost += more
 		}
-		lost, err := b.send(ctx, k, func(trip *pgx.Batch) { statements(s, trip) })
-		twice = twice || lost
-		if !first || !missingTable(err) && !fallen(err) {
-			return twice, err
+		if err != nil && lost > 0 {
+			err = &unconfirmed{err} // what was lost may have been carried out
+		}
+		if s == nil || !first || !missingTable(err) && !fallen(err) {
+			return lost, err
 		}
 		b.found.CompareAndSwap(s, nil)
 	}
 }
 
 // send is query for a table that is there. statements may be called more than once.
-func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) (twice bool, err error) {
+func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) (lost int, err error) {
 	return b.ask(ctx, func(conn *pgxpool.Conn) error {
 		trip := &pgx.Batch{}
 		trip.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // which is what the statements are written for
@@ -221,9 +226,9 @@ func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch))
 
 // ask calls do with a connection. One that is lost without an answer, as an idle one is that the server or
 // a proxy has closed, is no outage (R26): do is called again with the next one. Whatever is asked may be
-// asked twice (R11), and twice says that it was: then the first one may still be under way, and what the
-// second one has found is not the end.
-func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (twice bool, err error) {
+// asked twice (R11), and lost says how often it was in vain: each of those may still be under way, and what the
+// last one has found is not the end.
+func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (lost int, err error) {
 	for tries := b.pool.Config().MaxConns; ; tries-- {
 		conn, err := b.pool.Acquire(ctx)
 		if err == nil {
@@ -234,13 +239,11 @@ func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (t
 		}
 		switch {
 		case err == nil:
-			return twice, nil
+			return lost, nil
 		case tries > 0 && ctx.Err() == nil && lostConnection(err):
-			twice = true
-		case twice:
-			return true, &unconfirmed{err} // what was lost may have been carried out
+			lost++
 		default:
-			return false, err
+			return lost, err
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (b *Backend) sendJoins(ctx context.Context, requests []request) ([]grant, e
 	var answers []grant
 	var notes []time.Duration
 	var left map[string]time.Duration
-	twice, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
+	lost, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
 		answers, notes = make([]grant, len(requests)), make([]time.Duration, len(requests))
 		left = make(map[string]time.Duration, len(asked))
 		var i, token, value int64
@@ -90,8 +90,8 @@ func (b *Backend) sendJoins(ctx context.Context, requests []request) ([]grant, e
 			left[string(name)] = askIn(time.Duration(value) * time.Microsecond)
 		}))
 	})
+	granted(requests, answers, lost, err)
 	for i := range answers {
-		answers[i].twice = twice
 		answers[i].left = max(left[requests[i].name], askAgain)
 		if notes[i] > 0 {
 			answers[i].left = min(answers[i].left, notes[i])
@@ -102,6 +102,7 @@ func (b *Backend) sendJoins(ctx context.Context, requests []request) ([]grant, e
 }
 
 func (b *Backend) sendSharedRenewals(ctx context.Context, requests []request) ([]renewal, error) {
+	defer renewed(requests)
 	names, _ := namesOf(requests)
 	return b.renew(ctx, requests, func(s *statements, trip *pgx.Batch, ttls []int64) *pgx.QueuedQuery {
 		return trip.Queue(s.renewShared, names, entriesOf(requests), ttls)

@@ -1,0 +1,91 @@
+package postgres_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/postgres"
+)
+
+// A caller that leaves a request to those with whom it shares a round trip does not know when that is sent. The
+// server is away all the while: what was asked for is over when the longest that it was asked for has passed since
+// the end of the round trip, and not before.
+func TestUndoWaitsForWhatOthersMaySend(t *testing.T) {
+	const ttl, timeout, left = time.Second, 5 * time.Second, 200 * time.Millisecond
+	for minHold, lasts := range map[time.Duration]time.Duration{0: ttl, time.Hour: time.Hour} {
+		for _, shared := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				config, err := pgxpool.ParseConfig("postgres://locker@127.0.0.1/locker?sslmode=disable")
+				require.NoError(t, err)
+				config.ConnConfig.LookupFunc = func(context.Context, string) ([]string, error) {
+					return []string{"127.0.0.1"}, nil
+				}
+				config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				pool, err := pgxpool.NewWithConfig(t.Context(), config)
+				require.NoError(t, err)
+				defer pool.Close()
+				b, err := postgres.New(pool, &postgres.Options{Timeout: timeout})
+				require.NoError(t, err)
+				began := time.Now()
+				ask := func(i int, wait time.Duration) locker.Grant {
+					ctx, cancel := context.WithTimeout(t.Context(), wait)
+					defer cancel()
+					req := request(owner(i), owner(i))
+					req.TTL, req.MinHold, req.Shared = ttl, minHold, shared
+					g, err := b.Acquire(ctx, req)
+					assert.Error(t, err)
+					return g
+				}
+				for i := range 3 { // two go alone, and the third one with the next
+					go ask(i, time.Minute)
+					synctest.Wait()
+				}
+				g := ask(3, left)
+				require.Equal(t, left, time.Since(began))
+				require.NotNil(t, g.Hold, "its outcome is not known")
+				undone := func() bool {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					defer cancel()
+					return g.Hold.Undo(ctx) == nil
+				}
+				time.Sleep(timeout + lasts - time.Since(began))
+				assert.False(t, undone(), "it may have been sent after %v", timeout)
+				time.Sleep(time.Second + lasts/100)
+				assert.True(t, undone())
+				require.NoError(t, b.Close())
+			})
+		}
+	}
+}
+
+// Of a request whose connection was lost, the copy is granted the lock, and the first one may arrive later: it is not
+// enough that something was there and is removed.
+func TestUndoOfACopyWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	acquire(t, b, "another", owner(9)) // the table is there
+	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+		req.TTL = 500 * time.Millisecond
+		p.CutReply("nextval")
+		g, err := b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		began := time.Now()
+		require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost, "nothing is there now")
+		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, 5*time.Second, time.Millisecond)
+		assert.GreaterOrEqual(t, time.Since(began), req.TTL*9/10)
+	}
+}
