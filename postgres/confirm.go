@@ -41,13 +41,18 @@ var (
 // confirmSQL says whether there are to be synchronous standbys, whether all have a name, the server's timeline,
 // up to where its log is on disk ($1 after the first time), and whether each of the standbys has it up to
 // there, however many of them the server waits for: with ANY 1 (a, b) or FIRST 1 (a, b), either may take over.
-// One that follows twice, such as one whose old connection is not yet known to be lost, has to have it by both:
-// two standbys may have one name.
+// It goes by their names, and not by what the server takes for synchronous, which follows a change of the names
+// later. One that follows twice, such as one whose old connection is not yet known to be lost, has to have it by
+// both: two standbys may have one name.
 const confirmSQL = `SELECT names <> '', ` + namedSQL + `, substr(pg_walfile_name(lsn), 1, 8), lsn::text,
 	pg_has_role('pg_read_all_stats', 'USAGE'), (
-		SELECT count(DISTINCT lower(application_name)) = array_length(regexp_split_to_array(
-			regexp_replace(names, '"([^"]|"")*"', '', 'g'), ','), 1) AND bool_and(flush_lsn >= lsn)
-		FROM pg_stat_replication WHERE sync_state <> 'async' AND flush_lsn IS NOT NULL
+		SELECT bool_and(coalesce((
+			SELECT bool_and(r.flush_lsn >= lsn) FROM pg_stat_replication r
+			WHERE lower(r.application_name) = lower(replace(regexp_replace(m[1], '^"(.*)"$', '\1'), '""', '"'))
+		), false))
+		FROM regexp_matches(
+			regexp_replace(names, '^\s*((any|first)\s+)?\d+\s*\((.*)\)\s*$', '\3', 'i'),
+			'"(?:[^"]|"")*"|[^\s,"]+', 'g') m
 	) IS TRUE
 FROM (SELECT coalesce(nullif($1, '')::pg_lsn, pg_current_wal_flush_lsn()) AS lsn,
 	current_setting('synchronous_standby_names') AS names) log`

@@ -2,6 +2,9 @@ package postgres
 
 import "context"
 
+// ConfirmSQL is what is asked about standbys.
+const ConfirmSQL = confirmSQL
+
 // Sweep removes old rows now.
 func Sweep(ctx context.Context, b *Backend) error {
 	s, err := b.ready(ctx)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -266,6 +267,37 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 	other := newClient(t, b.URL(b.Addr(), "sslmode=disable"), nil)
 	_, err := other.TryLock(t.Context(), "a")
 	require.ErrorIs(t, err, locker.ErrHeld)
+}
+
+// Each standby that is named has to have it, whatever the server takes for synchronous: a change of the names gets
+// there later.
+func TestAStandbyIsKnownByItsName(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t, lab.WithSetting("synchronous_commit", "local"))
+	conn, err := pgx.Connect(t.Context(), s.URL(s.Addr(), "sslmode=disable"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	_, err = conn.Exec(t.Context(), `SET search_path = pg_temp, pg_catalog;
+		CREATE TEMP VIEW pg_stat_replication AS SELECT * FROM (VALUES
+			('a', 'quorum', 'FFFFFFFF/0'::pg_lsn), ('B', 'quorum', 'FFFFFFFF/0'), ('b', 'async', NULL),
+			('x "y", z', 'sync', 'FFFFFFFF/0'), ('twice', 'sync', 'FFFFFFFF/0'), ('twice', 'sync', '0/1'))
+		AS r (application_name, sync_state, flush_lsn)`, pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	for names, want := range map[string]bool{
+		"a": true, "a, b": true, `ANY 1 (A, "b")`: true, "first 2(b,a)": true, "2 (a, b)": true, ` 1 ( "x ""y"", z" ) `: true,
+		"a, c": false, "ANY 1 (a, c)": false, "c": false, "twice": false, "a, twice": false, `"a, b"`: false,
+		`"a", "x"`: false, "": false,
+	} {
+		s.Set(t, "synchronous_standby_names", names)
+		require.Eventually(t, func() bool {
+			var now string
+			err := conn.QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&now)
+			return err == nil && now == names
+		}, 5*time.Second, time.Millisecond)
+		var has bool
+		require.NoError(t, conn.QueryRow(t.Context(), postgres.ConfirmSQL, "").Scan(nil, nil, nil, nil, nil, &has), names)
+		assert.Equal(t, want, has, names)
+	}
 }
 
 // A user who cannot see what the standby has is told so at once, and not at the fail-over.
