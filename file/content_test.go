@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -284,7 +283,7 @@ func TestInspectSaysWhoHolds(t *testing.T) {
 	assert.Empty(t, entries, "looking makes no file")
 
 	lease := mustLock(t, c, "n")
-	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: strconv.FormatUint(token(t, lease), 10),
+	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: fmt.Sprint("file ", token(t, lease)),
 		Label: "the night job", Token: token(t, lease), Waiters: -1}, inspect())
 	require.NoError(t, lease.Unlock(t.Context()))
 	assert.Equal(t, free, inspect())
@@ -301,7 +300,7 @@ func TestInspectSaysWhoHolds(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
-	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: "unknown", Waiters: -1}, inspect(),
+	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: "file 0", Waiters: -1}, inspect(),
 		"the label and token of an earlier holder are not its own")
 	_, err = c.TryLock(t.Context(), "n")
 	assert.ErrorIs(t, err, locker.ErrHeld)

@@ -42,31 +42,71 @@ func (h *hold) Renew(context.Context) (locker.Validity, error) {
 	return locker.Validity{Since: now}, nil
 }
 
-// Release unlocks the file, also for children that have inherited it.
+// Release unlocks the file, also for children that have inherited it. If its MinHold cannot be removed, Release fails.
 func (h *hold) Release(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err := h.check()
 	if h.released {
 		return fmt.Errorf("%w: released before", locker.ErrLost)
 	}
-	h.released = true
-	// The record helps TryLock and Inspect, which also work without it.
-	if h.sharers != nil {
-		h.leave()
-	} else {
-		_ = clearHolder(h.file, h.name, h.record)
+	err := h.check()
+	if left := h.leave(); left != nil && h.keeps() {
+		_ = localfile.Flock(h.file, localfile.Unlock)
+		return unavailable(fmt.Errorf("its MinHold is still in %s: %w", h.file.Name(), left))
 	}
+	h.released = true
 	localfile.LetGo(h.file)
+	if h.sharers != nil {
+		_ = h.sharers.count(h.file.Name(), h.name, -1)
+	}
 	if errors.Is(err, locker.ErrLost) {
 		return err
 	}
 	return nil // whatever could not be looked at: it is unlocked now
 }
 
-// Undo implements [locker.Hold]: whatever could not be looked at, the file is unlocked then.
+// keeps reports whether a MinHold of this hold's own still keeps the lock.
+func (h *hold) keeps() bool {
+	return h.record.kept.After(time.Now()) && !h.record.kept.Equal(h.before)
+}
+
+// leave takes out of the file what this hold has written. With the file locked alone, or with the turn beside it,
+// nobody else writes. Without a MinHold that only helps TryLock and Inspect, which also work without it: a sharer
+// looks for the turn only if it has one.
+func (h *hold) leave() error {
+	err := localfile.Flock(h.file, localfile.Exclusive|localfile.NoWait)
+	alone := err == nil
+	if errors.Is(err, localfile.ErrBusy) && h.sharers != nil && h.keeps() {
+		var turn *os.File
+		turn, err = again(context.Background(), func() (*os.File, error) {
+			return h.sharers.tryLock(turnOf(h.file.Name()), h.name, localfile.Exclusive)
+		})
+		if err == nil {
+			defer localfile.LetGo(turn)
+			err = localfile.Flock(h.file, localfile.Shared|localfile.NoWait)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r, content, err := read(h.file, h.name)
+	if err != nil || r.token != h.record.token {
+		return err
+	}
+	if r.kept.Equal(h.record.kept) {
+		r.kept = h.before
+	}
+	if alone && r.left(time.Now()) <= 0 {
+		r = record{token: r.token, raised: r.raised}
+	}
+	return write(h.file, h.name, r, content)
+}
+
+// Undo implements [locker.Hold].
 func (h *hold) Undo(ctx context.Context) error {
-	_ = h.Release(ctx)
+	if err := h.Release(ctx); !errors.Is(err, locker.ErrLost) {
+		return err
+	}
 	return nil
 }
 

@@ -79,7 +79,7 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 	if err != nil {
 		return st, record{}, fmt.Errorf("it is held, by whom is not readable: %w", err)
 	}
-	return locker.State{Name: name, Held: true, Holder: "unknown", Waiters: -1}, record{}, ctx.Err()
+	return locker.State{Name: name, Held: true, Holder: record{}.holder(), Waiters: -1}, record{}, ctx.Err()
 }
 
 // visit locks f for a moment, in which it is in the way of others.
@@ -157,21 +157,33 @@ func (b *Backend) nameIn(e fs.DirEntry) (name string, ok bool) {
 // It cannot break the lock of a living process, since the kernel keeps it: the error
 // names the process, and matches [errors.ErrUnsupported].
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
-	now, r, err := b.look(ctx, st.Name)
-	if err != nil || !now.Held || now.Holder != st.Holder {
-		return err
+	var token uint64
+	if _, err := fmt.Sscanf(st.Holder, holderForm, &token); err != nil && st.Holder != "" {
+		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
 	}
-	f, err := b.openLocked(b.path(st.Name), localfile.Exclusive|localfile.NoWait)
-	switch {
-	case errors.Is(err, localfile.ErrBusy):
-		return fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and "+
-			"takes it from no process that lives: end that process: %w", r.pid, r.label,
-			errors.ErrUnsupported)
-	case err != nil:
-		return unavailable(err)
+	for first := true; ; first = false {
+		now, r, err := b.look(ctx, st.Name)
+		switch {
+		case err != nil, !now.Held, now.Holder != st.Holder:
+			return err
+		case !first && r.pid == 0:
+			return fmt.Errorf("the kernel keeps the lock for a process that does not say which it is, as flock(1): "+
+				"end that process: %w", errors.ErrUnsupported)
+		case !first:
+			return fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and "+
+				"takes it from no process that lives: end that process: %w", r.pid, r.label, errors.ErrUnsupported)
+		}
+		f, err := again(ctx, func() (*os.File, error) {
+			return b.tryLock(b.path(st.Name), st.Name, localfile.Exclusive)
+		})
+		switch {
+		case err == nil:
+			defer localfile.LetGo(f)
+			return unavailable(clearHolder(f, st.Name, token))
+		case !errors.Is(err, locker.ErrHeld):
+			return unavailable(err)
+		}
 	}
-	defer localfile.LetGo(f)
-	return unavailable(clearHolder(f, st.Name, r))
 }
 
 // Check implements [locker.Checker].

@@ -127,8 +127,10 @@ func (r record) left(now time.Time) time.Duration {
 	return min(r.kept.Sub(now), r.kept.Sub(r.since))
 }
 
-// holder is the State.Holder: sharers have the same token.
-func (r record) holder() string { return strconv.FormatUint(r.token, 10) }
+// holder is the State.Holder: sharers have the same token, and a holder that has written no record has none.
+func (r record) holder() string { return fmt.Sprintf(holderForm, r.token) }
+
+const holderForm = "file %d"
 
 // take writes a new holder into the locked file f, with a token above all earlier
 // tokens. After an error, or if a MinHold still keeps the lock, f is as before.
@@ -170,12 +172,11 @@ func write(f *os.File, name string, r record, content []byte) error {
 	return nil
 }
 
-// clearHolder removes the holder of r from f, if f still names it.
-func clearHolder(f *os.File, name string, r record) error {
-	now, _, err := read(f, name)
-	if err != nil || now.token != r.token {
+// clearHolder removes the holder with that token from f, if f still names it.
+func clearHolder(f *os.File, name string, token uint64) error {
+	r, content, err := read(f, name)
+	if err != nil || r.token != token {
 		return err
 	}
-	_, err = f.WriteAt(record{token: r.token, raised: now.raised}.encode(name), 0)
-	return err
+	return write(f, name, record{token: r.token, raised: r.raised}, content)
 }

@@ -138,32 +138,6 @@ func join(f *os.File, req locker.Request, now time.Time) (r record, before time.
 	return r, old.kept, write(f, req.Name, r, content)
 }
 
-// leave writes what a sharer leaves, which is about to unlock its file.
-func (h *hold) leave() {
-	b, path := h.sharers, h.file.Name()
-	_ = b.count(path, h.name, -1)
-	if h.record.kept.After(time.Now()) {
-		// It is taken back. If a writer waits, the MinHold stays.
-		turn, err := again(context.Background(), func() (*os.File, error) {
-			return b.tryLock(turnOf(path), h.name, localfile.Exclusive)
-		})
-		if err == nil {
-			r, content, err := read(h.file, h.name)
-			if err == nil && r.kept.Equal(h.record.kept) {
-				r.kept = h.before
-				_ = write(h.file, h.name, r, content)
-			}
-			localfile.LetGo(turn)
-		}
-	}
-	if localfile.Flock(h.file, localfile.Exclusive|localfile.NoWait) != nil {
-		return // others hold
-	}
-	if r, _, err := read(h.file, h.name); err == nil && r.shared && r.left(time.Now()) <= 0 {
-		_ = clearHolder(h.file, h.name, r)
-	}
-}
-
 // count adds to the number of sharers that this Backend has at path, up to MaxSharers.
 func (b *Backend) count(path, name string, n int) error {
 	b.mu.Lock()

@@ -317,6 +317,42 @@ func TestMinHoldOfSharers(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrHeld, "a writer's MinHold keeps sharers out, too")
 }
 
+// A MinHold that nobody was given is removed, also where a writer waits, who keeps all but the last sharer from
+// writing; and where it cannot be, Undo says so for as long as it lasts.
+func TestUndoRemovesAMinHold(t *testing.T) {
+	dir := t.TempDir()
+	b, writers := newBackend(t, dir), newBackend(t, dir)
+	req := func(owner string, minHold time.Duration, shared bool) locker.Request {
+		return locker.Request{Name: "n", Owner: owner, TTL: time.Second, MinHold: minHold, Shared: shared,
+			Wait: owner == "w", Lost: func() {}}
+	}
+	kept, err := b.Acquire(t.Context(), req("a", time.Hour, true))
+	require.NoError(t, err)
+	other, err := b.Acquire(t.Context(), req("b", 0, true))
+	require.NoError(t, err)
+	granted := make(chan locker.Grant, 1)
+	go func() { granted <- must(writers.Acquire(t.Context(), req("w", 0, false))) }()
+	waitUntilBlocked(t, 1)
+	require.Error(t, kept.Hold.Undo(t.Context()), "the other sharer holds, and a writer waits")
+	require.NoError(t, other.Hold.Release(t.Context()))
+	undone := func() bool { return kept.Hold.Undo(t.Context()) == nil }
+	require.Eventually(t, undone, patience, time.Millisecond)
+	require.NoError(t, (<-granted).Hold.Release(t.Context()))
+	assert.True(t, undone(), "also after that")
+
+	const short = 300 * time.Millisecond
+	for _, shared := range []bool{false, true} {
+		began := time.Now()
+		g, err := b.Acquire(t.Context(), req("c", short, shared))
+		require.NoError(t, err)
+		var f *os.File
+		require.True(t, g.Hold.(locker.Aser).As(&f))
+		require.NoError(t, f.Close(), "so that it cannot be written to")
+		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, patience, time.Millisecond)
+		assert.GreaterOrEqual(t, time.Since(began), short)
+	}
+}
+
 // A writer that waits for a name that was never shared before keeps sharers out, from the first one on.
 func TestWriterOfANameThatWasNeverShared(t *testing.T) {
 	dir := t.TempDir()
