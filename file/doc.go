@@ -47,8 +47,7 @@
 // name; how many there are in all is up to the number of files that are open.
 //
 // A MinHold of a sharer keeps writers out, and not sharers, unless a writer waits for its
-// end. If a sharer's request is cancelled at the very moment of its grant, with a MinHold
-// and while a writer waits, that MinHold stays. Inspect says how many share a lock where
+// end. Inspect says how many share a lock where
 // the system tells, as Linux does in /proc/locks, and otherwise that there is one. The
 // label is that of one of them, who may have left.
 //

@@ -212,12 +212,24 @@ func TestProveWhatNoStandbyHasIsNotGranted(t *testing.T) {
 						return held.Hold.(locker.TokenRaiser).RaiseToken(ctx, held.Token+1<<40)
 					},
 				} {
-					primary.Set(t, "synchronous_standby_names", "standby")
-					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-					answer := make(chan error, 1)
-					go func() { answer <- ask(ctx) }()
-					require.Eventually(t, func() bool { return primary.Query(t, waiting) == "1" },
-						5*time.Second, time.Millisecond)
+					var answer chan error
+					var ctx context.Context
+					var cancel context.CancelFunc
+					require.Eventually(t, func() bool { // the server begins to wait for a standby some time after it is told
+						primary.Set(t, "synchronous_standby_names", "standby")
+						ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
+						answer = make(chan error, 1)
+						go func(ctx context.Context, answer chan<- error) { answer <- ask(ctx) }(ctx, answer)
+						for range 100 {
+							if primary.Query(t, waiting) == "1" {
+								return true
+							}
+							time.Sleep(time.Millisecond)
+						}
+						cancel()
+						require.Error(t, <-answer, what)
+						return false
+					}, 20*time.Second, time.Millisecond)
 					give()
 					select {
 					case err := <-answer:
