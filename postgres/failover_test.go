@@ -285,7 +285,7 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 // there later.
 func TestAStandbyIsKnownByItsName(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("synchronous_commit", "local"))
+	s := lab.StartPostgres(t, lab.WithConfig("synchronous_commit", "local"))
 	conn, err := pgx.Connect(t.Context(), s.URL(s.Addr(), "sslmode=disable"))
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.Background()) }()
