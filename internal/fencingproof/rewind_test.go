@@ -1,6 +1,7 @@
 package fencingproof_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,106 +13,108 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
+
+const report = "report"
+
+// hold writes the guarded report while it holds the lock with a client of its own, which is gone before its server is.
+func hold(t *testing.T, url string, r *resource, value string, tokenBase uint64) error {
+	t.Helper()
+	c := open(t, url, &locker.Options{TokenBase: tokenBase})
+	defer func() { _ = c.Close() }()
+	err := fencing.Do(locktest.Within(t, patience), c, report, func(ctx context.Context) error {
+		token, err := fencing.TokenFor(ctx, report)
+		require.NoError(t, err)
+		return r.write(t, report, token, value)
+	})
+	if err == nil {
+		assert.Equal(t, value, r.get("/guarded/"+report))
+	}
+	return err
+}
+
+// refused checks that nothing was written and that the error says all that its reader has to know, and returns the mark.
+func refused(t *testing.T, err error, r *resource, before string) uint64 {
+	t.Helper()
+	var stale *fencing.StaleError
+	require.ErrorAs(t, err, &stale)
+	assert.Equal(t, before, r.get("/guarded/"+report), "nothing wrong is written")
+	for _, text := range []string{"token_base", stale.Token.String(), stale.Mark.String(), "set back"} {
+		assert.ErrorContains(t, err, text, "what to do, and a cause that is not a later holder")
+	}
+	return uint64(stale.Mark)
+}
+
+// The tokens of Redis are microseconds since 1970, those of etcd revisions and those of ZooKeeper transactions: who
+// moves has to raise the lower ones.
+func TestAMoveToAServiceWhoseTokensAreLower(t *testing.T) {
+	redis := "redis://" + lab.StartRedis(t).Addr() + "?ttl=5s"
+	for _, url := range []string{"etcd://" + lab.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=5s",
+		"zookeeper://" + lab.StartZooKeeper(t).Addr() + "?ttl=5s"} {
+		r := startResource(t)
+		require.NoError(t, hold(t, redis, r, "from redis", 0))
+		mark := refused(t, hold(t, url, r, "after the move", 0), r, "from redis")
+		require.ErrorIs(t, hold(t, url, r, "too low a base", 1000), fencing.ErrStale)
+		require.NoError(t, hold(t, url, r, "Options.TokenBase", mark+1))
+		require.NoError(t, hold(t, fmt.Sprintf("%s&token_base=%d", url, mark+1), r, "token_base", 0))
+
+		// Redis's tokens rise with its clock, by a million each second: just above the mark they soon meet those of
+		// clients that have not moved.
+		const years = 1_000_000 * 3600 * 24 * 365
+		require.NoError(t, hold(t, redis, r, "not moved", 0))
+		require.NoError(t, hold(t, url, r, "far above", mark+10*years))
+		require.ErrorIs(t, hold(t, redis, r, "not moved", 0), fencing.ErrStale)
+	}
+}
 
 // rewinding is an etcd that can be set back to a backup.
 type rewinding struct {
 	*lab.Etcd
-	data, backup string
+	data, backup, url string
 }
 
 func startRewinding(t *testing.T) *rewinding {
 	t.Helper()
 	dir := t.TempDir()
 	e := &rewinding{data: filepath.Join(dir, "data"), backup: filepath.Join(dir, "backup")}
-	e.Etcd = lab.StartEtcd(t, 1, lab.WithConfig("data-dir", e.data)).Nodes[0]
+	e.Etcd = lab.StartEtcd(t, 1, lab.WithEtcdFlag("data-dir", e.data)).Nodes[0]
+	e.url = "etcd://" + e.Addr() + "?ttl=5s"
 	return e
 }
 
-func (e *rewinding) url() string { return "etcd://" + e.Addr() + "?ttl=5s" }
-
-// save makes the backup.
-func (e *rewinding) save(t *testing.T) {
+// copyData copies the data to a backup, or back.
+func (e *rewinding) copyData(t *testing.T, from, to string) {
 	t.Helper()
 	e.Kill()
-	require.NoError(t, os.CopyFS(e.backup, os.DirFS(e.data)))
+	require.NoError(t, os.RemoveAll(to))
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
 	e.Restart(t)
 }
 
-// restore sets etcd back to the backup.
-func (e *rewinding) restore(t *testing.T) {
-	t.Helper()
-	e.Kill()
-	require.NoError(t, os.RemoveAll(e.data))
-	require.NoError(t, os.CopyFS(e.data, os.DirFS(e.backup)))
-	e.Restart(t)
-}
-
-// write holds name with a client of its own, which is gone before the server
-// goes, and writes to the guarded thing.
-func (e *rewinding) write(t *testing.T, a *access, r *resource, name, value string, tokenBase uint64) error {
-	t.Helper()
-	c := open(t, e.url(), &locker.Options{TokenBase: tokenBase})
-	defer func() { _ = c.Close() }()
-	return hold(t, a, c, r, name, value)
-}
-
-// An etcd that is set back to a backup counts its revisions again from there.
+// An etcd that is set back to a backup counts its revisions again from there, and its holders are refused until they
+// have a base. What fencing cannot do: a guard knows the tokens that it has seen, not those that were given out. A
+// holder from before the restoration that has not written yet has a higher token than its successors.
 func TestAnEtcdSetBackToABackup(t *testing.T) {
-	const name = "report"
-	e, r, a := startRewinding(t), startResource(t), newAccess(t)
-	require.NoError(t, e.write(t, a, r, name, "before the backup", 0))
-	e.save(t)
-	for i := range 20 {
-		require.NoError(t, e.write(t, a, r, name, fmt.Sprint("after the backup ", i), 0))
-	}
-	e.restore(t)
-	var err error
-	for range 3 {
-		err = e.write(t, a, r, name, "after the restore", 0)
-		mark := refused(t, a, err, r, name, "after the backup 19")
-		own, _ := r.guard.Mark(name)
-		assert.Equal(t, own, mark)
-	}
-	t.Log(err)
-	mark, _ := r.guard.Mark(name)
-	require.NoError(t, e.write(t, a, r, name, "with a base", uint64(mark)))
-	assert.Equal(t, "with a base", a.read(r.thing(name).guarded))
-}
+	for _, base := range []uint64{0, 1_000_000} { // above all that were given out
+		e, r := startRewinding(t), startResource(t)
+		require.NoError(t, hold(t, e.url, r, "before the backup", 0))
+		e.copyData(t, e.data, e.backup)
+		for i := range 20 {
+			require.NoError(t, hold(t, e.url, r, fmt.Sprint("after the backup ", i), 0))
+		}
+		_, token := lock(t, open(t, e.url, nil), report) // and now it is paused
+		e.copyData(t, e.backup, e.data)
+		mark := refused(t, hold(t, e.url, r, "after the restoration", 0), r, "after the backup 19")
+		require.NoError(t, hold(t, e.url, r, "by its successor", max(base, mark)))
 
-// What fencing cannot do: a guard knows the tokens that it has seen, not those
-// that were given out. A holder from before the restore that has not written
-// yet has a token that is higher than those of its successors.
-func TestAHolderFromBeforeTheRestoreWhoseTokenNobodyHasSeen(t *testing.T) {
-	for _, far := range []bool{false, true} {
-		t.Run(fmt.Sprintf("token base above all tokens given out: %t", far), func(t *testing.T) {
-			const name = "report"
-			e, r, a := startRewinding(t), startResource(t), newAccess(t)
-			require.NoError(t, e.write(t, a, r, name, "before the backup", 0))
-			e.save(t)
-			for range 20 {
-				require.NoError(t, e.write(t, a, r, "another", "", 0))
-			}
-			c := open(t, e.url(), nil)
-			token, err := fencing.Of(lock(t, c, name)) // and now it is paused
-			require.NoError(t, err)
-			e.restore(t)
-
-			base := uint64(0)
-			if far {
-				base = 1_000_000
-			}
-			require.NoError(t, e.write(t, a, r, name, "by its successor", base))
-			mark, _ := r.guard.Mark(name)
-			err = a.write(token, r.thing(name).guarded, "stale")
-			if far {
-				require.ErrorIs(t, err, fencing.ErrStale)
-				assert.Equal(t, "by its successor", a.read(r.thing(name).guarded))
-				return
-			}
-			assert.Greater(t, token, mark)
+		r.guard.Forget(report) // as if nobody had written since the backup
+		require.NoError(t, hold(t, e.url, r, "by its successor", base))
+		err := r.write(t, report, token, "late")
+		if base == 0 {
 			require.NoError(t, err, "if it is refused now, the documentation promises too little")
-			assert.Equal(t, "stale", a.read(r.thing(name).guarded))
-		})
+		} else {
+			require.ErrorIs(t, err, fencing.ErrStale)
+		}
 	}
 }
