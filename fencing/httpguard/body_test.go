@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,7 +29,7 @@ func TestBodiesReachTheHandlerWhole(t *testing.T) {
 					assert.Equal(t, int64(length), r.ContentLength)
 					assert.NoError(t, r.Body.Close())
 				})
-			status, err := send(t, clientOf(t, s), "PUT", s.URL+"/thing", 1, want)
+			status, err := send(t, newClient(t), "PUT", s.URL+"/thing", 1, want)
 			require.NoError(t, err)
 			assert.Equal(t, 200, status)
 		}
@@ -36,42 +37,26 @@ func TestBodiesReachTheHandlerWhole(t *testing.T) {
 }
 
 func TestABodyThatBreaksOffBreaksOffInTheHandler(t *testing.T) {
-	var guard fencing.Guard
 	broken := errors.New("broken off")
 	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
 		assert.Equal(t, "half", string(text))
 		assert.ErrorIs(t, err, broken)
 		http.Error(w, "no", http.StatusBadRequest)
-	}), path, &httpguard.Options{Guard: &guard})
-	w := put(t.Context(), h, "1", &breaksOnce{text: strings.NewReader("half"), err: broken})
+	}), path, &httpguard.Options{Guard: new(fencing.Guard)})
+	w := put(t.Context(), h, "1", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)))
 	assert.Equal(t, 400, w.Code)
 	assert.Equal(t, "no\n", w.Body.String(), "nothing is added to what the handler answered")
 }
 
-// breaksOnce is a body whose error is told once.
-type breaksOnce struct {
-	text io.Reader
-	err  error
-}
-
-func (b *breaksOnce) Read(p []byte) (int, error) {
-	n, err := b.text.Read(p)
-	if err == io.EOF {
-		err, b.err = b.err, io.EOF
-	}
-	return n, err
-}
-
 func TestOnlySoMuchOfABodyIsReadAhead(t *testing.T) {
-	var guard fencing.Guard
 	read := 0
 	h := httpguard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		assert.LessOrEqual(t, read, 100)
 		n, err := io.Copy(io.Discard, r.Body)
 		assert.NoError(t, err)
 		assert.Equal(t, int64(5000), n)
-	}), path, &httpguard.Options{Guard: &guard, BodyAhead: 100})
+	}), path, &httpguard.Options{Guard: new(fencing.Guard), BodyAhead: 100})
 	w := put(t.Context(), h, "1", io.TeeReader(strings.NewReader(strings.Repeat("x", 5000)), counter{&read}))
 	assert.Equal(t, 200, w.Code)
 }
@@ -96,7 +81,7 @@ func TestAHandlerMayAnswerBeforeItHasReadItsBody(t *testing.T) {
 	r := request(t, "PUT", s.URL+"/thing", 1, "")
 	r.Body = ours
 	go func() { _, _ = io.WriteString(theirs, "ping\n") }()
-	resp, err := clientOf(t, s).Do(r)
+	resp, err := newClient(t).Do(r)
 	require.NoError(t, err)
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	require.NoError(t, err)

@@ -45,9 +45,9 @@ const bodyAhead = 1 << 20
 //
 // resource names the state that the request writes; see [fencing.Guard.Do]. It is
 // required. The path would be a poor default: one thing often has several paths, and
-// each would get a mark of its own. If names depend on client input, bound their
-// length, and see [fencing.Guard] for Keep. If resource returns "", the answer is 500:
-// the server does not know what it would write.
+// each would get a mark of its own. If names depend on client input, see [fencing.Guard]
+// for Keep. If resource returns no name of a resource ([fencing.CheckName]), the answer
+// is 500: the server does not know what it would write.
 //
 // With a Guard, next is called in the resource's turn, and only if the token is not
 // lower than the mark. The mark then moves, whatever next answers: requests of earlier
@@ -81,29 +81,24 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	token, err := fromHeader(r.Header)
-	missing := errors.Is(err, fencing.ErrMissing)
+	token, err := carried.Incoming("header "+Header, r.Header.Values(Header))
 	raise := r.Header.Get(raiseHeader) != ""
-	if safe(r.Method) && !raise {
-		switch {
-		case missing:
-			h.next.ServeHTTP(w, r)
-		case err != nil:
-			plain(http.StatusBadRequest, "", err.Error()).write(w)
-		default:
-			h.next.ServeHTTP(w, carrying(r, h.resource(r), token))
-		}
+	reads := safe(r.Method) && !raise
+	if reads && errors.Is(err, fencing.ErrMissing) {
+		h.next.ServeHTTP(w, r)
 		return
 	}
 	resource := h.resource(r)
-	switch {
-	case missing:
+	switch nameless := !reads && fencing.CheckName(resource) != nil; {
+	case nameless:
+		plain(http.StatusInternalServerError, "",
+			"The server has no name for what this request writes to.").write(w)
+	case errors.Is(err, fencing.ErrMissing):
 		refusal(resource, err).write(w)
 	case err != nil:
 		plain(http.StatusBadRequest, resource, err.Error()).write(w)
-	case resource == "":
-		plain(http.StatusInternalServerError, "",
-			"The server has no name for what this request writes to.").write(w)
+	case reads:
+		h.next.ServeHTTP(w, carrying(r, resource, token))
 	case raise:
 		h.raised(w, r, resource, token)
 	default:
@@ -122,20 +117,16 @@ func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string
 		err = h.server().Raise(r.Context(), resource, token)
 	}
 	switch {
+	case err == nil:
+		w.Header().Set(raisedHeader, "1")
+		h.next.ServeHTTP(w, carrying(r, resource, token))
 	case errors.Is(err, errors.ErrUnsupported):
 		plain(http.StatusNotImplemented, resource,
 			"The server cannot raise the mark of what this request is for.").write(w)
-		return
-	case err == nil:
-	case WriteError(w, err):
-		return
-	default:
+	case !WriteError(w, err):
 		plain(http.StatusServiceUnavailable, resource,
 			"The mark could not be raised; it may have been. Try again.").write(w)
-		return
 	}
-	w.Header().Set(raisedHeader, "1")
-	h.next.ServeHTTP(w, carrying(r, resource, token))
 }
 
 func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {

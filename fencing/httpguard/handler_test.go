@@ -2,6 +2,7 @@ package httpguard_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -95,10 +96,12 @@ func TestWithoutAGuardTheTokenIsOnlyCarried(t *testing.T) {
 func TestTheNameOfTheResourceIsNeeded(t *testing.T) {
 	next := unreached(t)
 	for _, opts := range []*httpguard.Options{nil, {Guard: &fencing.Guard{}}} {
-		h := httpguard.Handler(next, func(*http.Request) string { return "" }, opts)
-		w := handle(t, h, "PUT", "1")
-		assert.Equal(t, 500, w.Code)
-		fields(t, w)
+		for _, name := range []string{"", strings.Repeat("a", fencing.MaxNameLen+1)} {
+			h := httpguard.Handler(next, func(*http.Request) string { return name }, opts)
+			w := handle(t, h, "PUT", "1")
+			assert.Equal(t, 500, w.Code)
+			fields(t, w)
+		}
 	}
 	assert.Panics(t, func() { httpguard.Handler(next, nil, nil) })
 	assert.Panics(t, func() { httpguard.Handler(nil, path, nil) })
@@ -114,7 +117,7 @@ func TestTheMarkMovesWhateverTheHandlerAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var guard fencing.Guard
 			s := serve(t, &httpguard.Options{Guard: &guard}, answer)
-			_, _ = send(t, clientOf(t, s), "PUT", s.URL+"/thing", 5, "")
+			_, _ = send(t, newClient(t), "PUT", s.URL+"/thing", 5, "")
 			assert.Equal(t, fencing.Token(5), markOf(&guard))
 		})
 	}

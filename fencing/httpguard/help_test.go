@@ -33,8 +33,8 @@ func serve(t *testing.T, opts *httpguard.Options, next http.HandlerFunc) *httpte
 	return s
 }
 
-// clientOf returns a client of s that sends tokens.
-func clientOf(t *testing.T, _ *httptest.Server) *http.Client {
+// newClient returns a client that sends tokens.
+func newClient(t *testing.T) *http.Client {
 	t.Helper()
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
@@ -114,24 +114,7 @@ func fields(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
 	return p
 }
 
-func wait(t *testing.T, c <-chan struct{}, what string) {
-	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(patience):
-		require.Fail(t, "not in time", what)
-	}
-}
-
 func markOf(g *fencing.Guard) fencing.Token {
 	mark, _ := g.Mark("/thing")
 	return mark
-}
-
-// serverOf is a server without a Handler.
-func serverOf(t *testing.T, h http.HandlerFunc) *httptest.Server {
-	t.Helper()
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	return s
 }

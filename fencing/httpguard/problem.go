@@ -8,7 +8,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strings"
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/carried"
@@ -18,7 +17,7 @@ import (
 // they lead to this documentation.
 const (
 	// TypeStale is the type of a 412: the token is lower than the mark. The body also
-	// has resource, token and mark. A resource's name is cut after 1 KiB.
+	// has resource, token and mark.
 	TypeStale = "https://pkg.go.dev/github.com/golockers/locker/fencing/httpguard#TypeStale"
 
 	// TypeMissing is the type of a 428: the request has no token.
@@ -27,12 +26,8 @@ const (
 
 const (
 	problemJSON = "application/problem+json"
-	// maxProblem is how many bytes of a body CheckResponse reads.
+	// maxProblem is how many bytes of a body CheckResponse reads: far more than the names of resources can make.
 	maxProblem = 64 << 10
-	// maxResource is how many bytes of a name are written, so that a refusal is never
-	// longer than maxProblem: the detail has the name once more, and JSON may turn one
-	// byte into six.
-	maxResource = 1 << 10
 )
 
 // problem is the body of a refusal. Tokens have 64 bits, so they are strings.
@@ -70,11 +65,9 @@ func refusal(resource string, err error) *problem {
 	var stale *fencing.StaleError
 	switch {
 	case errors.As(err, &stale):
-		// The name is cut before the text is made, in which the numbers follow it.
-		told := &fencing.StaleError{Resource: shortened(stale.Resource), Token: stale.Token, Mark: stale.Mark}
 		return &problem{
-			Type: TypeStale, Title: "Stale fencing token", Status: http.StatusPreconditionFailed, Detail: told.Error(),
-			Resource: told.Resource, Token: told.Token, Mark: told.Mark,
+			Type: TypeStale, Title: "Stale fencing token", Status: http.StatusPreconditionFailed, Detail: stale.Error(),
+			Resource: stale.Resource, Token: stale.Token, Mark: stale.Mark,
 		}
 	case errors.Is(err, fencing.ErrStale):
 		return &problem{
@@ -96,17 +89,7 @@ func plain(status int, resource, detail string) *problem {
 	return &problem{Title: http.StatusText(status), Status: status, Detail: detail, Resource: resource}
 }
 
-// shortened returns name, or the beginning of one that is longer than maxResource.
-func shortened(name string) string {
-	const more = "…"
-	if len(name) > maxResource {
-		name = strings.ToValidUTF8(name[:maxResource-len(more)], "") + more
-	}
-	return name
-}
-
 func (p *problem) write(w http.ResponseWriter) {
-	p.Resource = shortened(p.Resource)
 	h := w.Header()
 	// Headers that a handler has set for another body.
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {

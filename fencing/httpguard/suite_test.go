@@ -2,9 +2,11 @@ package httpguard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -13,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/httpguard"
 	"github.com/golockers/locker/internal/guardtest"
@@ -70,7 +71,7 @@ func TestSuite(t *testing.T) {
 				v.own = &guard
 			}
 			s := serve(t, opts, v.ServeHTTP)
-			guardtest.Run(t, func(t *testing.T) guardtest.Store { return overHTTP(t, clientOf(t, s), s.URL, &guard) })
+			guardtest.Run(t, func(t *testing.T) guardtest.Store { return overHTTP(t, newClient(t), s.URL, &guard) })
 		})
 	}
 }
@@ -129,41 +130,18 @@ func named(err error, r string) error {
 }
 
 func TestRaiseThatNobodyDoesIsNotTakenForOne(t *testing.T) {
-	ask := func(url string, c *http.Client) (int, error) {
+	guarded := serve(t, nil, func(http.ResponseWriter, *http.Request) { t.Error("handled") })
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer plain.Close()
+	for url, want := range map[string]int{guarded.URL: http.StatusNotImplemented, plain.URL: http.StatusOK} {
 		req := request(t, "GET", url, 7, "")
 		httpguard.RaiseFirst(req)
-		resp, err := c.Do(req)
+		resp, err := newClient(t).Do(req)
 		require.NoError(t, err)
-		defer func() { _ = resp.Body.Close() }()
-		return resp.StatusCode, httpguard.CheckResponse(resp)
+		assert.Equal(t, want, resp.StatusCode)
+		if err = httpguard.CheckResponse(resp); want == http.StatusOK {
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+		}
+		require.NoError(t, resp.Body.Close())
 	}
-	s := serve(t, nil, func(http.ResponseWriter, *http.Request) { t.Error("handled") })
-	status, err := ask(s.URL, clientOf(t, s))
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusNotImplemented, status)
-
-	plain := serverOf(t, func(http.ResponseWriter, *http.Request) {})
-	status, err = ask(plain.URL, clientOf(t, plain))
-	assert.Equal(t, http.StatusOK, status)
-	require.ErrorContains(t, err, "without having raised the mark")
-
-	req := request(t, "GET", plain.URL, 0, "")
-	httpguard.RaiseFirst(req)
-	_, err = clientOf(t, plain).Do(req) //nolint:bodyclose // there is none
-	require.ErrorIs(t, err, fencing.ErrMissing)
-}
-
-func TestWithTokensOfTwoLocksTheTransportIsToldWhichIsMeant(t *testing.T) {
-	b := &base{}
-	ctx := fencing.NewContext(fencing.NewContext(t.Context(), "order", 3), "invoice", 900)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://host/order", nil)
-	require.NoError(t, err)
-	err = trip(&httpguard.Transport{Base: b}, req)
-	require.ErrorIs(t, err, locker.ErrInvalid)
-	require.ErrorContains(t, err, "Transport.Lock")
-	assert.Empty(t, b.sent)
-	lock := func(r *http.Request) string { return r.URL.Path[1:] }
-	err = trip(&httpguard.Transport{Base: b, Lock: lock}, req)
-	require.NoError(t, err)
-	assert.Equal(t, "3", b.sent[0].Header.Get(httpguard.Header))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/carried"
 )
@@ -36,17 +35,11 @@ func RaiseFirst(req *http.Request) {
 // zero value is ready to use. A Transport may be used from many goroutines if its Base
 // may.
 //
-// If the caller has put a token into the header by hand, as a proxy does, Transport
-// checks it and leaves it. It is an error if the context has another token.
-//
-// After a redirect the token is sent to the new address too. It is no secret.
+// A header that the caller has set by hand, as a proxy does, is sent as it is. After a
+// redirect the token is sent to the new address too. It is no secret.
 type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
-
-	// Optional also sends requests without a token, for a client that talks to servers
-	// without a guard, too. A server with a guard refuses them (428).
-	Optional bool
 
 	// Lock names the lock whose token a request carries, if contexts may have tokens
 	// of several locks. nil, or "": the only one.
@@ -56,77 +49,48 @@ type Transport struct {
 // RoundTrip implements [http.RoundTripper]. The refusal of a guard on the server is a
 // response, not an error: see [CheckResponse].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
+	if len(req.Header.Values(Header)) > 0 {
+		return t.base().RoundTrip(req)
 	}
-	token, err := t.token(req)
-	if err != nil {
-		// A RoundTripper always closes the body.
-		if req.Body != nil {
-			_ = req.Body.Close()
-		}
-		return nil, err
+	lock := ""
+	if t.Lock != nil {
+		lock = t.Lock(req)
 	}
-	if token != 0 {
+	token, err := carried.Outgoing(req.Context(), lock)
+	switch {
+	case err == nil:
 		// A copy: a RoundTripper must not change the caller's request.
 		req = req.Clone(req.Context())
 		if req.Header == nil {
 			req.Header = http.Header{}
 		}
 		req.Header.Set(Header, token.String())
+	case !safe(req.Method) || req.Header.Get(raiseHeader) != "":
+		// A RoundTripper always closes the body.
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		if lock == "" && !errors.Is(err, fencing.ErrMissing) {
+			err = fmt.Errorf("httpguard: set Transport.Lock: %w", err)
+		}
+		return nil, err
 	}
-	return base.RoundTrip(req)
+	return t.base().RoundTrip(req)
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base == nil {
+		return http.DefaultTransport
+	}
+	return t.Base
 }
 
 // CloseIdleConnections calls that method of Base, if there is one; [http.Client] calls
 // it.
 func (t *Transport) CloseIdleConnections() {
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
-	}
-	if c, ok := base.(interface{ CloseIdleConnections() }); ok {
+	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
-}
-
-// token returns the token to send, 0 for none.
-func (t *Transport) token(req *http.Request) (fencing.Token, error) {
-	token, err := t.fromContext(req)
-	raise := req.Header.Get(raiseHeader) != ""
-	if len(req.Header.Values(Header)) == 0 {
-		needless := safe(req.Method) || t.Optional && errors.Is(err, fencing.ErrMissing)
-		if err != nil && needless && !raise {
-			return 0, nil
-		}
-		return token, err
-	}
-	byHand, handErr := fromHeader(req.Header)
-	switch {
-	case handErr != nil:
-		return 0, fmt.Errorf("httpguard: the request's own header: %w", handErr)
-	case err == nil && token != byHand:
-		return 0, fmt.Errorf("httpguard: the request's header has fencing token %d and its context %d: leave the "+
-			"header alone: %w", byHand, token, locker.ErrInvalid)
-	}
-	return byHand, nil
-}
-
-func (t *Transport) fromContext(req *http.Request) (fencing.Token, error) {
-	lock := ""
-	if t.Lock != nil {
-		lock = t.Lock(req)
-	}
-	token, err := carried.Outgoing(req.Context(), lock)
-	if err != nil && lock == "" && !errors.Is(err, fencing.ErrMissing) {
-		err = fmt.Errorf("httpguard: set Transport.Lock: %w", err)
-	}
-	return token, err
-}
-
-func fromHeader(h http.Header) (fencing.Token, error) {
-	return carried.Incoming("header "+Header, h.Values(Header))
 }
 
 // safe reports whether a method is safe (RFC 9110, 9.2.1). Methods are case-sensitive:
