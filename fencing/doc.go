@@ -10,7 +10,7 @@
 //
 // # What has to be done
 //
-// Start with [Require], which refuses a backend without tokens. Hold the lock with
+// Start with [WithTokens], which refuses a backend without tokens. Hold the lock with
 // [Do], which puts the token into the context under the lock's name, where
 // [TokenFor] finds it. Let the resource check the token with a guard:
 //
@@ -46,30 +46,25 @@
 //
 // which moves the mark and writes nothing. A holder first raises the mark of
 // everything that its lock protects, and then reads. After Raise has returned, no
-// earlier holder can write. The state stays as it was read until this holder writes,
-// or until a later holder has raised the mark and this one is refused. A transaction
-// that checks first and reads after that, as sqlguard's does, needs no other Raise.
-// If Raise fails with [ErrUnknown], call it again.
+// earlier holder can write. A transaction that checks first and reads after that, as
+// sqlguard's does, needs no other Raise. If Raise fails with [ErrUnknown], call it again.
 //
 // # Shared locks
 //
 // Readers that hold a lock together have one token ([locker.Shared]), so a guard takes
 // them for one holder: it accepts what they write in any order, and does not keep them
 // apart. Once one of them has raised the mark or written, every writer from before is
-// refused; once the next writer has, all of them are. [WithSharedTokens] refuses a
-// backend that gives them no token.
+// refused; once the next writer has, all of them are.
 //
 // # What it rests on
 //
-// Tokens have to rise. [locker.Guarantees] says for each backend when they do. A
-// restored backup of etcd or ZooKeeper sets tokens back, and a move to another
-// service starts them elsewhere. Then the guards refuse everything, which is easy to
-// notice. But a holder from before, whose token no guard has seen yet, has a higher
-// token than its successors and may write over them. So stop all holders first, and
-// set Options.TokenBase (token_base in the URL) above every token that was given
-// out, not only above every mark; docs/fencing.md has a chapter on it.
-//
-// Every write has to go through the guard.
+// Every write has to go through the guard, and tokens have to rise. [locker.Guarantees]
+// says for each backend when they do. A restored backup of etcd or ZooKeeper sets tokens
+// back, and a move to another service starts them elsewhere. Then the guards refuse
+// everything. But a holder from before, whose token no guard has seen yet, has a higher
+// token than its successors and may write over them. So stop all holders first, and set
+// Options.TokenBase (token_base in the URL) above every token that was given out:
+// docs/fencing.md has a chapter on it.
 //
 // A guard decides which of two writes is accepted. It does not take back a write
 // from before a holder was paused: work of several steps needs a transaction, or

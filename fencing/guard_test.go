@@ -3,9 +3,7 @@ package fencing_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,35 +26,6 @@ func TestTheMarkMovesWithTheWriteOrNotAtAll(t *testing.T) {
 	assert.Panics(t, func() { _ = guard.Do(t.Context(), "r", 9, func() error { panic("half written?") }) })
 	require.ErrorIs(t, guard.Do(t.Context(), "r", 8, nil), fencing.ErrStale, "what a panic left is not known")
 	require.NoError(t, guard.Do(t.Context(), "r", 9, nil), "and the guard goes on")
-}
-
-func TestNoLowerWriteAfterAHigherOne(t *testing.T) {
-	var guard fencing.Guard
-	var all sync.WaitGroup
-	last := make([]fencing.Token, 4) // written under the guard only: -race sees it if two write at once
-	for range 16 {
-		all.Go(func() {
-			for range 500 {
-				i := rand.IntN(len(last))
-				token := 1 + fencing.Token(rand.IntN(1000))
-				err := guard.Do(t.Context(), strconv.Itoa(i), token, func() error {
-					if last[i] > token {
-						t.Errorf("%d written after %d", token, last[i])
-					}
-					last[i] = token
-					return nil
-				})
-				if err != nil && !errors.Is(err, fencing.ErrStale) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	for i, token := range last {
-		mark, _ := guard.Mark(strconv.Itoa(i))
-		assert.Equal(t, token, mark)
-	}
 }
 
 func TestWaitingForATurnEndsWithTheContext(t *testing.T) {

@@ -33,79 +33,54 @@ func (b tokenless) Guarantees() locker.Guarantees {
 	return g
 }
 
-var newClient = locktest.Client
-
-func TestRequireRefusesABackendWithoutTokens(t *testing.T) {
-	_, err := fencing.WithTokens(newClient(t, tokenless{Backend: memory.New()}, nil))
+func TestWithTokensRefusesABackendWithoutThem(t *testing.T) {
+	_, err := fencing.WithTokens(locktest.Client(t, tokenless{Backend: memory.New()}, nil))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.ErrorContains(t, err, "backend tokenless")
 	assert.ErrorContains(t, err, "choose one that has them")
 }
 
-// Sharers without tokens are told of when the program starts, and others may use the service all the same.
+// A program that shares locks is told when it starts, and others may use the service all the same.
 func TestSharersNeedTokens(t *testing.T) {
 	for sharing, want := range map[locker.Sharing]error{locker.SharingNone: errors.ErrUnsupported,
 		locker.SharingTokenless: errors.ErrUnsupported, locker.SharingWithTokens: nil} {
-		c := newClient(t, tokenless{Backend: memory.New(), claims: locker.FencingWhileKept, shared: sharing}, nil)
-		_, err := fencing.WithSharedTokens(c)
+		c := locktest.Client(t,
+			tokenless{Backend: memory.New(), claims: locker.FencingWhileKept, shared: sharing}, nil)
+		_, err := fencing.WithTokens(c, locker.Shared())
 		require.ErrorIs(t, err, want)
-		l, err := fencing.WithTokens(c)
+		l, err := fencing.WithTokens(c, locker.Patience(0))
 		require.NoError(t, err)
 		assert.Equal(t, want == nil, l.Guarantees().Shared == locker.SharingWithTokens)
 		assert.Equal(t, want != nil, l.Guarantees().Shared == locker.SharingNone)
 	}
-	_, err := fencing.WithSharedTokens(newClient(t, tokenless{Backend: memory.New()}, nil))
-	require.ErrorContains(t, err, "no fencing tokens")
 }
 
-func TestRequireGivesBackALeaseWithoutToken(t *testing.T) {
-	l, err := fencing.WithTokens(newClient(t,
+func TestALeaseWithoutTokenIsGivenBack(t *testing.T) {
+	l, err := fencing.WithTokens(locktest.Client(t,
 		tokenless{Backend: memory.New(), claims: locker.FencingWhileKept}, nil))
 	require.NoError(t, err)
-	for range 2 {
-		lease, err := l.TryLock(t.Context(), "n")
-		require.ErrorIs(t, err, fencing.ErrMissing,
-			"the second call would be ErrHeld if the first had kept the lock")
-		assert.Nil(t, lease)
-		lease, err = l.Lock(t.Context(), "n")
-		require.ErrorIs(t, err, fencing.ErrMissing)
-		assert.Nil(t, lease)
-	}
-}
-
-func TestRequireGivesOutLeasesWithTokens(t *testing.T) {
-	l, err := fencing.WithTokens(newClient(t, memory.New(), nil))
-	require.NoError(t, err)
-	assert.Equal(t, "memory", l.Guarantees().Backend)
-	last := fencing.Token(0)
-	for _, lock := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){l.Lock,
-		l.TryLock, l.Lock} {
-		lease, err := lock(t.Context(), "n")
-		require.NoError(t, err)
-		_, err = l.TryLock(t.Context(), "n")
-		require.ErrorIs(t, err, locker.ErrHeld)
-		token, err := fencing.Of(lease)
-		require.NoError(t, err)
-		assert.Greater(t, token, last)
-		last = token
-		require.NoError(t, lease.Unlock(t.Context()))
+	for range 2 { // the second call would be ErrHeld if the first had kept the lock
+		for _, lock := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){l.TryLock, l.Lock} {
+			lease, err := lock(t.Context(), "n")
+			require.ErrorIs(t, err, fencing.ErrMissing)
+			assert.Nil(t, lease)
+		}
 	}
 }
 
 func TestDoPutsTheTokenIntoTheContext(t *testing.T) {
-	l := newClient(t, memory.New(), nil)
-	var seen fencing.Token
-	first := seen
+	l, err := fencing.WithTokens(locktest.Client(t, memory.New(), nil))
+	require.NoError(t, err)
+	last := fencing.Token(0)
 	for _, do := range []func(context.Context, locker.Locker, string, func(context.Context) error,
 		...locker.Option) error{fencing.Do, fencing.TryDo} {
 		require.NoError(t, do(t.Context(), l, "n", func(ctx context.Context) error {
-			var err error
-			seen, err = fencing.TokenFor(ctx, "n")
+			token, err := fencing.TokenFor(ctx, "n")
+			assert.Greater(t, token, last)
+			last = token
 			require.ErrorIs(t, fencing.TryDo(ctx, l, "n", nil), locker.ErrHeld)
 			return err
 		}))
-		assert.Greater(t, seen, first)
-		first = seen
 	}
 }
 
@@ -113,7 +88,7 @@ func TestDoPutsTheTokenIntoTheContext(t *testing.T) {
 // writes to the order afterwards goes with the order's token: with the invoice's,
 // which may be far higher, a holder from before would pass.
 func TestALockInsideAnotherDoesNotGiveTheOuterResourceItsToken(t *testing.T) {
-	l := newClient(t, memory.New(), nil)
+	l := locktest.Client(t, memory.New(), nil)
 	for range 10 { // the invoice's tokens are ahead of the order's
 		require.NoError(t, fencing.Do(t.Context(), l, "invoice", func(context.Context) error { return nil }))
 	}
@@ -146,7 +121,7 @@ func TestALockInsideAnotherDoesNotGiveTheOuterResourceItsToken(t *testing.T) {
 }
 
 func TestDoWithoutATokenDoesNothing(t *testing.T) {
-	l := newClient(t, tokenless{Backend: memory.New()}, nil)
+	l := locktest.Client(t, tokenless{Backend: memory.New()}, nil)
 	err := fencing.Do(t.Context(), l, "n", func(context.Context) error {
 		t.Error("called without a token")
 		return nil
@@ -166,12 +141,12 @@ func TestDoTellsTokensThatWereSetBackFromALostLock(t *testing.T) {
 		return guard.Do(ctx, "n", token, nil)
 	}
 	service := memory.New()
-	err := fencing.Do(t.Context(), newClient(t, service, nil), "n", write)
+	err := fencing.Do(t.Context(), locktest.Client(t, service, nil), "n", write)
 	require.ErrorIs(t, err, fencing.ErrStale)
 	require.ErrorContains(t, err, "the lease on \"n\" still lasts, however")
 	require.ErrorContains(t, err, "token_base is above all that were given out, 1000000 at least")
 
-	moved := newClient(t, service, &locker.Options{TokenBase: 1_000_000})
+	moved := locktest.Client(t, service, &locker.Options{TokenBase: 1_000_000})
 	require.NoError(t, fencing.Do(t.Context(), moved, "n", write))
 
 	// A refusal of a holder that has lost its lock is just that.

@@ -9,34 +9,27 @@ import (
 	"github.com/golockers/locker"
 )
 
-// WithTokens returns a Locker whose leases are those of l, and all have a token. If the
-// backend declares that it has no tokens, WithTokens returns an error that says why and
-// what to do, and matches [errors.ErrUnsupported]: call WithTokens when the program
-// starts.
+// WithTokens returns a Locker whose leases are those of l, and all have a token. opts are
+// those with which the program will lock: only [locker.Shared] matters. If the backend
+// declares that it has no tokens, or, with Shared, none for those that share a lock,
+// WithTokens returns an error that says why and what to do, and matches
+// [errors.ErrUnsupported]: call WithTokens when the program starts.
 //
-// Some backends have tokens, but none for those that share a lock. Then the Guarantees
-// of the Locker say that it has no shared locks, and every lease of a call with
-// [locker.Shared] is given back: a program that shares locks calls [WithSharedTokens].
-//
-// If a lease has no token nevertheless, it is released, and Lock or TryLock returns an
-// error that matches [ErrMissing].
-func WithTokens(l locker.Locker) (locker.Locker, error) {
-	g := l.Guarantees()
-	if g.Fencing == locker.FencingNone {
-		return nil, fmt.Errorf("fencing: backend %s gives its leases no fencing tokens: choose one that has them, or "+
-			"turn them on (redlock: fencing=on in the URL) (%w)", g.Backend, errors.ErrUnsupported)
+// A Locker that was made without Shared on a backend without tokens for sharers says in
+// its Guarantees that it has no shared locks. If a lease has no token nevertheless, it is
+// released, and Lock or TryLock returns an error that matches [ErrMissing].
+func WithTokens(l locker.Locker, opts ...locker.Option) (locker.Locker, error) {
+	g, why := l.Guarantees(), ""
+	switch {
+	case g.Fencing == locker.FencingNone:
+		why = "gives its leases no fencing tokens: choose one that has them, or turn them on (redlock: fencing=on in " +
+			"the URL)"
+	case locker.AskedBy(opts...).Shared && g.Shared != locker.SharingWithTokens:
+		why = fmt.Sprintf("has shared locks: %v: choose a backend that has them with tokens", g.Shared)
+	default:
+		return required{l}, nil
 	}
-	return required{l}, nil
-}
-
-// WithSharedTokens is [WithTokens] for programs that also share locks: the error also
-// says that the backend has no shared locks, or gives no tokens to those that share one.
-func WithSharedTokens(l locker.Locker) (locker.Locker, error) {
-	if g := l.Guarantees(); g.Fencing != locker.FencingNone && g.Shared != locker.SharingWithTokens {
-		return nil, fmt.Errorf("fencing: backend %s has shared locks: %v: choose a backend that has them with tokens"+
-			" (%w)", g.Backend, g.Shared, errors.ErrUnsupported)
-	}
-	return WithTokens(l)
+	return nil, fmt.Errorf("fencing: backend %s %s (%w)", g.Backend, why, errors.ErrUnsupported)
 }
 
 type required struct{ l locker.Locker }

@@ -18,7 +18,7 @@ import (
 type Token uint64
 
 // Of returns the token of a lease, or an error that matches [ErrMissing] if the
-// backend gave none; [Require] notices this when the program starts.
+// backend gave none; [WithTokens] notices this when the program starts.
 func Of(lease *locker.Lease) (Token, error) {
 	n, ok := lease.Token()
 	if !ok {
