@@ -89,21 +89,16 @@ func (g *Guard) glance(ctx context.Context) (mark fencing.Token, err error) {
 	return 0, err
 }
 
-// How often, and after which pauses, lock tries again to open a sidecar that appears,
-// disappears, or belongs to another user who has not yet set its permissions; and to
-// lock a sidecar that another has locked.
-const (
-	maxTries = 50
-	minPause = 200 * time.Microsecond
-	maxPause = 10 * time.Millisecond
-)
-
 // lock opens the sidecar and locks it. It creates the sidecar if it is missing, and
-// waits for the lock until ctx is done.
+// waits for the lock until ctx is done. It tries a sidecar some times that appears,
+// disappears, or belongs to another user who has not yet set its permissions.
 func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
-	for try := 0; try < maxTries; {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+	const tries, pause, busyPause = 50, 200 * time.Microsecond, 5 * time.Millisecond
+	for try := 0; try < tries; {
+		if over := context.Cause(ctx); over != nil && err != nil {
+			return nil, fmt.Errorf("%w: %w", err, over)
+		} else if over != nil {
+			return nil, over
 		}
 		if f, err = g.open(os.O_RDWR); errors.Is(err, fs.ErrNotExist) {
 			f, err = g.open(os.O_RDWR | os.O_CREATE | os.O_EXCL)
@@ -121,20 +116,18 @@ func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
 		switch {
 		case errors.Is(err, localfile.ErrBusy):
 			err = fmt.Errorf("another writer is in the middle of a write (or is stopped there): %w", err)
-			if clock.Sleep(ctx, clock.Jitter(maxPause/2)) != nil {
-				return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
-			}
+			_ = clock.Sleep(ctx, clock.Jitter(busyPause))
+			continue
 		case err == nil:
 			err = fmt.Errorf("%s: it is deleted and created again all the time: find out what does that",
 				g.side)
-			try++
 		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist),
 			errors.Is(err, fs.ErrPermission) && g.sideMode != 0o600:
-			try++
-			_ = clock.Sleep(ctx, minPause)
 		default:
 			return nil, err
 		}
+		try++
+		_ = clock.Sleep(ctx, pause)
 	}
 	return nil, err
 }

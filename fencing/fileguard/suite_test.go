@@ -17,7 +17,7 @@ import (
 
 func TestSuite(t *testing.T) {
 	dir := t.TempDir()
-	guardtest.Run(t, func(*testing.T) guardtest.Store {
+	guardtest.Run(t, func(t *testing.T) guardtest.Store {
 		of := func(r string) *fileguard.Guard {
 			g, err := fileguard.New(filepath.Join(dir, r))
 			if err != nil {
@@ -46,7 +46,8 @@ func TestSuite(t *testing.T) {
 				}
 				return string(data), err
 			},
-			Mark: func(ctx context.Context, r string) (fencing.Token, error) { return of(r).Mark(ctx) },
+			Mark:  func(ctx context.Context, r string) (fencing.Token, error) { return of(r).Mark(ctx) },
+			State: func() any { return list(t, dir) }, // not a byte, an inode or a time
 		}
 	})
 }
