@@ -18,7 +18,7 @@ AT_ONCE := 4
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test compiled test-packages test-beside prove soak histories $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
+.PHONY: all test compiled test-packages test-beside prove prove-guards soak histories $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -64,8 +64,21 @@ prove: servers $(GATE)
 	go test -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	LOCKER_EVENTS=10000000 go test -vet=off -run '^TestManyEvents' ./compare/internal/check # its memory and its time
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m ./... # SQLite takes long to compile so
+	$(MAKE) --no-print-directory prove-guards
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test -vet=off -run '^TestTheChecker' ./...
 	$(MAKE) test-newest
+
+# Guarded writes on every store with a server while its network breaks: none is stale. GUARDS_FOR is how long each.
+GUARDS_FOR ?= 20s
+prove-guards: servers
+	@log=$(CURDIR)/.cache/guards.log; rm -f $$log; \
+	campaign() { (cd $$1 && LOCKER_GUARD_CAMPAIGN=$(GUARDS_FOR) LOCKER_REQUIRE_SERVERS=1 \
+		go test -vet=off -count=1 -timeout 30m -v -run "$$2" $$3 $$4) >>$$log 2>&1 || { cat $$log; exit 1; }; }; \
+	campaign . '^TestSuite$$/network' ./fencing/redisguard && \
+	campaign . '^TestSuite$$/.*/network' ./fencing/pgxguard && \
+	campaign internal/sqltest '^Test(Postgres|MariaDB)$$/^suite$$/network' . && \
+	campaign examples '^TestSuite$$/network' ./etcd ./zookeeper && \
+	awk '/guarded writes:/ { n += $$2; stores++; print } END { print n, "guarded writes, none of them stale, on", stores, "stores" }' $$log
 
 # Half an hour of holders, waiters and cancellations on one service, outside of CI: does anything pile up? A Redis of its
 # own, or SOAK_URL; SOAK_FOR says how long.

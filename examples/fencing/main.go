@@ -70,13 +70,7 @@ func main() {
 		}
 		fmt.Printf("token %d, balance %d\n", token, balance)
 		if *stop {
-			fmt.Println("stopped; run another, and then: kill -CONT", os.Getpid())
-			goesOn := make(chan os.Signal, 1)
-			signal.Notify(goesOn, syscall.SIGCONT)
-			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-			<-goesOn
-			// The lease is over by now, and ctx with it. What is already in a socket would be written all the same.
-			ctx = context.WithoutCancel(ctx)
+			ctx = stopped(ctx)
 		}
 		return guard.Do(ctx, db, nil, account, token, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = $1 WHERE name = $2", balance+10, account)
@@ -94,4 +88,15 @@ func must(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// stopped stops the process until it gets SIGCONT. The lease is over by then, and ctx with it. What is already in a
+// socket would be written all the same, and so the context that it returns does not end.
+func stopped(ctx context.Context) context.Context {
+	fmt.Println("stopped; run another, and then: kill -CONT", os.Getpid())
+	goesOn := make(chan os.Signal, 1)
+	signal.Notify(goesOn, syscall.SIGCONT)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	<-goesOn
+	return context.WithoutCancel(ctx)
 }
