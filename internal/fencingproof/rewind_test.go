@@ -78,7 +78,7 @@ func startRewinding(t *testing.T) *rewinding {
 	t.Helper()
 	dir := t.TempDir()
 	e := &rewinding{data: filepath.Join(dir, "data"), backup: filepath.Join(dir, "backup")}
-	e.Etcd = lab.StartEtcd(t, 1, lab.WithEtcdFlag("data-dir", e.data)).Nodes[0]
+	e.Etcd = lab.StartEtcd(t, 1, lab.WithConfig("data-dir", e.data)).Nodes[0]
 	e.url = "etcd://" + e.Addr() + "?ttl=5s"
 	return e
 }
