@@ -51,7 +51,8 @@
 // hold several names at once, without deadlocks. [MinHold] keeps a lock for longer than
 // its holder runs: for a job that runs once per hour. Packages slots and election are
 // built on locks. The examples of package memory show how a program tests what it does
-// when a lock is lost or the service is out of reach.
+// when a lock is lost or the service is out of reach; [NewLease] is for tests without a
+// backend.
 //
 // # Writing a backend
 //

@@ -1,0 +1,65 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+)
+
+// given is a Locker for a test, which has one lease to give.
+type given struct {
+	locker.Locker
+	lease *locker.Lease
+}
+
+func (g given) Lock(context.Context, string, ...locker.Option) (*locker.Lease, error) {
+	return g.lease, nil
+}
+
+// A test decides when a lease ends, without a backend.
+func ExampleNewLease() {
+	lease, lose, err := locker.NewLease("report", locker.Grant{Token: 7})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = locker.Do(context.Background(), given{lease: lease}, "report", func(ctx context.Context, _ *locker.Lease) error {
+		lose()
+		<-ctx.Done() // as the code under test should
+		return nil
+	})
+	fmt.Println("lost:", errors.Is(err, locker.ErrLost))
+	// Output:
+	// lost: true
+}
+
+func TestNewLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease, lose, err := locker.NewLease("a", locker.Grant{Token: 7}, locker.Shared())
+		require.NoError(t, err)
+		token, _ := lease.Token()
+		assert.EqualValues(t, 7, token)
+		assert.True(t, lease.Shared())
+		time.Sleep(time.Hour)
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Unlock(t.Context()))
+		lose()
+		require.ErrorIs(t, lease.Err(), locker.ErrUnlocked)
+
+		began := time.Now()
+		lease, _, err = locker.NewLease("a", locker.Grant{Validity: locker.Validity{Since: began, TTL: time.Minute}})
+		require.NoError(t, err)
+		<-lease.Done()
+		assert.InDelta(t, time.Minute, time.Since(began), float64(time.Second), "it ends as it was granted")
+		_, _, err = locker.NewLease("", locker.Grant{})
+		require.ErrorIs(t, err, locker.ErrInvalid)
+	})
+}
