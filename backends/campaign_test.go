@@ -50,3 +50,9 @@ func TestProveCampaigns(t *testing.T) {
 		})
 	}
 }
+
+// What months bring, within minutes: see [campaign.Ages].
+func TestAgeing(t *testing.T) {
+	lab.NeedProve(t)
+	campaign.Ages(t, backends.Openers)
+}

@@ -1,10 +1,8 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -20,84 +19,33 @@ import (
 func TestAgeingFailovers(t *testing.T) {
 	t.Parallel()
 	lab.NeedProve(t)
-	const names, clients, failovers = 2, 2, 3
 	primary, standby := startPair(t)
 
 	// The clients have one address, which leads to the server that has taken over.
 	way := lab.StartProxy(t, primary.Addr())
 	u := primary.URL(way.Addr(), "sslmode=disable", "failover_safe=on", "pool_max_conns=4")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	// guard is what the locks protect: it knows who is in.
-	type guard struct {
-		mu    sync.Mutex
-		in    *locker.Lease
-		last  uint64
-		count int
+	var all []*locker.Client
+	for range 4 {
+		all = append(all, newClient(t, u, &locker.Options{TTL: 4 * time.Second, Patience: time.Minute}))
 	}
-	var guards [names]guard
-	var grants atomic.Int64
-	var all sync.WaitGroup
-	for i := range names * clients {
-		c := newClient(t, u, &locker.Options{TTL: 4 * time.Second, Patience: time.Minute})
-		name, g := fmt.Sprint("job", i%names), &guards[i%names]
-		all.Go(func() {
-			for ctx.Err() == nil {
-				l, err := c.Lock(ctx, name)
-				if err != nil {
-					continue
-				}
-				token, _ := l.Token()
-				g.mu.Lock()
-				if other := g.in; other != nil && other.Err() == nil {
-					t.Errorf("%s: two hold at once, with tokens %d and %d", name, g.last, token)
-				}
-				if token <= g.last {
-					t.Errorf("%s: token %d after %d", name, token, g.last)
-				}
-				g.in, g.last = l, token
-				g.count++
-				g.mu.Unlock()
-				grants.Add(1)
-				select {
-				case <-time.After(50 * time.Millisecond):
-				case <-l.Done():
-				}
-				g.mu.Lock()
-				if g.in == l {
-					g.in = nil
-				}
-				g.mu.Unlock()
-				_ = l.Unlock(context.WithoutCancel(ctx))
-			}
-		})
-	}
+	c := campaign.Begin(t, campaign.Names(2), false, 1, all...)
 	kept, err := newClient(t, u, &locker.Options{TTL: 30 * time.Second}).Lock(t.Context(), "kept")
 	require.NoError(t, err)
-	progress := func() {
-		t.Helper()
-		before := grants.Load()
-		require.Eventually(t, func() bool { return grants.Load() > before+20 }, 30*time.Second,
-			10*time.Millisecond)
-	}
-	for range failovers {
-		progress()
+	for range 3 {
+		c.GoesOn(20, 30*time.Second)
 		primary.Kill()
 		standby.Promote(t)
 		way.Retarget(standby.Addr())
 		primary, standby = standby, lab.StartPostgres(t, lab.ReplicaOf(standby.Addr()))
 		synchronous(t, primary)
-		progress()
+		c.GoesOn(20, 30*time.Second)
 		require.NoError(t, kept.Err(), "a lock that is held survives")
 		_, err = newClient(t, u, nil).TryLock(t.Context(), "kept")
 		require.ErrorIs(t, err, locker.ErrHeld)
 	}
-	cancel()
-	all.Wait()
 	require.NoError(t, kept.Unlock(t.Context()))
-	for i := range guards {
-		t.Logf("job%d: %d grants, last token %d", i, guards[i].count, guards[i].last)
-	}
+	overlaps, _ := c.End(newClient(t, u, nil))
+	assert.Empty(t, overlaps)
 }
 
 // A table whose names come and go for longer than its rows live stays small, and its tokens rise, by

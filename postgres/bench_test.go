@@ -16,8 +16,6 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// The names and units are those that internal/benchtable reads.
-
 // once takes a lock of that name and releases it.
 type once func(ctx context.Context, name string) error
 

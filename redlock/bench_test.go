@@ -14,7 +14,7 @@ import (
 	"github.com/golockers/locker/redlock"
 )
 
-// The names and units are those that internal/benchtable reads. What a lock costs
+// What a lock costs
 // beside the raw commands and redsync is in compare/peers.
 
 const benchNodes = 5

@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker/single"
 )
 
-// The names and units are those that internal/benchtable reads. What a lock costs
+// What a lock costs
 // beside the raw commands and other libraries is in compare/peers.
 
 // bench is one server and one go-redis client, which the contenders share.

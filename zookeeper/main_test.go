@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) {
 	lab.RunRole(lab.Roles{
-		"hold":  holdRole,
-		"bench": benchRole,
+		"hold":    holdRole,
+		"contest": contenders.Role,
 	})
 	// The driver's Close waits up to a second for an answer that may not come: see closeDriver.
 	// It waits a second for an answer. What is at its top depends on what the compiler inlines.

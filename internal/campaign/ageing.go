@@ -1,5 +1,3 @@
-// Package campaign has clients use locks while what they stand on is broken again and again, or grows old,
-// and judges what they saw. Each backend runs it in a few lines.
 package campaign
 
 import (
@@ -18,20 +16,18 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// rough are the ageings in which servers fail or a client's rights end: nobody declares that leases and calls
-// outlast those, but that locks are held by one alone.
-var rough = []string{"password", "members", "versions", "fail-overs"}
+// rough are the ageings in which servers fail: nobody declares that leases and calls outlast those, but that locks
+// are held by one alone.
+var rough = []string{"members", "versions"}
 
-// Ages brings about all that months bring to a service of the lab, while one client holds a lock, another
-// waits for it, and a third, which may have come later, takes one after each step.
-func Ages(t *testing.T, service string, openers Opener) {
+// Ages brings about all that months bring to the services of the lab, while one client holds a lock, another
+// waits for it, and a third takes one after each step.
+func Ages(t *testing.T, openers Opener) {
 	for _, a := range lab.Ageings() {
-		if a.Service == service {
-			t.Run(a.Thing, func(t *testing.T) {
-				t.Parallel()
-				assert.NoError(t, age(t, a, openers))
-			})
-		}
+		t.Run(a.Service+"/"+a.Thing, func(t *testing.T) {
+			t.Parallel()
+			assert.NoError(t, age(t, a, openers))
+		})
 	}
 }
 
@@ -51,7 +47,6 @@ func age(t *testing.T, a lab.Ageing, openers Opener) error {
 	}
 	holder, waiter, job := open(), open(), open()
 	gentle := !slices.Contains(rough, a.Thing)
-	alone := a.Thing != "fail-overs" || holder.Guarantees().SurvivesFailover
 	soon := 10*time.Second + 2*is.TTL + holder.Guarantees().DeadHolderSlack
 
 	held, err := holder.Lock(within(soon), "held")
@@ -60,10 +55,7 @@ func age(t *testing.T, a lab.Ageing, openers Opener) error {
 	overlap, next := make(chan error, 1), make(chan *locker.Lease, 1)
 	go func() {
 		l, err := waiter.Lock(within(5*time.Minute), "held")
-		switch {
-		case err != nil && !gentle: // its rights have ended
-			err = nil
-		case err == nil && alone && !released.Load() && held.Err() == nil && time.Now().Before(held.Until()):
+		if err == nil && !released.Load() && held.Err() == nil && time.Now().Before(held.Until()) {
 			err = errors.New("two held at once")
 		}
 		overlap <- err
@@ -71,13 +63,9 @@ func age(t *testing.T, a lab.Ageing, openers Opener) error {
 	}()
 	var problems []error
 	for i, step := range is.Steps {
-		url := is.URL
 		proof := step(t)
 		require.NotEmpty(t, proof, "what was to happen was not seen")
 		t.Log(proof)
-		if is.URL != url {
-			job = open()
-		}
 		name, ctx := fmt.Sprintf("step-%d", i), within(soon)
 		l, err := job.TryLock(ctx, name)
 		if err != nil && !gentle {

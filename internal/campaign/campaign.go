@@ -1,3 +1,6 @@
+// Package campaign has clients use locks while what they stand on is broken again and again, or grows old,
+// and judges what they saw: what the engine and the services do together, ten thousand times over. The contract of
+// a service by itself is judged by package conformance, one short history after the other.
 package campaign
 
 import (
@@ -21,12 +24,16 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-const (
-	ttl     = 2 * time.Second
-	names   = 16
-	clients = 6
-	callers = 8 // of each client
-)
+// TTL is that of the locks of [Run].
+const TTL = 2 * time.Second
+
+// Names returns the names that a campaign uses.
+func Names(n int) (all []string) {
+	for i := range n {
+		all = append(all, "campaign-"+strconv.Itoa(i))
+	}
+	return all
+}
 
 // hold is the time in which a caller believed to hold a name, from when Lock had
 // returned until it called Unlock, was told, or the lease was over.
@@ -41,6 +48,58 @@ type Opener interface {
 	Open(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error)
 }
 
+// Campaign is callers that take and give back locks.
+type Campaign struct {
+	t      *testing.T
+	names  []string
+	shares bool // two thirds of the callers do
+	over   atomic.Bool
+	all    sync.WaitGroup
+
+	count, lost atomic.Int64
+	unknown     atomic.Int64 // Unlocks and Locks with an unknown outcome
+
+	mu    sync.Mutex
+	holds map[string][]hold // by name
+}
+
+// seed returns what is drawn from: SEED, or any.
+func seed(t *testing.T) uint64 {
+	n, err := strconv.ParseUint(cmp.Or(os.Getenv("SEED"), strconv.Itoa(rand.IntN(1e6))), 10, 64)
+	require.NoError(t, err)
+	t.Logf("SEED=%d", n)
+	return n
+}
+
+// Begin has so many callers of each client use names, until [Campaign.End].
+func Begin(t *testing.T, names []string, shares bool, callers int, clients ...*locker.Client) *Campaign {
+	c := &Campaign{t: t, names: names, shares: shares, holds: map[string][]hold{}}
+	seed := seed(t)
+	t.Cleanup(c.stop) // before the clients are closed
+	for i := range callers * len(clients) {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		c.all.Go(func() {
+			for !c.over.Load() {
+				c.once(clients[i%len(clients)], random)
+			}
+		})
+	}
+	return c
+}
+
+func (c *Campaign) stop() {
+	c.over.Store(true)
+	c.all.Wait()
+}
+
+// GoesOn waits until locks were held so often more.
+func (c *Campaign) GoesOn(times int, within time.Duration) {
+	c.t.Helper()
+	until := c.count.Load() + int64(times)
+	require.Eventually(c.t, func() bool { return c.count.Load() >= until }, within, 10*time.Millisecond,
+		"nobody gets a lock any more")
+}
+
 // Run has readers and writers of six clients use locks, each on a network of its own that fails again and
 // again, a third of them writers where locks can be shared: no writer holds beside anybody, tokens are in
 // order, nobody is stuck, and nothing is left. addrs are where the servers listen, and url makes a URL of
@@ -48,82 +107,61 @@ type Opener interface {
 func Run(t *testing.T, openers Opener, addrs []string, url func(addrs []string) string) {
 	enough, err := strconv.Atoi(cmp.Or(os.Getenv("CAMPAIGN"), "10000"))
 	require.NoError(t, err)
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SEED"), strconv.Itoa(rand.IntN(1e6))), 10, 64)
-	require.NoError(t, err)
-	t.Logf("SEED=%d", seed)
 	open := func(addrs []string) *locker.Client {
-		c, err := openers.Open(t.Context(), url(addrs), &locker.Options{TTL: ttl})
+		c, err := openers.Open(t.Context(), url(addrs), &locker.Options{TTL: TTL})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	straight := open(addrs)
-	c := &campaign{t: t, holds: map[string][]hold{}, shares: straight.Guarantees().Shared != locker.SharingNone}
-	for i := range clients {
+	var clients []*locker.Client
+	var networks [][]*lab.Proxy
+	for range 6 {
 		var proxies []*lab.Proxy
 		var at []string
 		for _, a := range addrs {
 			p := lab.StartProxy(t, a)
 			proxies, at = append(proxies, p), append(at, p.Addr())
 		}
-		c.add(open(at), proxies, seed+uint64(i))
+		clients, networks = append(clients, open(at)), append(networks, proxies)
 	}
-	require.Eventually(t, func() bool { return c.count.Load() >= int64(enough) }, 9*time.Minute, 50*time.Millisecond)
-	c.over.Store(true)
-	c.faults.Wait()
-	c.all.Wait()
-	c.check(straight)
-}
-
-type campaign struct {
-	t       *testing.T
-	count   atomic.Int64
-	over    atomic.Bool
-	shares  bool
-	all     sync.WaitGroup
-	faults  sync.WaitGroup
-	unknown atomic.Int64 // Unlocks and Locks with an unknown outcome, and leases that were lost
-
-	mu    sync.Mutex
-	holds map[string][]hold // by name
-}
-
-// add has callers of a client come and go, and lets its network fail.
-func (c *campaign) add(client *locker.Client, proxies []*lab.Proxy, seed uint64) {
-	random := rand.New(rand.NewPCG(seed, 0))
-	c.faults.Go(func() {
-		for !c.over.Load() {
-			time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
-			p := proxies[random.IntN(len(proxies))]
-			switch random.IntN(5) {
-			case 0:
-				p.Set(lab.Drop)
-			case 1:
-				p.Replies(lab.Drop)
-			case 2:
-				p.Requests(lab.Hold)
-			case 3:
-				p.SetDelay(time.Duration(random.IntN(50)) * time.Millisecond)
-			case 4:
-				p.Set(lab.Reset)
-			}
-			time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
-			p.SetDelay(0)
-			p.Set(lab.Pass)
-		}
-	})
-	for i := range callers {
-		random := rand.New(rand.NewPCG(seed, uint64(i+1)))
-		c.all.Go(func() {
+	straight := open(addrs)
+	shares := straight.Guarantees().Shared != locker.SharingNone
+	c := Begin(t, Names(16), shares, 8, clients...)
+	var faults sync.WaitGroup
+	for _, proxies := range networks {
+		random := rand.New(rand.NewPCG(rand.Uint64(), 0))
+		faults.Go(func() {
 			for !c.over.Load() {
-				c.once(client, random)
+				fail(proxies[random.IntN(len(proxies))], random)
 			}
 		})
 	}
+	c.GoesOn(enough, 9*time.Minute)
+	c.over.Store(true)
+	faults.Wait()
+	overlaps, together := c.End(straight)
+	assert.Empty(t, overlaps)
+	assert.Equal(t, shares, together > 0)
 }
 
-func (c *campaign) once(client *locker.Client, random *rand.Rand) {
-	name := "campaign-" + strconv.Itoa(random.IntN(names))
+// fail breaks a network for a while.
+func fail(p *lab.Proxy, random *rand.Rand) {
+	a, while := random.IntN(5), func() { time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) }
+	while()
+	[]func(){
+		func() { p.Set(lab.Drop) },
+		func() { p.Replies(lab.Drop) },
+		func() { p.Requests(lab.Hold) },
+		func() { p.SetDelay(time.Duration(random.IntN(50)) * time.Millisecond) },
+		func() { p.Set(lab.Reset) },
+	}[a]()
+	while()
+	p.SetDelay(0)
+	p.Set(lab.Pass)
+}
+
+func (c *Campaign) once(client *locker.Client, random *rand.Rand) {
+	name := c.names[random.IntN(len(c.names))]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(10+random.IntN(4000))*time.Millisecond)
 	defer cancel()
 	lock, h := client.Lock, hold{shared: c.shares && random.IntN(3) > 0}
@@ -150,7 +188,7 @@ func (c *campaign) once(client *locker.Client, random *rand.Rand) {
 	}
 	select {
 	case <-lease.Done():
-		c.unknown.Add(1)
+		c.lost.Add(1)
 	case <-time.After(lasts):
 	}
 	h.to = time.Now()
@@ -168,15 +206,21 @@ func (c *campaign) once(client *locker.Client, random *rand.Rand) {
 	}
 }
 
-func (c *campaign) check(client *locker.Client) {
-	free := 2*ttl + client.Guarantees().DeadHolderSlack + 10*time.Second
-	all, together := 0, 0
+// Lost is how many leases were lost so far.
+func (c *Campaign) Lost() int64 { return c.lost.Load() }
+
+// End ends the campaign. The test fails where tokens were not in order, a name does not become free for client, or
+// anything is left. End returns who held at once and should not have, and how many pairs of readers did.
+func (c *Campaign) End(client *locker.Client) (overlaps []string, together int) {
+	c.stop()
+	free := 2*TTL + client.Guarantees().DeadHolderSlack + 10*time.Second
 	for name, holds := range c.holds {
-		pairs, broken := judge(holds)
-		all, together = all+len(holds), together+pairs
-		for _, says := range broken {
-			c.t.Errorf("%s: %s", name, says)
+		pairs, both, disorder := judge(holds)
+		together += pairs
+		for _, says := range both {
+			overlaps = append(overlaps, name+": "+says)
 		}
+		assert.Empty(c.t, disorder, name)
 		ctx, cancel := context.WithTimeout(context.Background(), free)
 		lease, err := client.Lock(ctx, name)
 		cancel()
@@ -184,19 +228,20 @@ func (c *campaign) check(client *locker.Client) {
 			assert.NoError(c.t, lease.Unlock(context.Background()))
 		}
 	}
-	c.t.Logf("%d holds, %d pairs of readers at once; %d times an error, a loss, or no answer",
-		all, together, c.unknown.Load())
-	assert.Equal(c.t, c.shares, together > 0)
+	c.t.Logf("%d holds, %d pairs of readers at once, %d leases lost; %d times an error, or no answer",
+		c.count.Load(), together, c.lost.Load(), c.unknown.Load())
 	assert.Eventually(c.t, func() bool {
 		for _, err := range client.List(context.Background(), "campaign-") {
 			return errors.Is(err, errors.ErrUnsupported)
 		}
 		return true
 	}, free, 100*time.Millisecond, "something is left")
+	return overlaps, together
 }
 
-// judge says what is wrong with the holds of one name, and how many pairs of readers held together.
-func judge(holds []hold) (together int, broken []string) {
+// judge says who held a name at once and should not have, what is wrong with tokens, and how many pairs of
+// readers held together.
+func judge(holds []hold) (together int, overlaps, disorder []string) {
 	slices.SortFunc(holds, func(a, b hold) int { return a.from.Compare(b.from) })
 	var last, alone uint64 // the greatest tokens before, and those of writers
 	var inside []hold      // those before that have not ended, however long ago they came
@@ -204,22 +249,22 @@ func judge(holds []hold) (together int, broken []string) {
 		inside = slices.DeleteFunc(inside, func(before hold) bool { return !before.to.After(h.from) })
 		for _, before := range inside {
 			if !before.shared || !h.shared {
-				broken = append(broken, fmt.Sprintf("%+v and %+v at once", before, h))
+				overlaps = append(overlaps, fmt.Sprintf("%+v and %+v at once", before, h))
 				continue
 			}
 			if together++; before.token != h.token {
-				broken = append(broken, fmt.Sprintf("%+v and %+v share, and not a token", before, h))
+				disorder = append(disorder, fmt.Sprintf("%+v and %+v share, and not a token", before, h))
 			}
 		}
 		inside = append(inside, h)
 		switch {
 		case !h.shared && h.token <= last, h.shared && h.token != 0 && (h.token < last || h.token <= alone):
-			broken = append(broken, fmt.Sprintf("%+v after token %d", h, last))
+			disorder = append(disorder, fmt.Sprintf("%+v after token %d", h, last))
 		}
 		if !h.shared {
 			alone = h.token
 		}
 		last = max(last, h.token)
 	}
-	return together, broken
+	return together, overlaps, disorder
 }

@@ -28,7 +28,8 @@ func TestJudge(t *testing.T) {
 		{"a reader with a writer's token", []hold{{false, at(0), at(1), 1}, {true, at(1), at(2), 1}}, "after token 1"},
 		{"readers with other tokens", []hold{{true, at(0), at(3), 1}, {true, at(1), at(2), 2}}, "not a token"},
 	} {
-		_, broken := judge(test.holds)
+		_, broken, disorder := judge(test.holds)
+		broken = append(broken, disorder...)
 		assert.Equal(t, test.broken != "", len(broken) > 0, "%s: %v", test.name, broken)
 		assert.Contains(t, strings.Join(broken, "\n"), test.broken, test.name)
 	}

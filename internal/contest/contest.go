@@ -1,40 +1,114 @@
-// Package contest is for benchmarks that compare this library with others. scripts/bench
-// runs them in rounds, and compares what stands behind the last slash of their names.
+// Package contest is the benchmark that compares this library with the raw requests of a service and with
+// another lock on it: a lock that nobody else wants, one that all goroutines of a program want, and one that
+// all of several programs want. scripts/bench runs it in rounds, and has benchstat make a table of it, with a
+// column for each contender: what stands behind the last slash of a benchmark's name.
 package contest
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
 )
 
-// Competitor is one of those that are compared in a topic.
-type Competitor struct {
-	// Name is what it is called, without slashes.
-	Name string
+// Op takes a lock and gives it back, on the n-th goroutine of its program.
+type Op func(ctx context.Context, n int, name string) error
 
-	// Goroutines is how many it works with.
-	Goroutines int
-
-	// Op does so many operations on so many goroutines and returns when they
-	// are done. [On] and [Told] make one.
-	Op func(operations, goroutines int) error
+// Contenders connect to servers, for so many goroutines. What they open ends with done.
+type Contenders struct {
+	Raw    Contender // makes the two requests that do the least of it
+	HandOn Contender // and one more: what it may cost to hand a lock on
+	Locker Contender
+	Theirs Contender
+	Name   string // of theirs
 }
 
-// Run runs each competitor as the benchmark topic/name. They have done what is slow
-// only once, such as connecting, before they come here.
-func Run(b *testing.B, topic string, all ...Competitor) {
-	for _, c := range all {
-		b.Run(topic+"/"+c.Name, func(b *testing.B) {
-			if err := c.Op(b.N, c.Goroutines); err != nil {
-				b.Fatal(err)
-			}
+// Contender makes an Op.
+type Contender func(servers []string, goroutines int) (op Op, done func(), err error)
+
+const (
+	most      = 256 // goroutines
+	wanting   = 64  // most of those that want one name
+	processes = 4
+	answers   = 5 * time.Minute // how long a program may take for one block of operations
+)
+
+// OfBackend is the Contender of this library.
+func OfBackend(b locker.Backend, err error) (Op, func(), error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	c := locker.New(b, nil)
+	return func(ctx context.Context, _ int, name string) error {
+		l, err := c.Lock(ctx, name)
+		if err == nil {
+			err = l.Unlock(ctx)
+		}
+		return err
+	}, func() { _ = c.Close(); _ = b.Close() }, nil
+}
+
+// connect makes an Op that has done what is slow only once, such as making nodes and warming up a server.
+func connect(c Contender, servers []string, goroutines int) (op Op, done func(), err error) {
+	if op, done, err = c(servers, goroutines); err == nil {
+		err = Spread(1000, goroutines, func(n int) error {
+			return op(context.Background(), n, "warm-"+strconv.Itoa(n))
 		})
 	}
+	return op, done, err
 }
 
-// On makes a [Competitor.Op] of one operation, by way of [Spread].
-func On(op func(n int) error) func(operations, goroutines int) error {
-	return func(operations, goroutines int) error { return Spread(operations, goroutines, op) }
+// Run runs the contenders on a service.
+func (c Contenders) Run(b *testing.B, servers []string) {
+	open := func(c Contender) Op {
+		op, done, err := connect(c, servers, most)
+		require.NoError(b, err)
+		b.Cleanup(done)
+		return op
+	}
+	raw, handOn, ours, theirs := open(c.Raw), open(c.HandOn), open(c.Locker), open(c.Theirs)
+	run := func(topic, name string, do func(operations int) error) {
+		b.Run(topic+"/"+name, func(b *testing.B) { require.NoError(b, do(b.N)) })
+	}
+	on := func(goroutines int, op Op, name func(n int) string) func(int) error {
+		return func(operations int) error {
+			return Spread(operations, goroutines, func(n int) error { return op(b.Context(), n, name(n)) })
+		}
+	}
+	own := func(n int) string { return "free-" + strconv.Itoa(n) }
+	one := func(int) string { return "one" }
+	for _, n := range []int{1, 8, 64, most} {
+		topic := fmt.Sprintf("free,goroutines=%d", n)
+		run(topic, "raw", on(n, raw, own))
+		run(topic, "locker", on(n, ours, own))
+		run(topic, c.Name, on(n, theirs, own))
+	}
+	for _, n := range []int{8, wanting} {
+		topic := fmt.Sprintf("contended,goroutines=%d", n)
+		run(topic, "raw", on(1, handOn, one))
+		run(topic, "locker", on(n, ours, one))
+		run(topic, c.Name, on(n, theirs, one))
+	}
+	programs := map[string][]*lab.Child{}
+	for _, kind := range []string{"locker", c.Name} {
+		programs[kind] = start(b, processes, kind, servers)
+	}
+	for _, n := range []int{8, wanting} {
+		topic := fmt.Sprintf("processes=%d,goroutines=%d", processes, n)
+		run(topic, "raw", on(1, handOn, one))
+		for _, kind := range []string{"locker", c.Name} {
+			run(topic, kind, func(operations int) error { return told(b, programs[kind], operations, n) })
+		}
+	}
 }
 
 // Spread runs so many operations on so many goroutines, waits for all of them,
@@ -64,4 +138,51 @@ func Spread(operations, goroutines int, op func(n int) error) error {
 	all.Wait()
 	close(errs)
 	return <-errs
+}
+
+// start starts so many programs: the test binary in the role "contest", which is [Contenders.Role]. They end with the
+// test or benchmark.
+func start(b testing.TB, programs int, kind string, servers []string) (all []*lab.Child) {
+	b.Helper()
+	for range programs {
+		c := lab.StartChild(b, "contest", append([]string{kind}, servers...)...)
+		c.Expect(b, "ready", answers)
+		all = append(all, c)
+	}
+	return all
+}
+
+// told has programs do operations, on so many goroutines in all, as evenly as it goes: each program does as
+// many, and if they cannot be shared out without a rest, some more are done.
+func told(b testing.TB, programs []*lab.Child, operations, goroutines int) error {
+	b.Helper()
+	n := len(programs)
+	for _, c := range programs {
+		c.Send(b, fmt.Sprint((operations+n-1)/n, " ", goroutines/n))
+	}
+	for _, c := range programs {
+		if said := c.Expect(b, "done", answers); said != "<nil>" {
+			return fmt.Errorf("a program: %s", said)
+		}
+	}
+	return nil
+}
+
+// Role is that of the programs. Their arguments: the contender, and servers. What they hear: how many operations on
+// how many goroutines.
+func (c Contenders) Role(p *lab.Parent) {
+	contender := map[string]Contender{"locker": c.Locker, c.Name: c.Theirs}[p.Args[0]]
+	op, _, err := connect(contender, slices.Clone(p.Args[1:]), wanting/processes)
+	if err != nil {
+		panic(err)
+	}
+	p.Say("ready")
+	for {
+		var operations, goroutines int
+		if _, err := fmt.Sscan(p.Hear(), &operations, &goroutines); err != nil {
+			panic(err)
+		}
+		err := Spread(operations, goroutines, func(n int) error { return op(context.Background(), n, "one") })
+		p.Say("done %s", strings.ReplaceAll(fmt.Sprint(err), "\n", " "))
+	}
 }

@@ -1,14 +1,12 @@
 package contest_test
 
 import (
+	"context"
 	"errors"
-	"fmt"
-	"os"
-	"strings"
+	"flag"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,26 +14,19 @@ import (
 
 	"github.com/golockers/locker/internal/contest"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/memory"
 )
 
-func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"work": work})
-	goleak.VerifyTestMain(m)
+var contenders = contest.Contenders{Raw: nothing, HandOn: nothing, Theirs: nothing, Name: "theirs",
+	Locker: func([]string, int) (contest.Op, func(), error) { return contest.OfBackend(memory.New(), nil) }}
+
+func nothing([]string, int) (contest.Op, func(), error) {
+	return func(context.Context, int, string) error { return nil }, func() {}, nil
 }
 
-// work is a program that leaves a line in a file for each operation.
-func work(p *lab.Parent) {
-	f, err := os.OpenFile(p.Args[0], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err == nil {
-		err = contest.Serve(p, func(n int) error {
-			if p.Args[1] == "fail" {
-				return errors.New("on purpose")
-			}
-			_, err := fmt.Fprintln(f, n)
-			return err
-		})
-	}
-	panic(err)
+func TestMain(m *testing.M) {
+	lab.RunRole(lab.Roles{"contest": contenders.Role})
+	goleak.VerifyTestMain(m)
 }
 
 func TestSpreadDoesEachOperationOnceOnGoroutinesOfTheirOwn(t *testing.T) {
@@ -62,43 +53,19 @@ func TestSpreadDoesEachOperationOnceOnGoroutinesOfTheirOwn(t *testing.T) {
 		}))
 		assert.EqualValues(t, of.goroutines, all.Load())
 	}
-}
-
-func TestSpreadReturnsAnErrorAndGoesOn(t *testing.T) {
 	var done atomic.Int64
-	op := func(int) error {
+	assert.EqualError(t, contest.Spread(100, 4, func(int) error {
 		if done.Add(1) <= 2 {
 			return errors.New("on purpose")
 		}
 		return nil
-	}
-	assert.EqualError(t, contest.Spread(100, 4, op), "on purpose")
-	assert.EqualValues(t, 100, done.Load())
-	assert.NoError(t, contest.On(op)(10, 2))
-	assert.EqualValues(t, 110, done.Load())
+	}), "on purpose")
+	assert.EqualValues(t, 100, done.Load(), "it goes on after an error")
 }
 
-func TestProgramsShareTheOperations(t *testing.T) {
-	file := t.TempDir() + "/done"
-	done := func() []string {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		return strings.Fields(string(text))
-	}
-	programs := contest.Start(t, 3, "work", file, "")
-	op := contest.Told(t, programs)
-	require.NoError(t, op(9, 3))
-	assert.Equal(t, strings.Fields(strings.Repeat("0 ", 9)), done(), "one goroutine each")
-	require.NoError(t, op(10, 6))
-	assert.Len(t, done(), 9+12, "each has done as many")
-	for _, n := range done() {
-		assert.Contains(t, []string{"0", "1"}, n)
-	}
-}
-
-func TestProgramThatFailsEndsWithItsError(t *testing.T) {
-	c := contest.Start(t, 1, "work", t.TempDir()+"/done", "fail")[0]
-	c.Send(t, "4 2")
-	assert.Equal(t, 2, c.Wait(t, 30*time.Second))
-	assert.Contains(t, c.Log(), "on purpose")
+// The whole contest, on a service that costs nothing.
+func TestContest(t *testing.T) {
+	require.NoError(t, flag.Set("test.benchtime", "10x"))
+	r := testing.Benchmark(func(b *testing.B) { contenders.Run(b, []string{"nowhere"}) })
+	assert.NotZero(t, r.N)
 }

@@ -115,7 +115,7 @@ func (n *Etcd) peerURL() string {
 // isHealthy returns nil once this member serves linearizable requests.
 func (n *Etcd) isHealthy() error {
 	var health struct{ Health, Reason string }
-	if err := n.ask("/health", "", nil, &health); err != nil {
+	if err := n.ask("/health", nil, &health); err != nil {
 		return err
 	}
 	if health.Health != "true" {
@@ -127,15 +127,14 @@ func (n *Etcd) isHealthy() error {
 	return nil
 }
 
-// post calls the API of version 3 by its gateway, with a token where authentication asks for one. What the
-// server refuses is an error.
-func (n *Etcd) post(path, token string, body any, into any) error {
+// post calls the API of version 3 by its gateway. What the server refuses is an error.
+func (n *Etcd) post(path string, body, into any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
 	var raw json.RawMessage
-	if err := n.ask("/v3/"+path, token, bytes.NewReader(text), &raw); err != nil {
+	if err := n.ask("/v3/"+path, bytes.NewReader(text), &raw); err != nil {
 		return err
 	}
 	var refused struct {
@@ -152,7 +151,7 @@ func (n *Etcd) post(path, token string, body any, into any) error {
 }
 
 // ask gets a path, or posts a body to it.
-func (n *Etcd) ask(path, token string, body io.Reader, into any) error {
+func (n *Etcd) ask(path string, body io.Reader, into any) error {
 	method := http.MethodGet
 	if body != nil {
 		method = http.MethodPost
@@ -160,9 +159,6 @@ func (n *Etcd) ask(path, token string, body io.Reader, into any) error {
 	req, err := http.NewRequestWithContext(context.Background(), method, n.URL()+path, body)
 	if err != nil {
 		return err
-	}
-	if token != "" {
-		req.Header.Set("Authorization", token)
 	}
 	resp, err := n.cluster.http.Do(req)
 	if err != nil {
@@ -251,7 +247,7 @@ func (n *Etcd) status() (id, leader string) {
 		}
 		Leader string
 	}
-	if err := n.post("maintenance/status", "", struct{}{}, &reply); err != nil {
+	if err := n.post("maintenance/status", struct{}{}, &reply); err != nil {
 		return "", ""
 	}
 	return reply.Header.ID, reply.Leader
@@ -262,7 +258,7 @@ func (n *Etcd) Keys(t TB) int {
 	t.Helper()
 	var reply struct{ Count string }
 	all := map[string]any{"key": "AA==", "range_end": "AA==", "count_only": true}
-	if err := n.post("kv/range", "", all, &reply); err != nil {
+	if err := n.post("kv/range", all, &reply); err != nil {
 		t.Fatal(err)
 	}
 	count, _ := strconv.Atoi(reply.Count) // left out if it is 0
@@ -277,7 +273,7 @@ func (c *EtcdCluster) Replace(t TB, i int) *Etcd {
 	id, _ := old.status()
 	// Changes are refused while members have not been connected for some seconds.
 	change := func(path string, body map[string]any) {
-		await(t, func() error { return other.post("cluster/member/"+path, "", body, nil) })
+		await(t, func() error { return other.post("cluster/member/"+path, body, nil) })
 	}
 	change("remove", map[string]any{"ID": id})
 	old.Kill()
@@ -302,16 +298,9 @@ func (c *EtcdCluster) Roll(t TB, tool string, between func()) {
 	}
 	minor := func(version string) string { return version[:max(0, strings.LastIndexByte(version, '.'))] }
 	await(t, func() error {
-		if v := c.Nodes[0].versions(); v.Etcdcluster == "" || minor(v.Etcdcluster) != minor(v.Etcdserver) {
-			return fmt.Errorf("lab: the cluster is of version %s, a server of %s", v.Etcdcluster, v.Etcdserver)
-		}
-		return nil
+		var is struct{ Etcdserver, Etcdcluster string }
+		err := c.Nodes[0].ask("/version", nil, &is)
+		return differ(map[string]string{"cluster's version": minor(is.Etcdcluster)},
+			map[string]string{"cluster's version": minor(is.Etcdserver)}, err)
 	})
-}
-
-func (n *Etcd) version() string { return n.versions().Etcdserver }
-
-func (n *Etcd) versions() (v struct{ Etcdserver, Etcdcluster string }) {
-	_ = n.ask("/version", "", nil, &v)
-	return v
 }

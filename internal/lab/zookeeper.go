@@ -134,14 +134,24 @@ func (z *ZooKeeper) serves() error {
 		err = errors.New("lab: it does not serve yet")
 	}
 	if err == nil && z.certs != nil {
-		// The port opens after the plain one, and a first handshake takes a program that has just started some
-		// seconds where the machine is busy.
 		var c *tls.Conn
-		if c, err = dialTLS(z.TLSAddr(), z.certs, readyTimeout)(); err == nil {
+		if c, err = z.dialTLS(); err == nil {
 			err = c.Close()
 		}
 	}
 	return err
+}
+
+// dialTLS connects to the port for TLS. It opens after the plain one, and a first handshake takes a program that has
+// just started some seconds where the machine is busy.
+func (z *ZooKeeper) dialTLS() (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	c, err := (&tls.Dialer{Config: z.certs.ClientConfig()}).DialContext(ctx, "tcp", z.TLSAddr())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*tls.Conn), nil
 }
 
 // TLSAddr returns the host:port that clients connect to with TLS.
@@ -153,12 +163,6 @@ func (z *ZooKeeper) Now() time.Time { return z.clock.now() }
 // Mode returns what the server says that it is: "standalone", "leader" or "follower"; "" while it
 // does not serve.
 func (z *ZooKeeper) Mode() (string, error) { return z.told("srvr", "Mode: ", "\n") }
-
-// version is that of the server; "" while it does not serve.
-func (z *ZooKeeper) version() string {
-	version, _ := z.told("srvr", "Zookeeper version: ", "-")
-	return version
-}
 
 // told returns what stands between two texts in the answer to a command.
 func (z *ZooKeeper) told(command, after, before string) (string, error) {
@@ -194,17 +198,4 @@ func (z *ZooKeeper) Nodes(t TB) int {
 		t.Fatalf("lab: count the nodes of a ZooKeeper: %v, %v", err, failed)
 	}
 	return count
-}
-
-// dialTLS connects to what speaks TLS from the start.
-func dialTLS(addr string, certs *Certs, within time.Duration) func() (*tls.Conn, error) {
-	return func() (*tls.Conn, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), within)
-		defer cancel()
-		c, err := (&tls.Dialer{Config: certs.ClientConfig()}).DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return nil, err
-		}
-		return c.(*tls.Conn), nil
-	}
 }
