@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -71,13 +69,19 @@ func connect(c Contender, servers []string, goroutines int) (op Op, done func(),
 func (c Contenders) Run(b *testing.B, servers []string) {
 	open := func(c Contender) Op {
 		op, done, err := connect(c, servers, most)
-		require.NoError(b, err)
+		if err != nil {
+			b.Fatal(err)
+		}
 		b.Cleanup(done)
 		return op
 	}
 	raw, handOn, ours, theirs := open(c.Raw), open(c.HandOn), open(c.Locker), open(c.Theirs)
 	run := func(topic, name string, do func(operations int) error) {
-		b.Run(topic+"/"+name, func(b *testing.B) { require.NoError(b, do(b.N)) })
+		b.Run(topic+"/"+name, func(b *testing.B) {
+			if err := do(b.N); err != nil {
+				b.Fatal(err)
+			}
+		})
 	}
 	on := func(goroutines int, op Op, name func(n int) string) func(int) error {
 		return func(operations int) error {
