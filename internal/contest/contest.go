@@ -104,7 +104,7 @@ func (c Contenders) Run(b *testing.B, servers []string) {
 	}
 	programs := map[string][]*lab.Child{}
 	for _, kind := range []string{"locker", c.Name} {
-		programs[kind] = start(b, processes, kind, servers)
+		programs[kind] = Start(b, processes, "contest", append([]string{kind}, servers...)...)
 	}
 	for _, n := range []int{8, wanting} {
 		topic := fmt.Sprintf("processes=%d,goroutines=%d", processes, n)
@@ -144,12 +144,12 @@ func Spread(operations, goroutines int, op func(n int) error) error {
 	return <-errs
 }
 
-// start starts so many programs: the test binary in the role "contest", which is [Contenders.Role]. They end with the
-// test or benchmark.
-func start(b testing.TB, programs int, kind string, servers []string) (all []*lab.Child) {
+// Start starts so many programs: the test binary in a role that says when it is ready, as [Contenders.Role] does. They
+// end with the test or benchmark.
+func Start(b testing.TB, programs int, role string, args ...string) (all []*lab.Child) {
 	b.Helper()
 	for range programs {
-		c := lab.StartChild(b, "contest", append([]string{kind}, servers...)...)
+		c := lab.StartChild(b, role, args...)
 		c.Expect(b, "ready", answers)
 		all = append(all, c)
 	}
