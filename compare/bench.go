@@ -40,6 +40,8 @@ type bench struct {
 	g       locker.Guarantees
 	a, b, c *holder
 	begun   int    // rounds
+	over    int    // rounds that are told to be over, under live's mutex
+	doing   string // what is told to be done, likewise
 	gone    string // why it was given up
 }
 
@@ -64,7 +66,7 @@ type serverFault struct {
 
 // begin opens the service, starts the holders, and says in run.json what the service is and declares.
 func (b *bench) begin() {
-	b.run.live.now(b.index, "starting")
+	b.run.live.now(b, "starting", 0)
 	b.untried = map[string]string{}
 	b.start(b)
 	b.Cleanup(watchServers(b.run.journal, b.name, b.watched))
@@ -127,7 +129,7 @@ func (b *bench) missing(err error) {
 	}
 	why := strings.TrimPrefix(err.Error(), "locker: open: ")
 	b.describe(func(s *history.Service) { s.Missing = why })
-	b.run.live.now(b.index, "not tried")
+	b.run.live.now(b, "not tried", 0)
 	b.run.live.say("%s: not tried: %s", b.name, why)
 }
 
@@ -166,7 +168,7 @@ func (b *bench) tryAll() {
 	for failures := 0; ; {
 		t := b.next(tasks)
 		if t == nil {
-			b.run.live.now(b.index, "done")
+			b.run.live.now(b, "done", 0)
 			return
 		}
 		before := b.run.stalled.Load()
@@ -194,7 +196,7 @@ func (b *bench) tryAll() {
 		}
 		if b.gone != "" {
 			b.run.live.say("%s: given up: %s", b.name, b.gone)
-			b.run.live.now(b.index, "given up")
+			b.run.live.now(b, "given up", 0)
 			return
 		}
 	}
@@ -226,7 +228,7 @@ func (b *bench) round(t *task) error {
 	if t.Class != "" {
 		begin.Fault = t.ID
 	}
-	b.run.live.now(b.index, t.ID)
+	b.run.live.now(b, t.ID, 0)
 	r.event(begin)
 	before := b.run.stalled.Load()
 	err := b.Do(func() { t.script(r) })
@@ -244,7 +246,7 @@ func (b *bench) round(t *task) error {
 		end.Error = err.Error()
 	}
 	r.event(end)
-	b.run.live.did(b.index, t.ID, err)
+	b.run.live.did(b, t.ID, err)
 	return cmp.Or(err, b.Do(func() { b.recover(err) }))
 }
 

@@ -22,25 +22,16 @@ type live struct {
 	stop     func() // drawing
 
 	mu      sync.Mutex
-	columns []*column
+	benches []*bench        // and what is told of them
 	told    map[string]bool // what has been said to be broken
 	drawn   int             // lines on the screen
 }
 
-// column is one service.
-type column struct {
-	name, doing string
-	rounds      int // that are over
-}
-
 func newLive(out io.Writer, tries time.Duration, benches []*bench) *live {
 	l := &live{out: out, began: time.Now(), until: "until everything was tried once",
-		told: map[string]bool{}, stop: func() {}}
+		benches: benches, told: map[string]bool{}, stop: func() {}}
 	if tries > 0 {
 		l.until += fmt.Sprintf(", and for %v", tries)
-	}
-	for _, b := range benches {
-		l.columns = append(l.columns, &column{name: b.name})
 	}
 	if f, ok := out.(*os.File); ok && os.Getenv("TERM") != "dumb" {
 		info, err := f.Stat()
@@ -63,11 +54,11 @@ func (l *live) write(line string) {
 	}
 	s.WriteString(line)
 	if l.terminal {
-		for _, c := range l.columns {
-			fmt.Fprintf(&s, "%-12s %5d tries  %s\x1b[K\n", c.name, c.rounds, c.doing)
+		for _, b := range l.benches {
+			fmt.Fprintf(&s, "%-12s %5d tries  %s\x1b[K\n", b.name, b.over, b.doing)
 		}
 		fmt.Fprintf(&s, "%v, %s\x1b[K\n", time.Since(l.began).Round(time.Second), l.until)
-		l.drawn = len(l.columns) + 1
+		l.drawn = len(l.benches) + 1
 	}
 	_, _ = io.WriteString(l.out, s.String())
 }
@@ -78,23 +69,20 @@ func (l *live) say(format string, args ...any) {
 	l.write(fmt.Sprintf("%6s  %s\n", after, fmt.Sprintf(format, args...)))
 }
 
-// now says what is done with a service.
-func (l *live) now(service int, what string) {
+// now says what is done with a service, and that so many rounds more are over.
+func (l *live) now(b *bench, what string, over int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.columns[service].doing = what
+	b.doing, b.over = what, b.over+over
 }
 
-// did says that what was done is over.
-func (l *live) did(service int, what string, err error) {
-	c := l.columns[service]
-	l.mu.Lock()
-	c.rounds++
-	l.mu.Unlock()
+// did says that a round is over.
+func (l *live) did(b *bench, what string, err error) {
+	l.now(b, what, 1)
 	if err != nil {
-		l.say("%s: %s: %v", c.name, what, err)
+		l.say("%s: %s: %v", b.name, what, err)
 	} else if !l.terminal {
-		l.say("%s: %s: done", c.name, what)
+		l.say("%s: %s: done", b.name, what)
 	}
 }
 
