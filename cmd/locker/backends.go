@@ -64,13 +64,11 @@ fencing tokens prevents that.`),
 	}
 }
 
-// guarantee is one line of the table.
-type guarantee struct {
+// guarantees are the lines of the table.
+var guarantees = []struct {
 	title string
 	value func(promise) any
-}
-
-var guarantees = []guarantee{
+}{
 	{"reaches", func(p promise) any { return p.Scope.String() }},
 	{"exclusion by", func(p promise) any { return p.Exclusion.String() }},
 	{"fencing tokens rise", func(p promise) any { return p.Fencing.String() }},

@@ -238,14 +238,10 @@ If the lock is lost, locker ends COMMAND, and what COMMAND has started, before
 anybody else gets the lock. They are ended as well if locker itself is killed.
 A process that leaves COMMAND's process group (a daemon) goes on without it.
 
-Exit status: the status of COMMAND; 128+n if signal n ended COMMAND; or
-   64  the command line, the name or the backend's URL is wrong
-   69  the lock service is out of reach, or refuses the client
-   74  the lock could not be kept until COMMAND ended: it was lost, --max-hold
-       was reached, or the process that guards COMMAND was killed
-   75  another holds the lock (with --try), or held it until --wait was over
-  126  COMMAND cannot be executed
-  127  COMMAND was not found
+Exit status: that of COMMAND, 128+n if signal n ended it; 64 if the command line
+is wrong, 69 if the lock service is out of reach, 74 if the lock could not be
+kept until COMMAND ended, 75 if another holds the lock (--try) or held it until
+--wait was over, 126 if COMMAND cannot be executed, 127 if it was not found.
 
 Signals, terminals, nested runs, containers, and which processes are not ended:
 https://github.com/golockers/locker/blob/main/docs/run.md
