@@ -84,7 +84,7 @@ func TestUndoDuringAnOutage(t *testing.T) {
 			if c.ends > 0 {
 				time.Sleep(c.ends - 1)
 				require.ErrorIs(t, g.Hold.Undo(t.Context()), errDown)
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				require.NoError(t, g.Hold.Undo(t.Context()), "it has ended")
 				return

@@ -61,7 +61,8 @@ func TestListAndBreak(t *testing.T) {
 			require.Len(t, some, 6)
 			assert.True(t, some["a/{x}"].Held)
 			assert.Equal(t, "me", some["a/{x}"].Label)
-			for range b.List(t.Context(), "") { // a yield after the end would panic
+			for _, err := range b.List(t.Context(), "") { // a yield after the end would panic
+				require.NoError(t, err)
 				break
 			}
 
