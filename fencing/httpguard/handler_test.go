@@ -1,9 +1,17 @@
 package httpguard_test
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,7 +48,7 @@ func TestWhatIsRefusedAndHow(t *testing.T) {
 			var guard fencing.Guard
 			require.NoError(t, guard.Do(t.Context(), "/thing", 10, nil))
 			h := httpguard.Handler(unreached(t), path, &httpguard.Options{Guard: &guard})
-			w := handle(t, h, c.method, c.tokens...)
+			w := handle(t.Context(), h, c.method, nil, c.tokens...)
 			assert.Equal(t, c.status, w.Code)
 			p := fields(t, w)
 			if c.kind == invalid {
@@ -72,7 +80,7 @@ func TestSafeMethodsPass(t *testing.T) {
 				got, _ := fencing.FromContext(r.Context())
 				assert.Equal(t, want, got)
 			}), path, &httpguard.Options{Guard: &guard})
-			assert.Equal(t, 200, handle(t, h, method, tokens...).Code)
+			assert.Equal(t, 200, handle(t.Context(), h, method, nil, tokens...).Code)
 			assert.True(t, called)
 		}
 	}
@@ -86,10 +94,10 @@ func TestWithoutAGuardTheTokenIsOnlyCarried(t *testing.T) {
 		assert.NoError(t, err)
 		got = append(got, token)
 	}), path, nil)
-	assert.Equal(t, 200, handle(t, h, "PUT", "9").Code)
-	assert.Equal(t, 200, handle(t, h, "PUT", "7").Code)
-	assert.Equal(t, 428, handle(t, h, "PUT").Code)
-	assert.Equal(t, 400, handle(t, h, "PUT", "x").Code)
+	assert.Equal(t, 200, handle(t.Context(), h, "PUT", nil, "9").Code)
+	assert.Equal(t, 200, handle(t.Context(), h, "PUT", nil, "7").Code)
+	assert.Equal(t, 428, handle(t.Context(), h, "PUT", nil).Code)
+	assert.Equal(t, 400, handle(t.Context(), h, "PUT", nil, "x").Code)
 	assert.Equal(t, []fencing.Token{9, 7}, got)
 }
 
@@ -98,7 +106,7 @@ func TestTheNameOfTheResourceIsNeeded(t *testing.T) {
 	for _, opts := range []*httpguard.Options{nil, {Guard: &fencing.Guard{}}} {
 		for _, name := range []string{"", strings.Repeat("a", fencing.MaxNameLen+1)} {
 			h := httpguard.Handler(next, func(*http.Request) string { return name }, opts)
-			w := handle(t, h, "PUT", "1")
+			w := handle(t.Context(), h, "PUT", nil, "1")
 			assert.Equal(t, 500, w.Code)
 			fields(t, w)
 		}
@@ -121,4 +129,141 @@ func TestTheMarkMovesWhateverTheHandlerAnswers(t *testing.T) {
 			assert.Equal(t, fencing.Token(5), markOf(&guard))
 		})
 	}
+}
+
+func TestBodiesReachTheHandlerWhole(t *testing.T) {
+	for _, length := range []int{0, 1, 99, 100, 101, 5000} {
+		for _, ahead := range []int64{0, 1, 100, -1} {
+			var guard fencing.Guard
+			want := strings.Repeat("x", length)
+			s := serve(t, &httpguard.Options{Guard: &guard, BodyAhead: ahead},
+				func(_ http.ResponseWriter, r *http.Request) {
+					text, err := io.ReadAll(r.Body)
+					assert.NoError(t, err)
+					assert.Equal(t, want, string(text))
+					assert.Equal(t, int64(length), r.ContentLength)
+					assert.NoError(t, r.Body.Close())
+				})
+			status, err := send(t, newClient(t), "PUT", s.URL+"/thing", 1, want)
+			require.NoError(t, err)
+			assert.Equal(t, 200, status)
+		}
+	}
+}
+
+func TestABodyThatBreaksOffBreaksOffInTheHandler(t *testing.T) {
+	broken := errors.New("broken off")
+	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		assert.Equal(t, "half", string(text))
+		assert.ErrorIs(t, err, broken)
+		http.Error(w, "no", http.StatusBadRequest)
+	}), path, &httpguard.Options{Guard: new(fencing.Guard)})
+	w := handle(t.Context(), h, "PUT", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)), "1")
+	assert.Equal(t, 400, w.Code)
+	assert.Equal(t, "no\n", w.Body.String(), "nothing is added to what the handler answered")
+}
+
+func TestOnlySoMuchOfABodyIsReadAhead(t *testing.T) {
+	read := 0
+	h := httpguard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.LessOrEqual(t, read, 100)
+		n, err := io.Copy(io.Discard, r.Body)
+		assert.NoError(t, err)
+		assert.Equal(t, int64(5000), n)
+	}), path, &httpguard.Options{Guard: new(fencing.Guard), BodyAhead: 100})
+	w := handle(t.Context(), h, "PUT", io.TeeReader(strings.NewReader(strings.Repeat("x", 5000)), counter{&read}), "1")
+	assert.Equal(t, 200, w.Code)
+}
+
+func TestAHandlerMayAnswerBeforeItHasReadItsBody(t *testing.T) {
+	var guard fencing.Guard
+	s := serve(t, &httpguard.Options{Guard: &guard, BodyAhead: -1},
+		func(w http.ResponseWriter, r *http.Request) {
+			c := http.NewResponseController(w)
+			assert.NoError(t, c.EnableFullDuplex())
+			lines := bufio.NewReader(r.Body)
+			for {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(w, line)
+				assert.NoError(t, c.Flush())
+			}
+		})
+	ours, theirs := io.Pipe()
+	r := request(t, "PUT", s.URL+"/thing", 1, "")
+	r.Body = ours
+	go func() { _, _ = io.WriteString(theirs, "ping\n") }()
+	resp, err := newClient(t).Do(r)
+	require.NoError(t, err)
+	line, err := bufio.NewReader(resp.Body).ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "ping\n", line)
+	require.NoError(t, theirs.Close())
+	require.NoError(t, resp.Body.Close())
+}
+
+func TestAWaitThatEndsWithItsClientStillThereIsAnswered(t *testing.T) {
+	var guard fencing.Guard
+	h := httpguard.Handler(unreached(t), path, &httpguard.Options{Guard: &guard})
+	err := guard.Do(t.Context(), "/thing", 1, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		w := handle(ctx, h, "PUT", strings.NewReader("data"), "2")
+		assert.Equal(t, 503, w.Code)
+		assert.Equal(t, "/thing", fields(t, w)["resource"])
+		return nil
+	})
+	require.NoError(t, err)
+	assert.Equal(t, fencing.Token(1), markOf(&guard))
+}
+
+func TestAStaleRequestIsRefusedBeforeItsBodyIsSent(t *testing.T) {
+	var guard fencing.Guard
+	require.NoError(t, guard.Do(t.Context(), "/thing", 2, nil))
+	h := httpguard.Handler(http.NotFoundHandler(), path, &httpguard.Options{Guard: &guard})
+	read := 0
+	w := handle(t.Context(), h, "PUT", io.TeeReader(strings.NewReader("data"), counter{&read}), "1")
+	assert.Equal(t, 412, w.Code)
+	assert.Zero(t, read, "the body was read")
+}
+
+// A holder that is paused halfway through sending its body must not keep the
+// next one out; and when it goes on, it is refused.
+func TestAHolderPausedInTheMiddleOfItsBody(t *testing.T) {
+	var guard fencing.Guard
+	state := ""
+	s := serve(t, &httpguard.Options{Guard: &guard}, func(_ http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		state = string(text)
+	})
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err = fmt.Fprintf(conn, "PUT /thing HTTP/1.1\r\nHost: h\r\n%s: 1\r\n"+
+		"Content-Length: 10\r\nExpect: 100-continue\r\n\r\n", httpguard.Header)
+	require.NoError(t, err)
+	answers := bufio.NewReader(conn)
+	line, err := answers.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "100 Continue", "the server has begun to read the body")
+	_, err = answers.ReadString('\n')
+	require.NoError(t, err)
+	_, err = io.WriteString(conn, "stale")
+	require.NoError(t, err)
+
+	_, err = send(t, newClient(t), "PUT", s.URL+"/thing", 2, "newer")
+	require.NoError(t, err, "the next holder does not wait for it")
+
+	_, err = io.WriteString(conn, "-data")
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(answers, nil)
+	require.NoError(t, err)
+	require.ErrorIs(t, httpguard.CheckResponse(resp), fencing.ErrStale)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, "newer", state)
 }

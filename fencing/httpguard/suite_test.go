@@ -2,6 +2,7 @@ package httpguard_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,14 +12,108 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/httpguard"
 	"github.com/golockers/locker/internal/guardtest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// path is the resource in most tests; nothing here has two paths.
+func path(r *http.Request) string { return r.URL.Path }
+
+// serve starts a server with next behind a Handler.
+func serve(t *testing.T, opts *httpguard.Options, next http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(httpguard.Handler(next, path, opts))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// newClient returns a client that sends tokens.
+func newClient(t *testing.T) *http.Client {
+	t.Helper()
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	return &http.Client{Transport: &httpguard.Transport{Base: base}, Timeout: patience}
+}
+
+// request makes a request whose context carries token; 0: none.
+func request(t *testing.T, method, url string, token fencing.Token, body string) *http.Request {
+	t.Helper()
+	ctx := fencing.NewContext(context.Background(), "r", token)
+	var from io.Reader
+	if body != "" {
+		from = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, url, from)
+	require.NoError(t, err)
+	return r
+}
+
+// send sends a request and returns the status and what CheckResponse says.
+func send(t *testing.T, c *http.Client, method, url string, token fencing.Token, body string) (int, error) {
+	t.Helper()
+	resp, err := c.Do(request(t, method, url, token, body))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	err = httpguard.CheckResponse(resp)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+// handle gives a request with these tokens to h, without a server.
+func handle(ctx context.Context, h http.Handler, method string, body io.Reader, tokens ...string,
+) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, method, "/thing", body)
+	for _, token := range tokens {
+		r.Header.Add(httpguard.Header, token)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// unreached is a handler that must not be called.
+func unreached(t *testing.T) http.Handler {
+	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		assert.Fail(t, "the handler was called")
+	})
+}
+
+// trip sends r by tr.
+func trip(tr *httpguard.Transport, r *http.Request) error {
+	_, err := tr.RoundTrip(r) //nolint:bodyclose // there is none
+	return err
+}
+
+// fields reads the body of a problem.
+func fields(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
+	t.Helper()
+	assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	var p map[string]any
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p), "%s", w.Body)
+	assert.EqualValues(t, w.Code, p["status"])
+	assert.NotEmpty(t, p["title"])
+	assert.NotEmpty(t, p["detail"])
+	return p
+}
+
+func markOf(g *fencing.Guard) fencing.Token {
+	mark, _ := g.Mark("/thing")
+	return mark
+}
 
 // values are the state of a server. With a guard of their own, they stand for a
 // store that has one.
@@ -44,9 +139,9 @@ func (v *values) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPut && v.own == nil {
 		_ = set()
 	} else if r.Method == http.MethodPut {
-		token, err := fencing.TokenFor(r.Context(), path(r))
+		token, err := fencing.TokenFor(r.Context(), nameOf(r))
 		if err == nil {
-			err = v.own.Do(r.Context(), path(r), token, set)
+			err = v.own.Do(r.Context(), nameOf(r), token, set)
 		}
 		if err != nil && !httpguard.WriteError(w, err) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -57,6 +152,8 @@ func (v *values) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer v.mu.Unlock()
 	_, _ = io.WriteString(w, v.of[r.URL.Path])
 }
+
+func nameOf(r *http.Request) string { return r.URL.Path[1:] }
 
 func TestSuite(t *testing.T) {
 	var guard fencing.Guard
@@ -70,7 +167,8 @@ func TestSuite(t *testing.T) {
 			if opts.Guard == nil {
 				v.own = &guard
 			}
-			s := serve(t, opts, v.ServeHTTP)
+			s := httptest.NewServer(httpguard.Handler(v, nameOf, opts))
+			t.Cleanup(s.Close)
 			guardtest.Run(t, func(t *testing.T) guardtest.Store { return overHTTP(t, newClient(t), s.URL, &guard) })
 		})
 	}
@@ -93,7 +191,7 @@ func overHTTP(t *testing.T, c *http.Client, base string, guard *fencing.Guard) g
 		}
 		defer func() { _ = resp.Body.Close() }()
 		if err := httpguard.CheckResponse(resp); err != nil {
-			return "", named(err, r)
+			return "", err
 		}
 		text, err := io.ReadAll(resp.Body)
 		if err == nil && resp.StatusCode >= 300 {
@@ -114,19 +212,10 @@ func overHTTP(t *testing.T, c *http.Client, base string, guard *fencing.Guard) g
 			return do(ctx, http.MethodGet, r, 0, "", false)
 		},
 		Mark: func(_ context.Context, r string) (fencing.Token, error) {
-			mark, _ := guard.Mark("/" + r)
+			mark, _ := guard.Mark(r)
 			return mark, nil
 		},
 	}
-}
-
-// named gives a refusal the name that the suite has for the resource.
-func named(err error, r string) error {
-	//nolint:errorlint // CheckResponse wraps nothing around it
-	if stale, ok := err.(*fencing.StaleError); ok && stale.Resource == "/"+r {
-		stale.Resource = r
-	}
-	return err
 }
 
 func TestRaiseThatNobodyDoesIsNotTakenForOne(t *testing.T) {

@@ -1,7 +1,6 @@
 package redisguard_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
 	"github.com/golockers/locker/internal/guardtest"
-	"github.com/golockers/locker/internal/lab"
 )
 
 // run runs a body as the caller with token 5 of resource r.
@@ -103,57 +101,38 @@ func TestPreludeBeforeAScriptOfOnesOwn(t *testing.T) {
 	server, g := newServer(t)
 	mark, err := g.MarkKey("r")
 	require.NoError(t, err)
+	client := newClient(t, &redis.Options{Addr: server.Addr()})
 	text := redisguard.Prelude() + "return redis.call('SET', KEYS[1], ARGV[1])"
-	eval := func(args ...any) error {
-		_, err := server.Do(append([]any{"EVAL", text, 2, "{r}:x", mark}, args...)...)
-		return err
+	eval := func(token fencing.Token, args ...any) error {
+		pipe := client.Pipeline()
+		cmd := pipe.Eval(t.Context(), text, []string{"{r}:x", mark}, args...)
+		_, _ = pipe.Exec(t.Context())
+		return redisguard.Refusal("r", token, cmd.Err())
 	}
-	require.NoError(t, eval("v", 60_000, 7))
+	require.NoError(t, eval(7, "v", 60_000, 7))
 	assert.Equal(t, "v", server.MustDo(t, "GET", "{r}:x"))
 	assert.InDelta(t, 60_000, server.MustDo(t, "PTTL", mark), 10_000)
-	require.NoError(t, eval("w", 0, 7))
+	const high = 1<<63 + 9
+	require.NoError(t, eval(high, "w", 0, uint64(high)))
 	assert.Equal(t, int64(-1), server.MustDo(t, "PTTL", mark))
 
 	before := everything(t, server)
 	for what, args := range map[string][]any{
 		"no arguments": {}, "no time": {7}, "no token": {"v", 60_000, ""}, "zero": {"v", 60_000, 0},
-		"negative": {"v", 60_000, -1},
-		"a float":  {"v", 60_000, "1e9"}, "a zero before": {"v", 60_000, "09"},
+		"negative": {"v", 60_000, -1}, "a float": {"v", 60_000, "1e9"}, "a zero before": {"v", 60_000, "09"},
 		"too high":      {"v", 60_000, "18446744073709551616"},
 		"much too high": {"v", 60_000, "100000000000000000000"}, "a time that is none": {"v", "a day", 9},
 		"a negative time": {"v", -1, 9},
 	} {
-		err := eval(args...)
-		var reply lab.ReplyError
-		require.ErrorAs(t, err, &reply, what)
-		assert.Regexp(t, "^FENCEMISSING ", string(reply), what)
+		require.ErrorIs(t, eval(1, args...), fencing.ErrMissing, what)
 	}
-	var reply lab.ReplyError
-	_, err = server.Do("EVAL", text, 0, "v", 60_000, 9)
-	require.ErrorAs(t, err, &reply)
-	assert.Regexp(t, "^FENCEMISSING ", string(reply), "no mark")
-	require.ErrorAs(t, eval("v", 60_000, 6), &reply)
-	assert.Regexp(t, "^FENCESTALE 7 ", string(reply))
+	err = client.Eval(t.Context(), text, nil, "v", 60_000, 9).Err()
+	require.ErrorContains(t, err, "FENCEMISSING ", "no mark")
+	guardtest.Stale(t, eval(high-1, "v", 60_000, uint64(high-1)), "r", high-1, high)
 	assert.Equal(t, before, everything(t, server))
-}
 
-func TestRefusalTranslatesThePrelude(t *testing.T) {
-	server, g := newServer(t)
-	mark, err := g.MarkKey("r")
-	require.NoError(t, err)
-	client := newClient(t, &redis.Options{Addr: server.Addr()})
-	send := func(token fencing.Token) error {
-		pipe := client.Pipeline()
-		cmd := pipe.Eval(t.Context(), redisguard.Prelude()+"return 1", []string{mark}, 0, uint64(token))
-		_, _ = pipe.Exec(t.Context())
-		return redisguard.Refusal("r", token, cmd.Err())
-	}
-	require.NoError(t, send(1<<63+9))
-	guardtest.Stale(t, send(1<<63+8), "r", 1<<63+8, 1<<63+9)
-	assert.ErrorIs(t, send(0), fencing.ErrMissing)
 	other := errors.New("FENCESTALE 7 of somebody else")
 	assert.Same(t, other, redisguard.Refusal("r", 1, other))
-	assert.Same(t, context.Canceled, redisguard.Refusal("r", 1, context.Canceled))
 }
 
 func TestScriptsAreSentByNameAndAgainWhenForgotten(t *testing.T) {
