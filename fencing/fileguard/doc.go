@@ -26,18 +26,14 @@
 //
 // So the mark is never lower than the token of the content, whenever the process is
 // killed or the power fails. It can be higher: a writer that was killed between the
-// last two steps has raised the mark as [Guard.Raise] does, and so keeps out all
-// earlier holders. The kernel frees its lock, and the next write goes on.
+// last two steps has raised the mark as [Guard.Raise] does. The kernel frees its lock,
+// and the next write goes on.
 //
 // This needs a disk that keeps synced data, and a file system that honours fsync,
 // renames in one step, and writes 512 bytes at the beginning of a file as one: ext4,
-// XFS, Btrfs, ZFS and APFS do.
-//
-// # Waiting
-//
-// Writes to one file happen one at a time, in no particular order; a write waits until
-// its context ends. A write that is stopped in the middle (SIGSTOP, a hanging disk)
-// blocks all others for as long.
+// XFS, Btrfs, ZFS and APFS do. Writes to one file happen one at a time, in no particular
+// order. A write that is stopped in the middle (SIGSTOP, a hanging disk) blocks all
+// others for as long; they wait until their contexts end.
 //
 // # Files
 //
@@ -54,8 +50,7 @@
 // old content.
 //
 // A path that is a symbolic link is refused, since the rename would replace the link
-// and not the file. Symbolic links among the directories above are followed. The
-// directory has to exist. A file has one mark, by whatever path its directory is named.
+// and not the file. Symbolic links among the directories above are followed.
 //
 // Every user who may write in the directory may use the guard: sidecars have the
 // permissions of the directory. For several users with one group, give the directory

@@ -34,18 +34,16 @@
 //   - with a malformed token, or with more than one: 400 Bad Request;
 //   - with a token lower than the mark of its resource: 412 Precondition Failed.
 //
-// The body is of type application/problem+json (RFC 9457); its fields resource, token
-// and mark are strings. 412 and 428 have other uses too; the refusals of this package
-// have [TypeStale] or [TypeMissing] as their type. [CheckResponse] converts these, and
-// no others, to the errors of package fencing.
+// 412 and 428 have other uses too; the refusals of this package have the header
+// [RefusedHeader]. [CheckResponse] converts these, and no others, to the errors of
+// package fencing.
 //
 // # With a Guard, and without
 //
 // With Options.Guard, the check, the handler and the move of the mark are one step:
 // requests to one resource are handled one at a time. The Guard and its marks are in
 // the memory of one process. So this is for state that ends with the process, and that
-// only one process has: two servers behind a load balancer have two Guards, and a
-// restarted server has forgotten its marks.
+// only one process has.
 //
 // If the state is in a database or another store, leave the Guard out. The Handler then
 // only puts the token into the request's context, where the guard of the store finds it
@@ -58,8 +56,7 @@
 // trusted: a client that sends a token that is too high keeps out all others, until
 // [fencing.Guard.Forget]. Let the server first check who may write.
 //
-// A holder that was refused must stop. If no answer came, or one with status 500 or
-// above, it is not known whether the write happened, as with any request. The same
-// holder may repeat the request with the same token. But tokens do not order the
-// requests of one holder: the first request may still arrive after the second.
+// If no answer came, or one with status 500 or above, it is not known whether the write
+// happened. The same holder may repeat the request with the same token, but the first
+// one may still arrive after the second.
 package httpguard

@@ -1,6 +1,7 @@
 package httpguard
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -91,12 +92,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := h.resource(r)
 	switch nameless := !reads && fencing.CheckName(resource) != nil; {
 	case nameless:
-		plain(http.StatusInternalServerError, "",
-			"The server has no name for what this request writes to.").write(w)
-	case errors.Is(err, fencing.ErrMissing):
-		refusal(resource, err).write(w)
+		fail(w, http.StatusInternalServerError, "the server has no name for what this request writes to")
+	case WriteError(w, err): // no token
 	case err != nil:
-		plain(http.StatusBadRequest, resource, err.Error()).write(w)
+		fail(w, http.StatusBadRequest, err.Error())
 	case reads:
 		h.next.ServeHTTP(w, carrying(r, resource, token))
 	case raise:
@@ -121,11 +120,9 @@ func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string
 		w.Header().Set(raisedHeader, "1")
 		h.next.ServeHTTP(w, carrying(r, resource, token))
 	case errors.Is(err, errors.ErrUnsupported):
-		plain(http.StatusNotImplemented, resource,
-			"The server cannot raise the mark of what this request is for.").write(w)
+		fail(w, http.StatusNotImplemented, err.Error())
 	case !WriteError(w, err):
-		plain(http.StatusServiceUnavailable, resource,
-			"The mark could not be raised; it may have been. Try again.").write(w)
+		fail(w, http.StatusServiceUnavailable, "the mark could not be raised; it may have been: try again")
 	}
 }
 
@@ -134,14 +131,19 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 	if h.opts.Guard != nil {
 		// Marks only rise, so a token that is stale now need not wait for a turn.
 		mark, _ := h.opts.Guard.Mark(resource)
-		if err := fencing.Admit(resource, token, mark); err != nil {
-			refusal(resource, err).write(w)
+		if WriteError(w, fencing.Admit(resource, token, mark)) {
 			return
 		}
 		if h.opts.BodyAhead > 0 && body != nil && body != http.NoBody {
 			text, err := io.ReadAll(io.LimitReader(body, h.opts.BodyAhead))
-			// The handler gets the error when it reads up to it.
-			body = unread(text, err, body)
+			rest := io.Reader(body)
+			if err != nil {
+				rest = failing{err} // the handler gets it when it reads up to it
+			}
+			body = struct {
+				io.Reader
+				io.Closer
+			}{io.MultiReader(bytes.NewReader(text), rest), body}
 		}
 	}
 	// The copy is made after the body was read, so its trailers are in it.
@@ -149,13 +151,15 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 	r.Body = body
 
 	err := h.server().Handle(r.Context(), resource, token, func() { h.next.ServeHTTP(w, r) })
-	if err == nil || WriteError(w, err) {
-		return
+	if err != nil && !WriteError(w, err) {
+		fail(w, http.StatusServiceUnavailable, "given up while it waited for its turn: nothing was written")
 	}
-	plain(http.StatusServiceUnavailable, resource,
-		"The request was given up while it waited for its turn: nothing was written.").write(w)
 }
 
 func (h *handler) server() carried.Server {
 	return carried.Server{Guard: h.opts.Guard, Store: h.opts.Raise}
 }
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

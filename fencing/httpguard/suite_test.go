@@ -2,7 +2,6 @@ package httpguard_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,19 +94,6 @@ func unreached(t *testing.T) http.Handler {
 func trip(tr *httpguard.Transport, r *http.Request) error {
 	_, err := tr.RoundTrip(r) //nolint:bodyclose // there is none
 	return err
-}
-
-// fields reads the body of a problem.
-func fields(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
-	t.Helper()
-	assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-	var p map[string]any
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p), "%s", w.Body)
-	assert.EqualValues(t, w.Code, p["status"])
-	assert.NotEmpty(t, p["title"])
-	assert.NotEmpty(t, p["detail"])
-	return p
 }
 
 func markOf(g *fencing.Guard) fencing.Token {

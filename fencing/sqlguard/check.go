@@ -21,16 +21,13 @@ type Tx interface {
 // every other Check of the same resource waits. The mark moves when tx commits,
 // together with the other writes of tx, and stays where it was when tx is rolled back.
 //
-// If token is lower than the mark, the error is a [*fencing.StaleError]: give up,
-// another holds the lock now. If token is 0, it matches [fencing.ErrMissing]. If
-// resource is not a valid name, or token is above 2⁶³-1, which the column cannot hold,
-// it matches [locker.ErrInvalid]. If the database cannot be reached, it matches
-// [locker.ErrUnavailable]. If the transaction conflicts with others (a serialisation
-// failure, a deadlock, a busy SQLite database), [errors.As] finds the driver's error:
-// repeat the whole transaction with the same token.
-//
-// Whatever the error, Check has rolled tx back, so that nothing of it can be committed
-// by mistake: Commit then returns [sql.ErrTxDone].
+// If token is lower than the mark, the error is a [*fencing.StaleError]. If token is 0,
+// it matches [fencing.ErrMissing]. If resource is not a valid name, or token is above
+// 2⁶³-1, which the column cannot hold, it matches [locker.ErrInvalid]. If the database
+// cannot be reached, it matches [locker.ErrUnavailable]. If the transaction conflicts
+// with others, [errors.As] finds the driver's error: repeat the whole transaction with
+// the same token. Whatever the error, Check has rolled tx back, so that nothing of it
+// can be committed by mistake: Commit then returns [sql.ErrTxDone].
 //
 // Call Check before anything else in the transaction, and not inside a savepoint that
 // may be rolled back by itself: see the package comment.
@@ -41,13 +38,13 @@ func (g *Guard) Check(ctx context.Context, tx Tx, resource string, token fencing
 // Do begins a transaction, checks token for resource, calls fn in the transaction, and
 // commits. If Check refuses, Do does not call fn. If fn returns an error or panics, the
 // transaction is rolled back. In both cases the mark stays where it was, and nothing is
-// written. fn may be nil: then only the mark moves.
+// written. fn may be nil: then only the mark moves. fn must return the error of any
+// statement that fails, and neither commit nor roll back.
 //
-// fn must return the error of any statement that fails, and neither commit nor roll
-// back. If fn returns an error of the database, Do classifies it as Check does: a lost
-// connection matches [locker.ErrUnavailable]. Do returns other errors unchanged. It
-// does not repeat the transaction: after a serialisation failure or a deadlock, from fn
-// or from the commit, the caller repeats all of Do with the same token.
+// If fn returns an error of the database, Do classifies it as Check does; it returns
+// other errors unchanged. It does not repeat the transaction: after a serialisation
+// failure or a deadlock, from fn or from the commit, the caller repeats all of Do with
+// the same token.
 //
 // If the connection is lost during the commit, or ctx ends, or the database itself does
 // not know (SQLSTATE 40003), it is not known whether the write took place. The error

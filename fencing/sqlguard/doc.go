@@ -11,21 +11,14 @@
 //	…
 //	err = guard.Create(ctx, db) // or guard.Schema() in a migration
 //	…
-//	err = fencing.Do(ctx, locks, "invoice/1234", func(ctx context.Context) error {
-//		token, err := fencing.TokenFor(ctx, "invoice/1234")
-//		if err != nil {
-//			return err
-//		}
-//		return guard.Do(ctx, db, nil, "invoice/1234", token, func(ctx context.Context, tx *sql.Tx) error {
-//			_, err := tx.ExecContext(ctx, "UPDATE invoices SET state = 'sent' WHERE id = 1234")
-//			return err
-//		})
+//	err = guard.Do(ctx, db, nil, "invoice/1234", token, func(ctx context.Context, tx *sql.Tx) error {
+//		_, err := tx.ExecContext(ctx, "UPDATE invoices SET state = 'sent' WHERE id = 1234")
+//		return err
 //	})
 //
 // [Guard.Do] runs the whole transaction; Check is for programs that have a
-// transaction of their own. A refusal is a [fencing.StaleError], and the transaction
-// is rolled back. Read after Check in the same transaction, or call [Guard.Raise]
-// before you read.
+// transaction of their own. Read after Check in the same transaction, or call
+// [Guard.Raise] before you read.
 //
 // # The promise, and its conditions
 //
@@ -47,10 +40,9 @@
 // not repeat it. It is always right to repeat it with the same token. The promise
 // holds under these conditions:
 //
-//   - Every write to the resource is in a transaction that has called Check.
-//   - Check comes first. In MySQL at REPEATABLE READ, a read before it makes an old
-//     snapshot, which later reads show again: a value computed from it can undo a
-//     write of an earlier holder.
+//   - Every write to the resource is in a transaction that has called Check first. In
+//     MySQL at REPEATABLE READ, a read before it makes an old snapshot, which later
+//     reads show again.
 //   - Check is in no savepoint that is rolled back by itself: that takes back the
 //     mark, and on PostgreSQL its lock.
 //   - A statement that fails ends the transaction: return its error. After a
@@ -58,18 +50,15 @@
 //     later statements are committed by themselves, without a check.
 //   - MySQL: the written tables are InnoDB's, and no statement in between commits by
 //     itself, as CREATE TABLE does. There is one primary: clusters that take writes
-//     on several nodes (Galera, multi-primary Group Replication) do not keep row
-//     locks across nodes, and are not covered.
+//     on several nodes (Galera, multi-primary Group Replication) are not covered.
 //   - SQLite: the marks are in the same file as the resource. With journal_mode WAL,
-//     MEMORY or OFF, a crash can split a commit between the main database and an
-//     attached one.
+//     MEMORY or OFF, a crash can split a commit between two files.
 //   - The database keeps what it has committed. A fail-over to a replica that was
-//     behind, or a restored backup, sets marks back together with the resources: a
-//     token passes that the lost mark would have refused.
+//     behind, or a restored backup, sets marks back together with the resources.
 //
-// A transaction that checks waits for the one before it: keep transactions short, and
-// give Check a context with a deadline. If a holder is paused in the middle of a
-// transaction, its successors wait until the database ends that transaction: set
+// Keep transactions short, and give Check a context with a deadline: it waits for the
+// transaction before it. If a holder is paused in the middle of a transaction, its
+// successors wait until the database ends that transaction: set
 // idle_in_transaction_session_timeout (PostgreSQL; pgx takes it as a parameter of the
 // URL) or idle_transaction_timeout (MariaDB) to about the TTL of the lock. Check
 // several resources in the order of their names, or two transactions may wait for
@@ -81,17 +70,13 @@
 // collation treats two names as one. To read it, write convert_from(resource, 'UTF8')
 // (PostgreSQL), CAST(resource AS TEXT) (SQLite) or CONVERT(resource USING utf8mb4)
 // (MySQL). A token is a signed 64-bit integer: a token above 2⁶³-1, which only a high
-// token_base makes, is an error.
-//
-// There is one row per resource. [Guard.Forget] removes the row of a deleted resource,
-// and [Guard.Sweep] removes rows that were not used for a long time; their
-// documentation says what is lost.
+// token_base makes, is an error. [Guard.Forget] removes the row of a deleted resource,
+// and [Guard.Sweep] rows that were not used for a long time.
 //
 // # Drivers and versions
 //
 // The package understands the errors of pgx and lib/pq, modernc.org/sqlite and
 // mattn/go-sqlite3, and go-sql-driver/mysql. Another driver is as safe, but fewer of
 // its errors match [locker.ErrUnavailable]. The tests run on PostgreSQL 15, MariaDB
-// 10.11 and SQLite, with pgx, go-sql-driver and modernc.org/sqlite. They run neither
-// on MySQL itself nor with the other drivers.
+// 10.11 and SQLite, with pgx, go-sql-driver and modernc.org/sqlite.
 package sqlguard
