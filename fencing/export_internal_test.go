@@ -4,5 +4,5 @@ package fencing
 func (g *Guard) Marks() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.marks) + len(g.turns)
+	return len(g.of)
 }

@@ -20,27 +20,23 @@ type Guard struct {
 	Keep time.Duration
 
 	mu    sync.Mutex
-	marks map[string]mark
-	turns map[string]*turn
-	sweep int // the number of marks above which old ones are removed
+	of    map[string]*guarded
+	sweep int // the number of resources above which old ones are removed
 }
 
-type mark struct {
-	token Token
+// guarded is the mark of one resource, and the queue of the writes to it.
+type guarded struct {
+	mark  Token
 	used  time.Time
-}
-
-// turn is the queue of the writes to one resource.
-type turn struct {
 	free  chan struct{} // holds one element when nobody writes
 	users int           // the writer and the callers that wait
 }
 
 // Do calls write if token is not lower than the highest token that it has accepted
 // for resource, and remembers token. Writes to one resource happen one at a time; Do
-// waits for its turn until ctx is done, and does nothing then. resource is a name for the state that is
-// written. The name of the lock that protects it is a good choice, since tokens of
-// different locks must not meet in one mark.
+// waits for its turn until ctx is done, and does nothing then. resource is a name for the
+// state that is written. The name of the lock that protects it is a good choice, since
+// tokens of different locks must not meet in one mark.
 //
 // If the token is too low, the error is a [*StaleError], and write is not called. If
 // write returns an error, it must have written nothing: the mark stays where it was,
@@ -50,12 +46,32 @@ func (g *Guard) Do(ctx context.Context, resource string, token Token, write func
 	if err = token.Check(); err != nil {
 		return Admit(resource, token, 0)
 	}
-	if err = g.enter(ctx, resource); err != nil {
-		return err
+	r := g.user(resource)
+	select {
+	case <-r.free:
+	default:
+		select {
+		case <-r.free:
+		case <-ctx.Done():
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.dismiss(resource, r)
+			return context.Cause(ctx)
+		}
 	}
 	moved := true // unless it is known that nothing was written
-	defer func() { g.leave(resource, token, moved) }()
-	if err = Admit(resource, token, g.mark(resource)); err == nil {
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if moved {
+			r.mark, r.used = token, time.Now()
+			g.forgetOld(r.used)
+		}
+		r.free <- struct{}{} // the mark has moved before
+		g.dismiss(resource, r)
+	}()
+	mark, _ := g.Mark(resource)
+	if err = Admit(resource, token, mark); err == nil {
 		err = context.Cause(ctx) // the turn may have come although the caller had already given up
 	}
 	if err == nil && write != nil {
@@ -75,95 +91,65 @@ func (g *Guard) Raise(ctx context.Context, resource string, token Token) error {
 // Mark returns the highest token that was accepted for resource, or false if there
 // was none.
 func (g *Guard) Mark(resource string) (Token, bool) {
-	m := g.mark(resource)
-	return m, m != 0
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.of[resource]
+	if r == nil || r.mark == 0 || g.old(r, time.Now()) {
+		return 0, false
+	}
+	return r.mark, true
 }
 
 // Forget removes the mark of a resource that is no more.
 func (g *Guard) Forget(resource string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.marks, resource)
+	if r := g.of[resource]; r != nil {
+		r.mark = 0
+		r.users++
+		g.dismiss(resource, r)
+	}
 }
 
-func (g *Guard) mark(resource string) Token {
+// user adds a user to what is kept of a resource.
+func (g *Guard) user(resource string) *guarded {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := g.marks[resource]
-	if g.old(m, time.Now()) {
-		return 0
-	}
-	return m.token
-}
-
-// enter waits until nobody else writes to resource.
-func (g *Guard) enter(ctx context.Context, resource string) error {
-	g.mu.Lock()
-	t := g.turns[resource]
-	if t == nil {
-		t = &turn{free: make(chan struct{}, 1)}
-		t.free <- struct{}{}
-		if g.turns == nil {
-			g.turns = make(map[string]*turn)
+	r := g.of[resource]
+	if r == nil {
+		r = &guarded{free: make(chan struct{}, 1)}
+		r.free <- struct{}{}
+		if g.of == nil {
+			g.of = make(map[string]*guarded)
 		}
-		g.turns[resource] = t
+		g.of[resource] = r
 	}
-	t.users++
-	g.mu.Unlock()
-	select {
-	case <-t.free:
-		return nil
-	default:
-	}
-	select {
-	case <-t.free:
-		return nil
-	case <-ctx.Done():
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.dismiss(resource, t)
-		return context.Cause(ctx)
+	r.users++
+	return r
+}
+
+// dismiss removes one user. The caller holds g.mu.
+func (g *Guard) dismiss(resource string, r *guarded) {
+	if r.users--; r.users == 0 && r.mark == 0 {
+		delete(g.of, resource)
 	}
 }
 
-func (g *Guard) leave(resource string, token Token, moved bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if moved {
-		now := time.Now()
-		if g.marks == nil {
-			g.marks = make(map[string]mark)
-		}
-		g.marks[resource] = mark{token, now}
-		g.forgetOld(now)
-	}
-	t := g.turns[resource]
-	t.free <- struct{}{}
-	g.dismiss(resource, t)
-}
-
-// dismiss removes one user of a turn. The caller holds g.mu.
-func (g *Guard) dismiss(resource string, t *turn) {
-	if t.users--; t.users == 0 {
-		delete(g.turns, resource)
-	}
-}
-
-// forgetOld removes old marks whenever the number of marks has doubled, so that the
+// forgetOld removes old marks whenever the number of resources has doubled, so that the
 // cost is spread over the writes. The caller holds g.mu.
 func (g *Guard) forgetOld(now time.Time) {
 	const few = 64
-	if g.Keep <= 0 || len(g.marks) <= max(g.sweep, few) {
+	if g.Keep <= 0 || len(g.of) <= max(g.sweep, few) {
 		return
 	}
-	for resource, m := range g.marks {
-		if g.old(m, now) {
-			delete(g.marks, resource)
+	for resource, r := range g.of {
+		if r.users == 0 && g.old(r, now) {
+			delete(g.of, resource)
 		}
 	}
-	g.sweep = 2 * len(g.marks)
+	g.sweep = 2 * len(g.of)
 }
 
-func (g *Guard) old(m mark, now time.Time) bool {
-	return g.Keep > 0 && now.Sub(m.used) > g.Keep
+func (g *Guard) old(r *guarded, now time.Time) bool {
+	return g.Keep > 0 && now.Sub(r.used) > g.Keep
 }

@@ -26,6 +26,9 @@ func TestTheMarkMovesWithTheWriteOrNotAtAll(t *testing.T) {
 	assert.Panics(t, func() { _ = guard.Do(t.Context(), "r", 9, func() error { panic("half written?") }) })
 	require.ErrorIs(t, guard.Do(t.Context(), "r", 8, nil), fencing.ErrStale, "what a panic left is not known")
 	require.NoError(t, guard.Do(t.Context(), "r", 9, nil), "and the guard goes on")
+	guard.Forget("r")
+	require.ErrorIs(t, guard.Do(t.Context(), "r", 9, func() error { return failed }), failed)
+	assert.Zero(t, guard.Marks(), "nothing is kept of what was never written")
 }
 
 func TestWaitingForATurnEndsWithTheContext(t *testing.T) {
@@ -63,6 +66,8 @@ func TestMarksAreForgottenAfterKeepAndNotBefore(t *testing.T) {
 func TestMarksDoNotGrowForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := fencing.Guard{Keep: time.Second}
+		release := make(chan struct{})
+		go func() { assert.NoError(t, guard.Do(t.Context(), "r", 1, func() error { <-release; return nil })) }()
 		most := 0
 		for i := range 100_000 {
 			require.NoError(t, guard.Do(t.Context(), strconv.Itoa(i), 1, nil))
@@ -70,5 +75,9 @@ func TestMarksDoNotGrowForEver(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		assert.Less(t, most, 4*1000, "some times the thousand that are in use within Keep")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, guard.Raise(ctx, "r", 2), context.DeadlineExceeded, "one write goes on meanwhile")
+		close(release)
 	})
 }
