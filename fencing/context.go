@@ -1,10 +1,10 @@
 package fencing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/golockers/locker"
@@ -31,20 +31,14 @@ func NewContext(ctx context.Context, lock string, token Token) context.Context {
 // error that matches [ErrMissing]. It also works where locks are held inside each
 // other, so use it in code that does not know its callers.
 func TokenFor(ctx context.Context, lock string) (Token, error) {
-	innermost, _ := ctx.Value(contextKey{}).(*held)
-	for h := innermost; h != nil; h = h.outer {
-		if h.lock == lock && h.token != 0 {
+	all := tokens(ctx)
+	for _, h := range all {
+		if h.lock == lock {
 			return h.token, nil
-		} else if h.lock == lock {
-			break
 		}
 	}
-	there := "none"
-	if all := tokens(ctx); len(all) > 0 {
-		there = "tokens of " + names(all)
-	}
-	return 0, fmt.Errorf("fencing: %w for the lock %q in the context, which has %s: make the context with "+
-		"fencing.Do or fencing.NewContext", ErrMissing, lock, there)
+	return 0, fmt.Errorf("fencing: %w for the lock %q in the context, which has tokens of %s: make the context with "+
+		"fencing.Do or fencing.NewContext", ErrMissing, lock, cmp.Or(names(all), "none"))
 }
 
 // FromContext returns the token that ctx carries, whatever the name of its lock. It
@@ -66,16 +60,12 @@ func FromContext(ctx context.Context) (Token, error) {
 
 // tokens returns the tokens that ctx carries, one for each lock, the innermost first.
 func tokens(ctx context.Context) (all []*held) {
-	var seen []string
-	h, _ := ctx.Value(contextKey{}).(*held)
-	for ; h != nil; h = h.outer {
-		if slices.Contains(seen, h.lock) {
-			continue
-		}
-		seen = append(seen, h.lock)
-		if h.token != 0 {
+	seen := map[string]bool{}
+	for h, _ := ctx.Value(contextKey{}).(*held); h != nil; h = h.outer {
+		if !seen[h.lock] && h.token != 0 {
 			all = append(all, h)
 		}
+		seen[h.lock] = true
 	}
 	return all
 }

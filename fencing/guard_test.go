@@ -3,7 +3,9 @@ package fencing_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/guardtest"
 )
 
 func TestTheMarkMovesWithTheWriteOrNotAtAll(t *testing.T) {
@@ -80,4 +84,74 @@ func TestMarksDoNotGrowForEver(t *testing.T) {
 		require.ErrorIs(t, guard.Raise(ctx, "r", 2), context.DeadlineExceeded, "one write goes on meanwhile")
 		close(release)
 	})
+}
+
+func TestSuite(t *testing.T) {
+	var guard fencing.Guard
+	var mu sync.Mutex
+	state := map[string]string{}
+	guardtest.Run(t, func(*testing.T) guardtest.Store {
+		return guardtest.Store{
+			Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
+				return guard.Do(ctx, r, token, func() error {
+					mu.Lock()
+					defer mu.Unlock()
+					state[r] = value
+					return nil
+				})
+			},
+			Raise: guard.Raise,
+			Read: func(_ context.Context, r string) (string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return state[r], nil
+			},
+			Mark: func(_ context.Context, r string) (fencing.Token, error) {
+				mark, _ := guard.Mark(r)
+				return mark, nil
+			},
+			Forget: func(_ context.Context, r string) error { guard.Forget(r); return nil },
+		}
+	})
+}
+
+func TestFailedSaysWhatIsKnownOfARequest(t *testing.T) {
+	live := t.Context()
+	cancelled, cancel := context.WithCancel(live)
+	cancel()
+	late, cancel := context.WithTimeout(live, -time.Second)
+	defer cancel()
+	broken := errors.New("broken\n pipe")
+	all := []error{broken, locker.ErrUnavailable, fencing.ErrUnknown, context.Canceled, context.DeadlineExceeded}
+	for what, c := range map[string]struct {
+		ctx  context.Context
+		err  error
+		o    fencing.Outcome
+		want []error
+	}{
+		"refused":            {live, broken, fencing.Refused, []error{broken}},
+		"refused, late":      {late, broken, fencing.Refused, []error{broken}},
+		"not sent":           {live, broken, fencing.Unsent, []error{broken, locker.ErrUnavailable}},
+		"no answer":          {live, broken, fencing.Unknown, []error{broken, locker.ErrUnavailable, fencing.ErrUnknown}},
+		"given up":           {cancelled, broken, fencing.Unknown, []error{broken, context.Canceled, fencing.ErrUnknown}},
+		"given up, not sent": {cancelled, context.Canceled, fencing.Unsent, []error{context.Canceled}},
+		"late": {late, broken, fencing.Unknown,
+			[]error{broken, context.DeadlineExceeded, locker.ErrUnavailable, fencing.ErrUnknown}},
+		"a driver's own deadline": {live, fmt.Errorf("dial: %w", context.DeadlineExceeded), fencing.Unsent,
+			[]error{locker.ErrUnavailable}},
+	} {
+		err := fencing.Failed(c.ctx, `store: write to "r"`, c.err, c.o)
+		for _, target := range all {
+			wanted := false
+			for _, w := range c.want {
+				wanted = wanted || w == target //nolint:errorlint // the very one
+			}
+			assert.Equal(t, wanted, errors.Is(err, target), "%s: %v: %v", what, target, err)
+		}
+		assert.NotContains(t, err.Error(), "\n")
+		assert.Contains(t, err.Error(), `store: write to "r": `)
+	}
+	require.NoError(t, fencing.Failed(late, "", nil, fencing.Unknown))
+	require.ErrorIs(t, fencing.Check("", 1), locker.ErrInvalid)
+	require.ErrorIs(t, fencing.Check("r", 0), fencing.ErrMissing)
 }

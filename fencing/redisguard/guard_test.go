@@ -1,6 +1,8 @@
 package redisguard_test
 
 import (
+	"context"
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
@@ -78,4 +81,104 @@ func TestMarkAndWriteAreOneTransaction(t *testing.T) {
 	server.Restart(t)
 	assert.Equal(t, "v", server.MustDo(t, "GET", "k"))
 	guardtest.Stale(t, set(t.Context(), g, "k", 6, "k", "lower"), "k", 6, 7)
+}
+
+func TestSuite(t *testing.T) {
+	server := lab.StartRedis(t)
+	guardtest.Run(t, func(t *testing.T) guardtest.Store {
+		s := storeOn(t, newClient(t, &redis.Options{Addr: server.Addr()}))
+		s.State = func() any { return everything(t, server) }
+		return s
+	})
+	guardtest.Faults(t, func(t *testing.T) guardtest.Proxied {
+		server := lab.StartRedis(t)
+		p := lab.StartProxy(t, server.Addr())
+		through := newClient(t, &redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: true})
+		direct := newClient(t, &redis.Options{Addr: server.Addr()})
+		s := storeOn(t, through)
+		s.Read = storeOn(t, direct).Read
+		return guardtest.Proxied{Store: s, Proxy: p, Later: storeOn(t, direct).Write, Deadlines: true}
+	})
+}
+
+func TestProveSuiteOnACluster(t *testing.T) {
+	lab.NeedProve(t)
+	cluster := lab.StartCluster(t)
+	guardtest.Run(t, func(t *testing.T) guardtest.Store {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+		t.Cleanup(func() { _ = client.Close() })
+		return storeOn(t, client)
+	})
+}
+
+func storeOn(t *testing.T, client redis.UniversalClient) guardtest.Store {
+	g := newGuard(t, client, nil)
+	return guardtest.Store{
+		Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
+			return set(ctx, g, r, token, r, value)
+		},
+		Raise: g.Raise,
+		Read: func(ctx context.Context, r string) (string, error) {
+			value, err := client.Get(ctx, r).Result()
+			if errors.Is(err, redis.Nil) {
+				err = nil
+			}
+			return value, err
+		},
+		Mark:    g.Mark,
+		Forget:  g.Forget,
+		AnyName: true,
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var setKey = redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
+
+func set(ctx context.Context, g *redisguard.Guard, resource string, token fencing.Token, key string, value any) error {
+	return g.Run(ctx, resource, token, setKey, []string{key}, value).Err()
+}
+
+var push = redisguard.NewScript("return redis.call('RPUSH', KEYS[1], ARGV[1])")
+
+const patience = 20 * time.Second
+
+// newClient returns a client that is closed with the test.
+func newClient(t testing.TB, opts *redis.Options) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func newGuard(t testing.TB, client redisguard.Client, opts *redisguard.Options) *redisguard.Guard {
+	t.Helper()
+	g, err := redisguard.New(client, opts)
+	require.NoError(t, err)
+	return g
+}
+
+// newServer returns a Redis, and a guard on it.
+func newServer(t testing.TB, opts ...lab.Option) (*lab.Redis, *redisguard.Guard) {
+	t.Helper()
+	server := lab.StartRedis(t, opts...)
+	return server, newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+}
+
+// everything returns all keys of a server with their dumps: equal before and
+// after if nothing was written.
+func everything(t testing.TB, server *lab.Redis) map[any]any {
+	t.Helper()
+	all := map[any]any{}
+	for _, key := range server.MustDo(t, "KEYS", "*").([]any) {
+		all[key] = server.MustDo(t, "DUMP", key)
+	}
+	return all
+}
+
+func mustMark(t testing.TB, g *redisguard.Guard, resource string) fencing.Token {
+	t.Helper()
+	mark, err := g.Mark(t.Context(), resource)
+	require.NoError(t, err)
+	return mark
 }

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -87,19 +86,12 @@ func (s *store) guard(t *testing.T, db *sql.DB) (*sqlguard.Guard, string) {
 	return g, name
 }
 
-func (s *store) exec(t *testing.T, db *sql.DB, statement string, args ...any) {
+func (s *store) exec(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		_, err := db.ExecContext(t.Context(), statement, args...)
-		if !s.again(err) {
-			require.NoError(t, err)
-		}
-		return err == nil
-	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, s.insist(func() error { _, err := db.ExecContext(t.Context(), statement); return err }))
 }
 
-// state is the resource: a row with the last token that wrote it, and all of
-// them, in the order in which they did.
+// state is the resource: a row with the tokens that wrote it, in the order in which they did.
 type state struct {
 	store *store
 	db    *sql.DB
@@ -110,56 +102,38 @@ type state struct {
 func (s *store) state(t *testing.T, db *sql.DB) *state {
 	t.Helper()
 	st := &state{store: s, db: db, table: table("state")}
-	s.exec(t, db,
-		"CREATE TABLE "+st.table+" (id BIGINT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, history TEXT NOT NULL)")
-	s.exec(t, db, "INSERT INTO "+st.table+" VALUES (1, 0, ''), (2, 0, '')")
+	s.exec(t, db, "CREATE TABLE "+st.table+" (id BIGINT NOT NULL PRIMARY KEY, history TEXT NOT NULL)")
+	s.exec(t, db, "INSERT INTO "+st.table+" VALUES (1, ''), (2, '')")
 	return st
 }
 
 // write reads the row and writes what follows from it.
 func (st *state) write(ctx context.Context, tx *sql.Tx, token fencing.Token) error {
-	var history string
-	err := tx.QueryRowContext(ctx, "SELECT history FROM "+st.table+" WHERE id = 1").Scan(&history)
-	if err != nil {
-		return err
+	history, err := st.read(ctx, tx, 1)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "UPDATE "+st.table+" SET history = "+st.store.number(1)+" WHERE id = 1",
+			history+token.String()+" ")
 	}
-	n := st.store.number
-	_, err = tx.ExecContext(ctx,
-		"UPDATE "+st.table+" SET token = "+n(1)+", history = "+n(2)+" WHERE id = 1", int64(token),
-		history+token.String()+" ")
 	return err
 }
 
-// snapshot reads the other row.
-func (st *state) snapshot(ctx context.Context, tx *sql.Tx) error {
-	var token int64
-	return tx.QueryRowContext(ctx, "SELECT token FROM "+st.table+" WHERE id = 2").Scan(&token)
+func (st *state) read(ctx context.Context, db sqlguard.Querier, id int) (history string, err error) {
+	rows, err := db.QueryContext(ctx, fmt.Sprintf("SELECT history FROM %s WHERE id = %d", st.table, id))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = rows.Close() }()
+	if rows.Next() {
+		err = rows.Scan(&history)
+	}
+	return history, errors.Join(err, rows.Err())
 }
 
-// history returns the tokens that wrote, the last of them first checked against
-// the row's token.
-func (st *state) history(t *testing.T) []fencing.Token {
+// history returns the tokens that wrote, each with a space behind it.
+func (st *state) history(t *testing.T) (history string) {
 	t.Helper()
-	var last int64
-	var text string
-	require.Eventually(t, func() bool {
-		err := st.db.QueryRowContext(t.Context(),
-			"SELECT token, history FROM "+st.table+" WHERE id = 1").Scan(&last, &text)
-		if !st.store.again(err) {
-			require.NoError(t, err)
-		}
-		return err == nil
-	}, 20*time.Second, time.Millisecond)
-	tokens := []fencing.Token{}
-	for _, field := range strings.Fields(text) {
-		token, err := fencing.Parse(field)
-		require.NoError(t, err)
-		tokens = append(tokens, token)
-	}
-	if len(tokens) > 0 {
-		require.EqualValues(t, last, tokens[len(tokens)-1])
-	}
-	return tokens
+	require.NoError(t, st.store.insist(func() (err error) { history, err = st.read(t.Context(), st.db, 1); return err }))
+	return history
 }
 
 // mark returns the mark of a resource, 0 if there is none.
