@@ -33,7 +33,7 @@ type bench struct {
 	start   func(b *bench)    // sets what follows
 	address                   // where the service is
 	version string            // of its servers
-	watched []server          // those that the lab has started
+	watched []*lab.Process    // those that the lab has started
 	faults  []serverFault     // what can be done to them
 	untried map[string]string // by fault: why it cannot be done here
 

@@ -83,7 +83,6 @@ func TestWhatIsTriedNext(t *testing.T) {
 
 // starving is a server whose threads wait for a processor.
 type starving struct {
-	server
 	looks atomic.Int64
 	each  time.Duration // for so long between two looks
 }
@@ -101,7 +100,7 @@ func TestServersThatWaitForAProcessor(t *testing.T) {
 	j, err := history.Create(filepath.Join(dir, "parent.jsonl"))
 	require.NoError(t, err)
 	busy, idle := &starving{each: 40 * time.Millisecond}, &starving{each: time.Millisecond}
-	stop := watchServers(j, "redis", []server{busy, idle})
+	stop := watchServers(j, "redis", []*starving{busy, idle})
 	require.Eventually(t, func() bool { return busy.looks.Load() > 3 }, time.Minute, time.Millisecond)
 	stop()
 	require.NoError(t, j.Close())

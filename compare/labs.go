@@ -50,36 +50,36 @@ func startFile(b *bench) {
 	}
 }
 
-// server is one of the servers of a service.
-type server interface {
-	Pause()
-	Resume()
-	Kill()
-	Running() bool
-	Pid() int
-	Waits() map[int]time.Duration
-	Restart(t lab.TB)
-	Addr() string
-}
+// which are the servers that a fault is for.
+type which func(b *bench) []*lab.Process
 
-// paused is the fault of a server that stands still past the TTL.
-func paused(which func(b *bench) server) serverFault {
-	var s server
+func these(all ...*lab.Process) which { return func(*bench) []*lab.Process { return all } }
+
+// paused is the fault of servers that stand still past the TTL.
+func paused(which which) serverFault {
+	var all []*lab.Process
 	return serverFault{Fault: serversPaused, long: true,
 		before: func(b *bench) { lab.NeedPause(b) },
-		inject: func(b *bench) string {
-			s = which(b)
-			s.Pause()
-			return fmt.Sprintf("process %d stands still", s.Pid())
+		inject: func(b *bench) (proof string) {
+			all = which(b)
+			for _, s := range all {
+				s.Pause()
+				proof += fmt.Sprintf("process %d stands still", s.Pid())
+			}
+			return proof
 		},
-		heal: func(*bench) { s.Resume() },
+		heal: func(*bench) {
+			for _, s := range all {
+				s.Resume()
+			}
+		},
 	}
 }
 
-// killed is the fault of servers that are killed, forget what they have on disk if that is said, and
-// are started again: later where the fault is that they are away, else at once.
-func killed(f history.Fault, n int, which func(b *bench) []server, forgets bool) serverFault {
-	var all []server
+// killed is the fault of n servers that are killed, forget what they have on disk if that is said, and are
+// started again: later where the fault is that they are away, else at once.
+func killed(f history.Fault, n int, which which, forgets bool) serverFault {
+	var all []*lab.Process
 	return serverFault{Fault: f, takes: n, long: f.Class == history.Down,
 		inject: func(b *bench) string {
 			all = which(b)
@@ -104,28 +104,18 @@ func killed(f history.Fault, n int, which func(b *bench) []server, forgets bool)
 	}
 }
 
-// these is which servers: these.
-func these(all ...server) func(*bench) []server { return func(*bench) []server { return all } }
-
 // forget removes what a Redis has on disk.
-func forget(b *bench, s server) {
-	dir := s.(*lab.Redis).Dir()
+func forget(b *bench, redis *lab.Process) {
 	for _, name := range []string{"appendonlydir", "appendonly.aof", "dump.rdb"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+		if err := os.RemoveAll(filepath.Join(redis.Dir(), name)); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// clocked is a server whose wall clock can be moved.
-type clocked interface {
-	Addr() string
-	JumpClock(t lab.TB, d time.Duration)
-}
-
 // stepped puts a server whose clock can be moved in the place of the one at index i; it is started once.
-func stepped(i int, settle time.Duration, start func(b *bench) clocked) serverFault {
-	var s clocked
+func stepped(i int, settle time.Duration, start func(b *bench) *lab.Process) serverFault {
+	var s *lab.Process
 	var old string
 	return serverFault{Fault: clockStepped,
 		before: func(b *bench) {
@@ -144,7 +134,7 @@ func stepped(i int, settle time.Duration, start func(b *bench) clocked) serverFa
 	}
 }
 
-func clockedRedis(b *bench) clocked { return lab.StartRedis(b, lab.WithClock()) }
+func clockedRedis(b *bench) *lab.Process { return lab.StartRedis(b, lab.WithClock()).Process }
 
 // Of services with one server that decides.
 var alone = map[string]string{
@@ -158,11 +148,11 @@ func startRedis(b *bench) {
 	link := lab.StartProxy(b, primary.Addr())
 	replica := lab.StartRedis(b, lab.WithAppendOnly(), lab.ReplicaOf(link.Addr()))
 	b.at("redis://"+primary.Addr(), alone)
-	b.watched, b.version = []server{primary}, "Redis "+primary.Info(b, "server")["redis_version"]
+	b.watched, b.version = []*lab.Process{primary.Process}, "Redis "+primary.Info(b, "server")["redis_version"]
 	b.faults = []serverFault{
-		paused(func(*bench) server { return primary }),
-		killed(restarted, 1, these(primary), false),
-		killed(restartedEmpty, 1, these(primary), true),
+		paused(these(primary.Process)),
+		killed(restarted, 1, these(primary.Process), false),
+		killed(restartedEmpty, 1, these(primary.Process), true),
 		{ // A replica that lags takes the place of its primary, at the primary's address.
 			Fault: failedOver, takes: 1,
 			before: func(*bench) { link.Replies(lab.Hold) },
@@ -174,7 +164,7 @@ func startRedis(b *bench) {
 				return "the replica is " + replica.Info(b, "replication")["role"] + " now"
 			},
 			after: func(b *bench) {
-				forget(b, primary)
+				forget(b, primary.Process)
 				primary.Restart(b)
 				link.Set(lab.Pass)
 				host, port, _ := strings.Cut(link.Addr(), ":")
@@ -186,7 +176,7 @@ func startRedis(b *bench) {
 			},
 		},
 		stepped(0, 0, clockedRedis),
-		killed(majorityDown, 1, these(primary), false),
+		killed(majorityDown, 1, these(primary.Process), false),
 	}
 }
 
@@ -200,7 +190,7 @@ func redlockWith(b *bench, parameters string, opts ...lab.Option) {
 	var addrs []string
 	for range 5 {
 		r := lab.StartRedis(b, opts...)
-		b.watched, addrs = append(b.watched, r), append(addrs, r.Addr())
+		b.watched, addrs = append(b.watched, r.Process), append(addrs, r.Addr())
 		b.version = "Redis " + r.Info(b, "server")["redis_version"]
 	}
 	b.at("redlock://"+strings.Join(addrs, ",")+"?"+parameters, map[string]string{
@@ -210,7 +200,7 @@ func redlockWith(b *bench, parameters string, opts ...lab.Option) {
 	})
 	all := b.watched
 	b.faults = []serverFault{
-		paused(func(*bench) server { return all[0] }),
+		paused(these(all[0])),
 		killed(minorityDown, 2, these(all[:2]...), false),
 		killed(majorityDown, 3, these(all[:3]...), false),
 		killed(restarted, len(all), these(all...), false),
@@ -238,14 +228,13 @@ func startEtcd(b *bench) {
 	})
 	b.version = "etcd 3"
 	for _, n := range c.Nodes {
-		b.watched = append(b.watched, n)
+		b.watched = append(b.watched, n.Process)
 	}
-	var undo func()
-	b.led(func(b *bench) server { return c.Leader(b) }, c.Start, func(b *bench) server {
+	b.led(func(b *bench) *lab.Process { return c.Leader(b).Process }, c.Start, func(b *bench) (string, func()) {
 		cut := c.Leader(b)
-		undo = c.Isolate(cut)
-		return c.Leader(b, cut)
-	}, func() { undo() })
+		undo := c.Isolate(cut)
+		return c.Leader(b, cut).Addr(), undo
+	})
 }
 
 func startZooKeeper(b *bench) {
@@ -255,34 +244,34 @@ func startZooKeeper(b *bench) {
 		clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: its tests step the other one",
 	})
 	for _, z := range e.Servers {
-		b.watched = append(b.watched, z)
+		b.watched = append(b.watched, z.Process)
 	}
 	b.version = "ZooKeeper"
 	text, _ := e.Servers[0].FourLetters("srvr")
 	if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
 		b.version += " " + rest[:strings.IndexAny(rest+" ", "-, ")]
 	}
-	var cut *lab.ZooKeeper
-	b.led(func(b *bench) server { return e.Leader(b) }, e.Restart, func(b *bench) server {
-		cut = e.Leader(b)
+	b.led(func(b *bench) *lab.Process { return e.Leader(b).Process }, e.Restart, func(b *bench) (string, func()) {
+		cut := e.Leader(b)
 		e.Isolate(cut, lab.Drop)
-		return e.Leader(b, e.Others(cut)...)
-	}, func() { e.Isolate(cut, lab.Pass) })
+		return e.Leader(b, e.Others(cut)...).Addr(), func() { e.Isolate(cut, lab.Pass) }
+	})
 }
 
 // led sets what can be done to three servers of which one leads. revive starts those that do not run;
-// isolate cuts the leader off from the others, and returns whom these follow then.
-func (b *bench) led(leader func(b *bench) server, revive func(t lab.TB), isolate func(b *bench) server,
-	undo func()) {
+// isolate cuts the leader off from the others, and returns where the server is that these follow then.
+func (b *bench) led(leader func(b *bench) *lab.Process, revive func(t lab.TB),
+	isolate func(b *bench) (follow string, undo func())) {
+	one := func(b *bench) []*lab.Process { return []*lab.Process{leader(b)} }
 	// The leader goes last, so that a majority is there as long as can be.
-	others := func(n int) func(b *bench) []server {
-		return func(b *bench) []server {
+	others := func(n int) which {
+		return func(b *bench) []*lab.Process {
 			l := leader(b)
-			return slices.DeleteFunc(slices.Clone(b.watched), func(o server) bool { return o == l })[:n]
+			return slices.DeleteFunc(slices.Clone(b.watched), func(o *lab.Process) bool { return o == l })[:n]
 		}
 	}
 	b.faults = []serverFault{
-		killed(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, false),
+		killed(leaderKilled, 1, one, false),
 		killed(minorityDown, 1, others(1), false),
 		killed(majorityDown, 2, others(2), false),
 		killed(restarted, len(b.watched), these(b.watched...), false),
@@ -290,9 +279,13 @@ func (b *bench) led(leader func(b *bench) server, revive func(t lab.TB), isolate
 	for i := range b.faults {
 		b.faults[i].heal = func(b *bench) { revive(b) }
 	}
-	b.faults = append(b.faults, paused(leader), serverFault{Fault: memberAlone, long: true,
-		inject: func(b *bench) string { return "cut off from its peers; they follow " + isolate(b).Addr() },
-		heal:   func(*bench) { undo() },
+	var undo func()
+	b.faults = append(b.faults, paused(one), serverFault{Fault: memberAlone, long: true,
+		inject: func(b *bench) (proof string) {
+			proof, undo = isolate(b)
+			return "cut off from its peers; they follow " + proof
+		},
+		heal: func(*bench) { undo() },
 	})
 	b.untried[failedOver.ID] = "see the leader killed"
 }
@@ -303,11 +296,11 @@ func startPostgres(b *bench) {
 	b.at(primary.URL(primary.Addr(), "sslmode=disable"), alone)
 	b.untried[restartedEmpty.ID] = "a database that has lost its files is no database: what a backup brings " +
 		"back is in the documentation of package postgres"
-	b.watched, b.version = []server{primary}, "PostgreSQL "+primary.Query(b, "SHOW server_version")
+	b.watched, b.version = []*lab.Process{primary.Process}, "PostgreSQL "+primary.Query(b, "SHOW server_version")
 	var standby *lab.Postgres
 	b.faults = []serverFault{
-		paused(func(*bench) server { return primary }),
-		killed(restarted, 1, these(primary), false),
+		paused(these(primary.Process)),
+		killed(restarted, 1, these(primary.Process), false),
 		{
 			Fault: failedOver, takes: 1,
 			before: func(b *bench) {
@@ -329,7 +322,7 @@ func startPostgres(b *bench) {
 				_ = os.RemoveAll(standby.Dir()) // the next one begins anew
 			},
 		},
-		stepped(0, 0, func(b *bench) clocked { return lab.StartPostgres(b, lab.WithClock()) }),
-		killed(majorityDown, 1, these(primary), false),
+		stepped(0, 0, func(b *bench) *lab.Process { return lab.StartPostgres(b, lab.WithClock()).Process }),
+		killed(majorityDown, 1, these(primary.Process), false),
 	}
 }

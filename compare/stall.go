@@ -30,7 +30,10 @@ func watchStalls(j *history.Journal, service, process string, note func(d time.D
 
 // watchServers journals how long the lab's servers had to wait for a processor: holders that run know
 // nothing of it.
-func watchServers(j *history.Journal, service string, servers []server) (stop func()) {
+func watchServers[S interface {
+	Pid() int
+	Waits() map[int]time.Duration
+}](j *history.Journal, service string, servers []S) (stop func()) {
 	before := make([]map[int]time.Duration, len(servers))
 	return stall.Every(look, func() {
 		for i, s := range servers {
