@@ -138,38 +138,6 @@ func TestErrorsOfAWait(t *testing.T) {
 	})
 }
 
-func TestWaitersInLineMayLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f)
-		ctx, cancel := context.WithCancel(t.Context())
-		errs := make(chan error, 3)
-		for range 3 {
-			go func() {
-				_, err := c.Lock(ctx, "job")
-				errs <- err
-			}()
-		}
-		short, cancelShort := context.WithTimeout(t.Context(), time.Second)
-		defer cancelShort()
-		_, err := c.Lock(short, "job")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, locker.ErrHeld)
-		_, err = c.TryLock(t.Context(), "job")
-		require.ErrorIs(t, err, locker.ErrHeld)
-		cancel()
-		for range 3 {
-			require.ErrorIs(t, <-errs, context.Canceled)
-		}
-		assert.Equal(t, 1, f.asked(), "only the head talks to the service")
-		require.NoError(t, l.Unlock(t.Context()))
-		l, err = c.TryLock(t.Context(), "job")
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
-		require.NoError(t, c.Close())
-	})
-}
-
 // etcd's Mutex stayed for 20 s after a cancel.
 func TestCancelReturnsWhateverTheBackendDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

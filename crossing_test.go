@@ -26,7 +26,7 @@ type crossed struct {
 	r              *dice
 	queue, prompt  bool
 	passes, shaken bool // shaken: faults happen
-	lasts          bool // what nobody removes stays for ever
+	lasts, slow    bool // what nobody removes stays for ever; every request takes its time
 }
 
 // dice are shared by many goroutines.
@@ -51,8 +51,16 @@ func (b *crossed) Prompt() bool { return b.prompt }
 
 // over plays one request: it may be lost, late, or carried out without an answer.
 func (b *crossed) over(ctx context.Context, carryOut func()) error {
-	switch n := b.r.n(20); {
-	case !b.shaken || n > 4:
+	n := b.r.n(20)
+	if b.slow && n > 3 {
+		n = 4
+	}
+	switch {
+	case !b.shaken && !b.slow || n > 4:
+		carryOut()
+		return nil
+	case n == 4 || !b.shaken: // slow
+		time.Sleep(time.Duration(b.r.n(400)) * time.Millisecond)
 		carryOut()
 		return nil
 	case n == 0: // lost
@@ -60,22 +68,18 @@ func (b *crossed) over(ctx context.Context, carryOut func()) error {
 	case n == 1: // the reply is lost
 		carryOut()
 		return errDown
-	case n == 2: // it hangs, and is carried out
-		carryOut()
-		if !b.prompt {
-			time.Sleep(3 * time.Second)
-			return errDown
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(3 * time.Second): // a backend bounds each request
-			return errDown
-		}
 	}
-	time.Sleep(time.Duration(b.r.n(400)) * time.Millisecond) // slow
-	carryOut()
-	return nil
+	carryOut() // it hangs, and is carried out
+	if !b.prompt {
+		time.Sleep(3 * time.Second)
+		return errDown
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(3 * time.Second): // a backend bounds each request
+		return errDown
+	}
 }
 
 type crossedHold struct {
@@ -147,7 +151,7 @@ func (h crossedPass) Pass(ctx context.Context, next locker.Request, yield bool) 
 	if err := h.Release(ctx); err != nil {
 		return locker.Grant{}, err
 	}
-	if yield {
+	if yield && h.b.r.n(3) == 0 { // others wait
 		return locker.Grant{}, nil
 	}
 	g, err := h.b.Acquire(ctx, next)
@@ -162,6 +166,7 @@ type believed struct {
 	mu     sync.Mutex
 	leases map[string][]*locker.Lease
 	kept   map[*locker.Lease]time.Time // by MinHold
+	keeps  bool                        // some ask for it
 	wrong  []string
 }
 
@@ -189,7 +194,7 @@ func (w *believed) add(name string, l *locker.Lease, minHold time.Duration) {
 // requests and replies. CROSSINGS runs more of them.
 func TestCrossings(t *testing.T) {
 	runs, _ := strconv.Atoi(os.Getenv("CROSSINGS"))
-	for seed := range uint64(max(runs, 150)) {
+	for seed := range uint64(max(runs, 500)) {
 		synctest.Test(t, func(t *testing.T) { cross(t, seed) })
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
@@ -203,13 +208,14 @@ func cross(t *testing.T, seed uint64) {
 	if lasts {
 		service = memory.New()
 	}
-	b := &crossed{Backend: service, r: d, lasts: lasts, queue: d.n(2) == 0, prompt: d.n(2) == 0, passes: d.n(2) == 0, shaken: d.n(4) > 0}
-	w := &believed{leases: map[string][]*locker.Lease{}, kept: map[*locker.Lease]time.Time{}}
+	b := &crossed{Backend: service, r: d, lasts: lasts, queue: d.n(2) == 0, prompt: d.n(2) == 0, passes: d.n(2) == 0, shaken: d.n(4) > 0,
+		slow: d.n(3) == 0}
+	w := &believed{leases: map[string][]*locker.Lease{}, kept: map[*locker.Lease]time.Time{}, keeps: d.n(3) == 0}
 	var clients []*locker.Client
 	var all sync.WaitGroup
-	for range 2 + d.n(3) {
+	for range 1 + d.n(3) {
 		c := locker.New(b, &locker.Options{TTL: 2 * time.Second, Patience: time.Minute})
-		for range 1 + d.n(5) {
+		for range 2 + d.n(8) {
 			all.Go(func() {
 				for range 1 + d.n(4) {
 					crossOne(t, c, d, w)
@@ -242,21 +248,21 @@ func cross(t *testing.T, seed uint64) {
 
 func crossOne(t *testing.T, c *locker.Client, d *dice, w *believed) {
 	ctx, cancel := context.WithCancel(t.Context())
-	if d.n(4) == 0 {
-		ctx, cancel = context.WithTimeout(t.Context(), time.Duration(d.n(5000))*time.Millisecond)
+	if d.n(2) == 0 {
+		ctx, cancel = context.WithTimeout(t.Context(), time.Duration(d.n(4000))*time.Millisecond)
 	}
 	defer cancel()
 	var opts []locker.Option
-	if d.n(2) == 0 {
+	if d.n(3) == 0 {
 		opts = append(opts, locker.Shared())
 	}
-	for _, o := range []locker.Option{locker.MinHold(time.Duration(1+d.n(20)) * time.Second), locker.NoRenew(),
+	for i, o := range []locker.Option{locker.MinHold(time.Duration(1+d.n(20)) * time.Second), locker.NoRenew(),
 		locker.MaxHold(25 * time.Second), locker.TTL(time.Duration(1+d.n(9)) * time.Second)} {
-		if d.n(6) == 0 {
+		if d.n(6) == 0 && (i > 0 || w.keeps) {
 			opts = append(opts, o)
 		}
 	}
-	name := []string{"a", "a", "b", "group"}[d.n(4)]
+	name := []string{"a", "a", "a", "a", "b", "group"}[d.n(6)]
 	var l *locker.Lease
 	var err error
 	switch how := d.n(4); {
@@ -282,8 +288,8 @@ func crossOne(t *testing.T, c *locker.Client, d *dice, w *believed) {
 		return
 	}
 	w.add(name, l, locker.AskedBy(opts...).MinHold)
-	time.Sleep(time.Duration(d.n(3000)) * time.Millisecond)
-	if d.n(8) == 0 { // its holder forgets it
+	time.Sleep(time.Duration(d.n(500)) * time.Millisecond)
+	if d.n(25) == 0 { // its holder forgets it
 		if d.n(2) == 0 {
 			_ = l.Renew(ctx)
 		}

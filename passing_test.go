@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -309,36 +308,4 @@ func TestCloseWhileALockIsPassedOn(t *testing.T) {
 			assert.Empty(t, f.owner("job"), "something is left behind")
 		})
 	}
-}
-
-// Leaving and being passed the lock at every moment: nobody is stuck, two never hold, nothing stays behind.
-func TestPassingUnderCancellation(t *testing.T) {
-	f := newPassing()
-	f.after = func(context.Context) error { time.Sleep(50 * time.Microsecond); return nil }
-	c := locker.New(f, &locker.Options{TTL: ttl})
-	var all sync.WaitGroup
-	var inside sync.Mutex
-	for i := range 8 {
-		all.Go(func() {
-			for n := range 200 {
-				ctx, cancel := context.WithTimeout(context.Background(),
-					time.Duration((i*7+n*13)%10)*100*time.Microsecond)
-				l, err := c.Lock(ctx, "job")
-				if err == nil {
-					assert.True(t, inside.TryLock(), "two hold at once")
-					inside.Unlock()
-					_ = l.Unlock(context.Background())
-				}
-				cancel()
-			}
-		})
-	}
-	all.Wait()
-	l, err := c.Lock(t.Context(), "job")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(t.Context()))
-	require.NoError(t, c.Close())
-	assert.Empty(t, f.owner("job"))
-	s := c.Stats()
-	assert.Zero(t, s.Held+s.Waiting+s.Pending)
 }

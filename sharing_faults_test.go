@@ -108,54 +108,6 @@ func TestASharerBesideTheHeadHasItsOwnPatience(t *testing.T) {
 	})
 }
 
-// Sharers who are sent back at once, and came in the same tick of the clock, stand in
-// their order, and before a writer who came later.
-func TestSharersWhoAreSentBackKeepTheirOrder(t *testing.T) {
-	besideASharer(t, func(t *testing.T, b *answering, c *locker.Client, unlock func()) {
-		var takes time.Duration
-		b.answer = func(ctx context.Context, req locker.Request) error {
-			if req.Wait {
-				return hang(ctx)
-			}
-			takes += time.Millisecond
-			time.Sleep(takes)
-			return locker.ErrHeld
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _, _ = c.Lock(ctx, "job", locker.Shared()) }()
-		synctest.Wait()
-		ends := make(chan error, 4)
-		for i, who := range []string{"a", "b", "c", "writer"} {
-			opts := []locker.Option{locker.Label(who), locker.Shared()}
-			go func() {
-				l, err := c.Lock(t.Context(), "job", opts[:2-i/3]...)
-				if err == nil {
-					err = l.Unlock(t.Context())
-				}
-				ends <- err
-			}()
-			synctest.Wait()
-		}
-		time.Sleep(time.Second)
-		var asked []string // synctest.Wait and the channel order the accesses
-		b.answer = func(_ context.Context, req locker.Request) error {
-			if req.Wait {
-				asked = append(asked, req.Label)
-			}
-			return nil
-		}
-		cancel()
-		synctest.Wait()
-		unlock()
-		for range cap(ends) {
-			require.NoError(t, <-ends)
-		}
-		require.NotEmpty(t, asked)
-		assert.Equal(t, "a", asked[0])
-		assert.Equal(t, "writer", asked[len(asked)-1])
-	})
-}
-
 // The place of a client in a line of the service is left by the last of its callers who wait, a writer's note by
 // each.
 func TestTheLastWhoWaitsLeavesTheLine(t *testing.T) {

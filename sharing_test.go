@@ -124,69 +124,6 @@ func TestSharersWhoDoNotWaitComeAtOnce(t *testing.T) {
 	})
 }
 
-// Readers and writers of three clients come, wait, give up, are broken and closed.
-func TestSharingUnderCancellation(t *testing.T) {
-	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
-			b := &sharers{Backend: memory.New()}
-			clients := []*locker.Client{locker.New(b, nil), locker.New(b, nil), locker.New(b, nil)}
-			var readers, writers, overlaps atomic.Int64
-			var highest atomic.Uint64
-			var all sync.WaitGroup
-			for i := range 60 {
-				random := rand.New(rand.NewPCG(seed, uint64(i)))
-				all.Go(func() {
-					for range 20 {
-						time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
-						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(200))*time.Millisecond)
-						c, lock := clients[i%3], (*locker.Client).Lock
-						if random.IntN(4) == 0 {
-							lock = (*locker.Client).TryLock
-						}
-						count, opts := &writers, []locker.Option(nil)
-						if random.IntN(3) > 0 {
-							count, opts = &readers, []locker.Option{locker.Shared()}
-						}
-						l, err := lock(c, ctx, "job", opts...)
-						cancel()
-						if err != nil {
-							continue
-						}
-						if n := count.Add(1); count == &readers && n > 1 {
-							overlaps.Add(1)
-						}
-						if w := writers.Load(); w > 1 || w == 1 && readers.Load() > 0 {
-							assert.Fail(t, "a writer is not alone")
-						}
-						token, _ := l.Token()
-						assert.GreaterOrEqual(t, token, highest.Load())
-						highest.Store(token)
-						time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
-						count.Add(-1)
-						assert.NoError(t, l.Unlock(t.Context()))
-					}
-				})
-			}
-			all.Wait()
-			time.Sleep(time.Minute) // what was given up is taken back
-			assert.Positive(t, overlaps.Load())
-			st, err := b.Inspect(t.Context(), "job")
-			require.NoError(t, err)
-			assert.False(t, st.Held)
-			for _, c := range clients {
-				assert.Zero(t, c.Stats().Held+c.Stats().Waiting)
-				l, err := c.Lock(t.Context(), "job", locker.Shared())
-				require.NoError(t, err)
-				require.NoError(t, c.Close())
-				require.ErrorIs(t, l.Err(), locker.ErrClosed)
-			}
-			st, err = b.Inspect(t.Context(), "job")
-			require.NoError(t, err)
-			assert.False(t, st.Held)
-		})
-	}
-}
-
 // noted leaves a note for a writer that waits for sharers.
 type noted struct {
 	locker.Backend
