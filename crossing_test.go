@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,10 +24,11 @@ import (
 // crossed is a service in memory whose requests and replies are lost, late, or refused by chance.
 type crossed struct {
 	*memory.Backend
-	r              *dice
-	queue, prompt  bool
-	passes, shaken bool // shaken: faults happen
-	lasts, slow    bool // what nobody removes stays for ever; every request takes its time
+	r             *dice
+	queue, prompt bool
+	passes        bool
+	shaken        atomic.Bool // faults happen
+	lasts, slow   bool        // what nobody removes stays for ever; every request takes its time
 }
 
 // dice are shared by many goroutines.
@@ -56,10 +58,10 @@ func (b *crossed) over(ctx context.Context, carryOut func()) error {
 		n = 4
 	}
 	switch {
-	case !b.shaken && !b.slow || n > 4:
+	case !b.shaken.Load() && !b.slow || n > 4:
 		carryOut()
 		return nil
-	case n == 4 || !b.shaken: // slow
+	case n == 4 || !b.shaken.Load(): // slow
 		time.Sleep(time.Duration(b.r.n(400)) * time.Millisecond)
 		carryOut()
 		return nil
@@ -208,8 +210,8 @@ func cross(t *testing.T, seed uint64) {
 	if lasts {
 		service = memory.New()
 	}
-	b := &crossed{Backend: service, r: d, lasts: lasts, queue: d.n(2) == 0, prompt: d.n(2) == 0, passes: d.n(2) == 0, shaken: d.n(4) > 0,
-		slow: d.n(3) == 0}
+	b := &crossed{Backend: service, r: d, lasts: lasts, queue: d.n(2) == 0, prompt: d.n(2) == 0, passes: d.n(2) == 0, slow: d.n(3) == 0}
+	b.shaken.Store(d.n(4) > 0)
 	w := &believed{leases: map[string][]*locker.Lease{}, kept: map[*locker.Lease]time.Time{}, keeps: d.n(3) == 0}
 	var clients []*locker.Client
 	var all sync.WaitGroup
@@ -231,7 +233,7 @@ func cross(t *testing.T, seed uint64) {
 		}
 	}
 	all.Wait()
-	b.shaken = false
+	b.shaken.Store(false)
 	time.Sleep(time.Minute)
 	for _, c := range clients {
 		require.Zero(t, c.Stats().Pending+c.Stats().Waiting+c.Stats().Held)
