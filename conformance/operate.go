@@ -83,8 +83,11 @@ func checkList(s *trial) {
 		s.broken(fmt.Sprintf("of the names that begin with %q, 6 are held, and List tells of %q",
 			base+"/", got), cause)
 	}
-	for range lister.List(s.within(s.patience()), base+"/") { // a yield after the end would panic
-		break
+	for _, err := range lister.List(s.within(s.patience()), base+"/") {
+		if err != nil {
+			s.broken(fmt.Sprintf("List failed: %v", err), "the service cannot be reached")
+		}
+		break // a yield after the end would panic
 	}
 	if got := listed(under + "/2"); len(got) != 0 {
 		s.broken(fmt.Sprintf("no name begins with %q, and List tells of %q", under+"/2", got), cause)
