@@ -95,7 +95,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 	left := h.left(s.life == gone, h.shadow != without)
 	b.mu.Unlock()
 	if left {
-		return locker.Grant{Hold: h}, err // for the engine to take back (R7)
+		return locker.Grant{Hold: h, Session: true}, err // for the engine to take back (R7)
 	}
 	h.settle()
 	return locker.Grant{}, err

@@ -52,7 +52,8 @@ func TestConformance(t *testing.T) {
 		Open: locker.Openers{"file": file.Open},
 		Unproven: map[string]string{
 			"histories-delete": "a sharer that waits for a file that is deleted and made again may wait on for seconds",
-			"shared-min-hold":  "a MinHold of a sharer that is taken back stays while a writer waits; see doc.go",
+			"shared-min-hold": "a MinHold of a sharer beside others is removed when no writer waits any more: Undo says so, " +
+				"and histories do not ask it again",
 		},
 	})
 }

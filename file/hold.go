@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ type hold struct {
 
 	mu       sync.Mutex
 	released bool
+	left     bool // nothing of it is in the file
 }
 
 var (
@@ -42,72 +44,96 @@ func (h *hold) Renew(context.Context) (locker.Validity, error) {
 	return locker.Validity{Since: now}, nil
 }
 
-// Release unlocks the file, also for children that have inherited it. If its MinHold cannot be removed, Release fails.
+// Release unlocks the file, also for children that have inherited it. It fails if a MinHold cannot be removed.
 func (h *hold) Release(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released {
 		return fmt.Errorf("%w: released before", locker.ErrLost)
 	}
-	err := h.check()
-	if left := h.leave(); left != nil && h.keeps() {
-		_ = localfile.Flock(h.file, localfile.Unlock)
-		return unavailable(fmt.Errorf("its MinHold is still in %s: %w", h.file.Name(), left))
-	}
 	h.released = true
+	err := h.check()
+	left := h.leave(h.file)
 	localfile.LetGo(h.file)
 	if h.sharers != nil {
 		_ = h.sharers.count(h.file.Name(), h.name, -1)
 	}
-	if errors.Is(err, locker.ErrLost) {
+	switch {
+	case errors.Is(err, locker.ErrLost):
 		return err
+	case errors.Is(left, locker.ErrLost):
+		return nil
 	}
-	return nil // whatever could not be looked at: it is unlocked now
+	return left // whatever else could not be looked at: it is unlocked now
 }
 
-// keeps reports whether a MinHold of this hold's own still keeps the lock.
+// Undo implements [locker.Hold].
+func (h *hold) Undo(ctx context.Context) error {
+	if err := h.Release(ctx); !errors.Is(err, locker.ErrLost) && err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.keeps() {
+		return nil
+	}
+	f, err := os.OpenFile(h.file.Name(), os.O_RDWR|localfile.OpenFlags, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return unavailable(err)
+	}
+	defer localfile.LetGo(f)
+	return h.leave(f)
+}
+
+// keeps reports whether a MinHold of this hold's own still keeps the lock, or may yet.
 func (h *hold) keeps() bool {
-	return h.record.kept.After(time.Now()) && !h.record.kept.Equal(h.before)
+	return !h.left && h.record.kept.After(time.Now()) && !h.record.kept.Equal(h.before)
 }
 
 // leave takes out of the file what this hold has written. With the file locked alone, or with the turn beside it,
-// nobody else writes. Without a MinHold that only helps TryLock and Inspect, which also work without it: a sharer
-// looks for the turn only if it has one.
-func (h *hold) leave() error {
-	err := localfile.Flock(h.file, localfile.Exclusive|localfile.NoWait)
+// nobody else writes: a sharer has to have one of them to remove its MinHold. Otherwise, that only helps TryLock and
+// Inspect, which also work without it.
+//
+// A longer MinHold of another sharer stands in the place of this one, which comes back if that is removed: then
+// the error matches ErrLost.
+func (h *hold) leave(f *os.File) (err error) {
+	keeps := h.keeps()
+	defer func() {
+		if h.left = err == nil; !keeps {
+			err = nil
+		}
+	}()
+	err = localfile.Flock(f, localfile.Exclusive|localfile.NoWait)
 	alone := err == nil
-	if errors.Is(err, localfile.ErrBusy) && h.sharers != nil && h.keeps() {
+	if errors.Is(err, localfile.ErrBusy) && h.sharers != nil && keeps {
 		var turn *os.File
 		turn, err = again(context.Background(), func() (*os.File, error) {
 			return h.sharers.tryLock(turnOf(h.file.Name()), h.name, localfile.Exclusive)
 		})
 		if err == nil {
 			defer localfile.LetGo(turn)
-			err = localfile.Flock(h.file, localfile.Shared|localfile.NoWait)
+			err = localfile.Flock(f, localfile.Shared|localfile.NoWait)
 		}
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: its MinHold is still in %s: %w", locker.ErrUnavailable, h.file.Name(), err)
 	}
-	r, content, err := read(h.file, h.name)
-	if err != nil || r.token != h.record.token {
+	r, content, err := read(f, h.name)
+	switch {
+	case err != nil, r.token != h.record.token:
 		return err
-	}
-	if r.kept.Equal(h.record.kept) {
+	case keeps && r.kept.After(h.record.kept):
+		return fmt.Errorf("%w: a longer MinHold stands in the place of its own", locker.ErrLost)
+	case r.kept.Equal(h.record.kept):
 		r.kept = h.before
 	}
 	if alone && r.left(time.Now()) <= 0 {
 		r = record{token: r.token, raised: r.raised}
 	}
-	return write(h.file, h.name, r, content)
-}
-
-// Undo implements [locker.Hold].
-func (h *hold) Undo(ctx context.Context) error {
-	if err := h.Release(ctx); !errors.Is(err, locker.ErrLost) {
-		return err
-	}
-	return nil
+	return unavailable(write(f, h.name, r, content))
 }
 
 // RaiseToken implements [locker.TokenRaiser].

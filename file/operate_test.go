@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -63,25 +62,6 @@ func TestMinHoldOutlastsItsHolder(t *testing.T) {
 	assert.ErrorContains(t, err, "process")
 	require.ErrorIs(t, c.Break(t.Context(), locker.State{Name: "long", Held: true, Holder: "memory 1"}), locker.ErrInvalid)
 	require.NoError(t, next.Unlock(t.Context()))
-}
-
-func TestListNamesWhatIsHeld(t *testing.T) {
-	dir := t.TempDir()
-	c := newClient(t, dir, nil)
-	long := "a/" + strings.Repeat("Ä", 200)
-	want := map[string]uint64{"a/1": 0, long: 0}
-	for name := range want {
-		want[name] = token(t, mustLock(t, c, name))
-	}
-	mustLock(t, c, "b")
-	require.NoError(t, mustLock(t, c, "a/free").Unlock(t.Context()))
-	require.NoError(t, os.WriteFile(dir+"/else.lock", []byte("somebody's"), 0o600))
-	got := map[string]uint64{}
-	for e, err := range c.List(t.Context(), "a/") {
-		require.NoError(t, err)
-		got[e.Name] = e.Token
-	}
-	assert.Equal(t, want, got)
 }
 
 func TestRaisedTokens(t *testing.T) {

@@ -4,11 +4,8 @@ package file_test
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,59 +13,6 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 )
-
-func TestProcessesExcludeEachOther(t *testing.T) {
-	const children, times = 4, 100
-	dir := t.TempDir()
-	number, log := filepath.Join(t.TempDir(), "number"), filepath.Join(t.TempDir(), "log")
-	require.NoError(t, os.WriteFile(number, []byte("0"), 0o600))
-	require.NoError(t, os.WriteFile(log, nil, 0o600))
-	var cs []*lab.Child
-	for range children {
-		cs = append(cs, lab.StartChild(t, "count", dir, number, log, strconv.Itoa(times)))
-	}
-	for _, c := range cs {
-		c.Expect(t, "ready", patience)
-	}
-	for _, c := range cs {
-		c.Send(t, "go")
-	}
-	for _, c := range cs {
-		c.Expect(t, "done", patience)
-	}
-	n, err := os.ReadFile(number)
-	require.NoError(t, err)
-	assert.Equal(t, strconv.Itoa(children*times), string(n), "an increment was lost: two held at once")
-
-	text, err := os.ReadFile(log)
-	require.NoError(t, err)
-	var last uint64
-	for line := range strings.Lines(string(text)) {
-		n, err := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
-		require.NoError(t, err)
-		require.Greater(t, n, last, "tokens have to rise")
-		last = n
-	}
-}
-
-func TestLockOfAKilledProcessIsFreeAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	child := lab.StartChild(t, "hold", dir, "n")
-	child.Expect(t, "holding", patience)
-	c := newClient(t, dir, nil)
-	_, err := c.TryLock(t.Context(), "n")
-	require.ErrorIs(t, err, locker.ErrHeld)
-
-	got := make(chan time.Time, 1)
-	go func() {
-		mustLock(t, c, "n")
-		got <- time.Now()
-	}()
-	waitUntilBlocked(t, 1)
-	child.Kill()
-	killed := time.Now()
-	assert.Less(t, (<-got).Sub(killed), 2*time.Second, "a kernel needs microseconds")
-}
 
 func TestTokensRiseOverCrashes(t *testing.T) {
 	dir := t.TempDir()

@@ -5,7 +5,6 @@ package file_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -30,7 +29,6 @@ import (
 // lock directory.
 var roles = lab.Roles{
 	"hold":    hold,
-	"count":   count,
 	"inspect": inspectForEver,
 	"heir":    heir,
 	"limited": limited,
@@ -61,27 +59,6 @@ func hold(p *lab.Parent) {
 		p.Hear()
 		p.Say("unlocked %v", lease.Unlock(context.Background()))
 	}
-}
-
-// count adds one to the number in a file, often, and writes each token to a log.
-func count(p *lab.Parent) {
-	c := clientIn(p.Args[0])
-	number, log := p.Args[1], must(os.OpenFile(p.Args[2], os.O_APPEND|os.O_WRONLY, 0))
-	p.Say("ready")
-	p.Hear()
-	for range must(strconv.Atoi(p.Args[3])) {
-		lease := must(c.Lock(context.Background(), "count"))
-		n := must(strconv.Atoi(string(must(os.ReadFile(number)))))
-		if err := os.WriteFile(number, []byte(strconv.Itoa(n+1)), 0o600); err != nil {
-			panic(err)
-		}
-		token, _ := lease.Token()
-		must(fmt.Fprintln(log, token))
-		if err := lease.Unlock(context.Background()); err != nil {
-			panic(err)
-		}
-	}
-	p.Say("done")
 }
 
 // inspectForEver looks at a lock all the time.

@@ -223,29 +223,3 @@ func TestWaitsForManyNamesPinABoundedNumberOfThreads(t *testing.T) {
 	}
 	wg.Wait()
 }
-
-func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
-	dir := t.TempDir()
-	b := newBackend(t, dir)
-	held, err := b.Acquire(t.Context(), locker.Request{Name: "n"})
-	require.NoError(t, err)
-	failed := make(chan error, 1)
-	go func() {
-		_, err := b.Acquire(t.Context(), locker.Request{Name: "n", Wait: true})
-		failed <- err
-	}()
-	waitUntilBlocked(t, 1)
-	require.NoError(t, b.Close())
-	require.NoError(t, b.Close())
-	assert.ErrorIs(t, <-failed, locker.ErrClosed)
-	_, err = b.Acquire(t.Context(), locker.Request{Name: "free"})
-	assert.ErrorIs(t, err, locker.ErrClosed)
-
-	_, err = held.Hold.Renew(t.Context())
-	assert.NoError(t, err)
-	assert.NoError(t, held.Hold.Release(t.Context()))
-	assert.ErrorIs(t, held.Hold.Release(t.Context()), locker.ErrLost)
-	_, err = held.Hold.Renew(t.Context())
-	assert.ErrorIs(t, err, locker.ErrLost)
-	waitUntilBlocked(t, 0)
-}

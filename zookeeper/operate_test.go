@@ -16,41 +16,22 @@ import (
 
 func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: "/listed"})
-	c := locker.New(b, &locker.Options{Label: "me"})
-	t.Cleanup(func() { _ = c.Close() })
-	var leases []*locker.Lease
-	for _, name := range []string{"a/1", "a/2 %ä", "b"} {
-		l, err := c.Lock(within(t, soon), name)
+	l := locktest.Lock(t, newClientOf(t, b, soon), "a/2 %ä", locker.Label("me"))
+	token, _ := l.Token()
+	for st, err := range b.List(within(t, soon), "a/") {
 		require.NoError(t, err)
-		leases = append(leases, l)
+		st.Holder = "etcd 1"
+		assert.Equal(t, locker.State{Name: "a/2 %ä", Held: true, Holder: "etcd 1", Label: "me", Token: token}, st)
+		require.ErrorIs(t, b.Break(within(t, soon), st), locker.ErrInvalid, "it is another backend's")
 	}
-	names := map[string]locker.State{}
-	for e, err := range c.List(within(t, soon), "a/") {
-		require.NoError(t, err)
-		names[e.Name] = e
-	}
-	token, _ := leases[1].Token()
-	st := names["a/2 %ä"]
-	st.Holder = ""
-	assert.Equal(t, locker.State{Name: "a/2 %ä", Held: true, Label: "me", Token: token}, st)
-	assert.Len(t, names, 2)
-	for _, err := range b.List(within(t, soon), "") { // a yield after the end would panic
-		require.NoError(t, err)
-		break
-	}
-
-	st, err := locktest.Break(within(t, soon), c, "b")
+	_, err := locktest.Break(within(t, soon), b, "a/2 %ä")
 	require.NoError(t, err)
-	assert.Equal(t, "me", st.Label)
 	select {
-	case <-leases[2].Done():
-		assert.ErrorIs(t, leases[2].Err(), locker.ErrLost)
+	case <-l.Done():
+		assert.ErrorIs(t, l.Err(), locker.ErrLost)
 	case <-time.After(soon):
 		t.Error("the holder was not told")
 	}
-	st, err = locktest.Break(within(t, soon), c, "b")
-	require.NoError(t, err)
-	assert.False(t, st.Held)
 }
 
 // said returns what is said at that severity.
