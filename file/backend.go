@@ -106,10 +106,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return g, unavailable(err)
 }
 
-// alone is Acquire for a writer. One that waits has the turn meanwhile, which keeps new sharers out.
+// alone is Acquire for a writer. One that waits keeps new sharers out meanwhile.
 func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	on := waited{b.path(req.Name), localfile.Exclusive}
-	turn := waited{turnOf(on.path), localfile.Exclusive}
 	switch {
 	case !req.Wait:
 		f, err := again(ctx, func() (*os.File, error) { return b.tryLock(on.path, req.Name, on.how) })
@@ -117,7 +116,7 @@ func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, 
 			return locker.Grant{}, err
 		}
 		return own(f, req)
-	case !b.hasWaiters(turn) && !b.hasWaiters(on):
+	case !b.hasWaiters(on):
 		if g, err := b.grab(on.path, req); !waits(err) {
 			return g, err
 		}
@@ -125,11 +124,7 @@ func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, 
 	if req.Queued != nil {
 		req.Queued()
 	}
-	t, g, err := b.takeTurn(ctx, turn, on, req)
-	if t == nil {
-		return g, err
-	}
-	defer localfile.LetGo(t)
+	defer b.keepOut(ctx, on.path)()
 	for {
 		f, err := b.get(ctx, on, nil)
 		if err != nil {
@@ -142,6 +137,29 @@ func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, 
 		}
 		if err := b.sleep(ctx, min(kept.Remaining, keptLook)); err != nil {
 			return locker.Grant{}, err
+		}
+	}
+}
+
+// keepOut takes the turn, now or when whoever has it lets go, and returns what ends that. A writer does not wait for
+// it: it is in the kernel's queue for the lock, and a waiter that is stopped with the turn is in no writer's way.
+func (b *Backend) keepOut(ctx context.Context, path string) (end func()) {
+	on := waited{turnOf(path), localfile.Exclusive}
+	if !b.hasWaiters(on) {
+		if t, err := b.openLocked(on.path, on.how|localfile.NoWait); err == nil {
+			return func() { localfile.LetGo(t) }
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	turn := make(chan *os.File, 1)
+	go func() {
+		t, _ := b.get(ctx, on, nil)
+		turn <- t
+	}()
+	return func() {
+		cancel()
+		if t := <-turn; t != nil {
+			localfile.LetGo(t)
 		}
 	}
 }

@@ -18,7 +18,7 @@
 // process lives and its file stays.
 //
 // A lock is free at the moment when its holder's process ends, however it ends. The
-// kernel does the waiting; only who waits behind another waiter also looks every few
+// kernel does the waiting; only a sharer behind a writer that waits also looks every few
 // seconds (see "Shared locks"). A wait that is cancelled returns at once.
 //
 // Every lease has a fencing token, which is kept in the file and raised while the
@@ -36,11 +36,10 @@
 //
 // A second file, the turn, whose name ends in .turn instead of .lock, is made when a name
 // is shared or waited for the first time. A writer that waits keeps it locked, and new
-// sharers, and other writers, wait for it. The kernel ends that with the process of the
-// writer, and the writer at once if it stops waiting. Who waits for the turn looks every few
-// seconds whether the lock is free, and then takes it alone, also to share it, perhaps before
-// its turn. If the turn is deleted meanwhile,
-// sharers may come in before that writer.
+// sharers wait for it. The kernel ends that with the process of the writer, and the writer
+// at once if it stops waiting. A sharer that waits for the turn looks every few seconds
+// whether the lock is free, and then takes it alone, perhaps before its turn. If the turn
+// is deleted meanwhile, sharers may come in before that writer.
 //
 // `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
 // they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
@@ -71,15 +70,14 @@
 //
 // A process that is stopped (SIGSTOP, a debugger) or stuck keeps its locks. If only
 // the goroutine that holds a lock is stuck, [locker.Options.MaxHold] ends the hold.
-// A process that is stopped while it waits can keep the turn: those who wait behind it find
-// a free lock within some seconds, one after the other and sharers without company, and
-// TryLock with Shared is refused.
+// A process that is stopped while it waits can keep the turn: sharers who wait behind it
+// find a free lock within some seconds, one after the other and without company, and
+// TryLock with Shared is refused. Writers do not wait for it.
 //
 // # Threads
 //
-// Waiting takes one thread for each file for which this Backend waits: the lock's for the
-// first who waits, the turn for all behind it, and the lock's once more if both sharers and
-// writers wait for it. The kernel cannot cancel such a wait: after the caller
+// Waiting takes one thread for each file for which this Backend waits: the lock's, the turn
+// if another has it, and the lock's once more if both sharers and writers wait for it. The kernel cannot cancel such a wait: after the caller
 // has given up, the thread stays until it gets the lock, and then releases it at once,
 // unless the next waiter for that file has adopted the thread by then. So a thread may
 // outlive Close. The Backend has at most 256 of these threads; the Client polls for

@@ -8,15 +8,17 @@ var (
 
 const MaxThreads = maxThreads
 
-// Waiters returns how many wait for name in this Backend.
-func (b *Backend) Waiters(name string) int {
+// Waiters returns how many wait in this Backend for the lock called name, and how many for its turn.
+func (b *Backend) Waiters(name string) (lock, turn int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := 0
 	for on, w := range b.waits {
-		if on.path == b.path(name) || on.path == turnOf(b.path(name)) {
-			n += len(w.waiters)
+		switch on.path {
+		case b.path(name):
+			lock += len(w.waiters)
+		case turnOf(b.path(name)):
+			turn += len(w.waiters)
 		}
 	}
-	return n
+	return lock, turn
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // Sharers lock the file shared, and the kernel keeps those out who want it alone. To come in, each sharer first
-// locks a second file beside it, the turn, alone, for a moment. A writer that has to wait locks it, too, and keeps
-// it until it has the file. That does two things:
+// locks a second file beside it, the turn, alone, for a moment. A writer that has to wait for the file tries to lock
+// it, too, at the same time, and keeps it until it has the file. That does two things:
 //
 //   - With the turn and its shared lock, a sharer is the only one who writes the record: the first one draws the
 //     token, and writes that the lock is shared; the others find that, and have the same token. The next one who
 //     has the file alone writes a record with a higher one.
 //   - A writer that waits keeps new sharers out. The kernel ends this with the process, and the writer when it
-//     leaves or has the lock. Who waits for the turn is blocked in the kernel, as for the file, and looks now and
-//     then whether the file is free all the same.
+//     leaves or has the lock. A sharer that waits for the turn is blocked in the kernel, as for the file, and looks
+//     now and then whether the file is free all the same.
 //
 // Locks are never converted but by a sharer who leaves. What can meet:
 //
@@ -34,11 +34,11 @@ import (
 //     and tries again.
 //   - A sharer dies at any moment: the kernel unlocks both files. If it has not written the record, the next one
 //     does.
-//   - A writer finds that a MinHold still keeps the free file: it waits for the end of that with the turn, and
-//     without the file.
+//   - A writer finds that a MinHold still keeps the free file: it waits for the end of that without the file.
 //   - A caller stops waiting: it unlocks its turn itself. A thread that is still blocked for the turn or the file
 //     lets go of it at once, and one that shares the file without the turn writes nothing.
-//   - Who has the turn is stopped: those behind it take the free file alone, sharers too, one after the other.
+//   - Who has the turn is stopped: writers do not wait for it, and sharers take the free file alone, one after the
+//     other.
 //   - Somebody deletes the turn: a sharer that has waited with it looks for it when it has the file, and begins
 //     again; a writer that has it may see sharers come in before it.
 

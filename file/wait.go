@@ -42,17 +42,16 @@ func (l locked) letGo() {
 	}
 }
 
-// lookFirst and lookMost are how long a caller waits for the turn before it looks at the lock itself: at first,
+// lookFirst and lookMost are how long a sharer waits for the turn before it looks at the lock itself: at first,
 // and at most later. Each pause is up to a half longer or shorter.
 const (
 	lookFirst = time.Second
 	lookMost  = 4 * time.Second
 )
 
-// takeTurn returns the turn, or nil and the result of Acquire. Who has the turn may be stopped, and then leaves
-// the lock free, and the turn locked, for as long. So the first of those who wait for the turn looks now and then
-// whether it can have the lock alone. That is safe without the turn, also for a sharer, which then holds it alone;
-// it may be before its turn.
+// takeTurn returns the turn for a sharer, or nil and the result of Acquire. Who has the turn may be stopped, and then
+// leaves the lock free, and the turn locked, for as long. So the first of those who wait for the turn looks now and
+// then whether it can have the lock alone. That is safe without the turn; it may be before its turn.
 func (b *Backend) takeTurn(ctx context.Context, turn, on waited, req locker.Request) (
 	*os.File, locker.Grant, error,
 ) {

@@ -52,7 +52,7 @@ func TestCancelledWaitsReturnAtOnceAndPinOneThread(t *testing.T) {
 	waitUntilBlocked(t, 0)
 }
 
-// One of them waits for the file, and one thread for all the others.
+// One thread waits for the file for all of them, and one for the turn.
 func TestClientsOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 	dir := t.TempDir()
 	holder := mustLock(t, newClient(t, dir, nil), "n")
@@ -67,7 +67,7 @@ func TestClientsOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 			assert.NoError(t, lease.Unlock(t.Context()))
 			assert.NoError(t, c.Close())
 		})
-		require.Eventually(t, func() bool { return b.Waiters("n") == i+1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { n, _ := b.Waiters("n"); return n == i+1 }, patience, time.Millisecond)
 		waitUntilBlocked(t, min(i+1, 2))
 	}
 	require.NoError(t, holder.Unlock(t.Context()))
@@ -92,7 +92,7 @@ func TestWhoComesLaterDoesNotOvertakeWhoWaits(t *testing.T) {
 			})
 		}
 		lock("first", first)
-		require.Eventually(t, func() bool { return b.Waiters("n") == 1 }, patience, 10*time.Microsecond)
+		require.Eventually(t, func() bool { n, _ := b.Waiters("n"); return n == 1 }, patience, 10*time.Microsecond)
 		// The kernel takes a moment to wake the one who waits.
 		require.NoError(t, held.Hold.Release(t.Context()))
 		lock("second", second)
@@ -188,7 +188,7 @@ func TestCancelAtTheMomentOfTheGrantLeavesNothingHeld(t *testing.T) {
 				assert.ErrorIs(t, err, context.Canceled)
 			}
 		}()
-		require.Eventually(t, func() bool { return b.Waiters("n") == 1 }, patience, 10*time.Microsecond)
+		require.Eventually(t, func() bool { n, _ := b.Waiters("n"); return n == 1 }, patience, 10*time.Microsecond)
 		go cancel()
 		require.NoError(t, held.Hold.Release(t.Context()))
 		<-done
