@@ -214,52 +214,18 @@ func TestAsManySharersAsMayBe(t *testing.T) {
 	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true, MaxTTL: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
-	holds := make([]locker.Hold, locker.MaxSharers)
-	began := time.Now()
-	var all sync.WaitGroup
-	const callers = 64
-	for first := range callers {
-		all.Go(func() {
-			for i := first; i < len(holds); i += callers {
-				grant, err := b.Acquire(ctx, sharedRequest("n", time.Minute, i%2 == 0))
-				assert.NoError(t, err)
-				holds[i] = grant.Hold
-			}
-		})
-	}
-	all.Wait()
-	t.Logf("acquire: %v each of %d", time.Since(began)/time.Duration(len(holds)), len(holds))
-	for _, wait := range []bool{false, true} {
-		grant, err := b.Acquire(ctx, sharedRequest("n", time.Minute, wait))
-		require.ErrorIs(t, err, locker.ErrRefused)
-		assert.ErrorContains(t, err, `4096 share "n"`)
-		assert.Nil(t, grant.Hold, "it has left nothing")
-	}
-	began = time.Now()
-	st, err := b.Inspect(ctx, "n")
-	require.NoError(t, err)
-	assert.Equal(t, locker.MaxSharers, st.Sharers)
-	t.Logf("inspect: %v", time.Since(began))
-	began = time.Now()
-	_, err = b.Acquire(ctx, request("n", time.Minute, false))
-	require.ErrorIs(t, err, locker.ErrHeld)
-	t.Logf("a writer is refused: %v", time.Since(began))
-	in := make(chan locker.Grant, 1)
-	go func() {
-		grant, err := backend(t, s.Addrs()).Acquire(ctx, request("n", time.Minute, true))
-		assert.NoError(t, err)
-		in <- grant
-	}()
-	s.queued(t, "n", 2*len(holds)+1)
-	require.NoError(t, holds[7].Release(ctx))
-	_, err = b.Acquire(ctx, sharedRequest("n", time.Minute, false))
-	require.ErrorIs(t, err, locker.ErrHeld, "the writer waits")
-	began = time.Now()
-	st, err = locktest.Break(ctx, b, "n")
-	require.NoError(t, err)
-	assert.Equal(t, len(holds)-1, st.Sharers)
-	require.NoError(t, (<-in).Hold.Release(ctx))
-	t.Logf("break, and a writer gets in: %v", time.Since(began))
-	s.queued(t, "n", 0)
-	require.ErrorIs(t, holds[0].Release(ctx), locker.ErrLost)
+	locktest.MaxSharers(t, b, func() {
+		in := make(chan locker.Grant, 1)
+		go func() {
+			grant, err := backend(t, s.Addrs()).Acquire(ctx, request("n", time.Minute, true))
+			assert.NoError(t, err)
+			in <- grant
+		}()
+		s.queued(t, "n", 2*locker.MaxSharers+1)
+		st, err := locktest.Break(ctx, b, "n")
+		require.NoError(t, err)
+		assert.Equal(t, locker.MaxSharers, st.Sharers)
+		require.NoError(t, (<-in).Hold.Release(ctx))
+		s.queued(t, "n", 0)
+	})
 }

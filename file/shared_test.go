@@ -474,31 +474,11 @@ func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 // The number of sharers is bounded, and nothing of them is left.
 func TestSharersAtTheBound(t *testing.T) {
 	dir := t.TempDir()
-	b := newBackend(t, dir)
-	req := locker.Request{Name: "n", TTL: time.Second, Shared: true, Lost: func() {}}
-	var holds []locker.Hold
-	began := time.Now()
-	for i := range locker.MaxSharers {
-		req.Owner = fmt.Sprintf("%040x", i)
-		g, err := b.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		holds = append(holds, g.Hold)
-	}
-	_, err := b.Acquire(t.Context(), req)
-	require.ErrorIs(t, err, locker.ErrRefused)
-	require.ErrorContains(t, err, "4096 share")
-	taken := time.Since(began)
-	for _, h := range holds {
-		require.NoError(t, h.Release(t.Context()))
-	}
-	t.Logf("%d sharers came in %v, and left in %v", len(holds), taken, time.Since(began)-taken)
+	locktest.MaxSharers(t, newBackend(t, dir), nil)
 	var bytes int64
 	for _, e := range must(os.ReadDir(dir)) {
 		bytes += must(e.Info()).Size()
 		assert.True(t, strings.HasPrefix(e.Name(), "n."), e.Name())
 	}
 	assert.Less(t, bytes, int64(2048))
-	g, err := b.Acquire(t.Context(), locker.Request{Name: "n", TTL: time.Second, Lost: func() {}})
-	require.NoError(t, err)
-	require.NoError(t, g.Hold.Release(t.Context()))
 }

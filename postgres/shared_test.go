@@ -134,43 +134,11 @@ func TestSharersAtTheBound(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	holds := make([]locker.Hold, locker.MaxSharers)
-	var tokens sync.Map
-	all := func(what string, do func(i int) error) {
-		t.Helper()
-		began := time.Now()
-		var group sync.WaitGroup
-		for i := range holds {
-			group.Go(func() { assert.NoError(t, do(i)) })
-		}
-		group.Wait()
-		t.Logf("%d sharers %s in %v; the table has %s bytes", len(holds), what, time.Since(began),
-			s.Query(t, "SELECT pg_total_relation_size('locker_locks')"))
-	}
-	all("came", func(i int) error {
-		g, err := b.Acquire(t.Context(), sharer("a", i))
-		holds[i] = g.Hold
-		tokens.Store(g.Token, true)
-		return err
+	locktest.MaxSharers(t, b, func() {
+		_, err := b.Acquire(t.Context(), sharer("n", 7))
+		require.NoError(t, err, "it is one of them")
 	})
-	n := 0
-	tokens.Range(func(any, any) bool { n++; return true })
-	assert.Equal(t, 1, n, "they have one token")
-	_, err := b.Acquire(t.Context(), sharer("a", len(holds)))
-	require.ErrorIs(t, err, locker.ErrRefused)
-	require.ErrorContains(t, err, "4096 share")
-	_, err = b.Acquire(t.Context(), sharer("a", 7))
-	require.NoError(t, err, "it is one of them")
-	all("renewed", func(i int) error {
-		_, err := holds[i].Renew(t.Context())
-		return err
-	})
-	st, err := b.Inspect(t.Context(), "a")
-	require.NoError(t, err)
-	assert.Equal(t, len(holds), st.Sharers)
-	all("left", func(i int) error { return holds[i].Release(t.Context()) })
 	assert.Equal(t, "1", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
-	acquire(t, b, "a", owner(1))
 }
 
 // Entries of the dead and old notes go with the sweep, and are no locks before that.

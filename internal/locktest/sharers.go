@@ -1,0 +1,74 @@
+package locktest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// MaxSharers has as many share a name of b as may be, who renew and leave: one more is refused and has left nothing,
+// and they keep out who wants it alone. meanwhile, if it is not nil, is called while they all hold, and may break them.
+func MaxSharers(t testing.TB, b locker.Backend, meanwhile func()) {
+	t.Helper()
+	request := func(i int) locker.Request {
+		return locker.Request{Name: "n", Owner: fmt.Sprintf("%040x", i), TTL: time.Minute, Shared: true,
+			Queued: func() {}, Lost: func() {}}
+	}
+	grants := make([]locker.Grant, locker.MaxSharers)
+	each := func(what string, do func(i int) error) {
+		began := time.Now()
+		const callers = 64
+		var all sync.WaitGroup
+		for first := range callers {
+			all.Go(func() {
+				for i := first; i < len(grants); i += callers {
+					assert.NoError(t, do(i))
+				}
+			})
+		}
+		all.Wait()
+		t.Logf("%d sharers %s in %v", len(grants), what, time.Since(began))
+	}
+	each("came", func(i int) (err error) {
+		req := request(i)
+		req.Wait = i%2 == 0
+		grants[i], err = b.Acquire(t.Context(), req)
+		return err
+	})
+	for _, g := range grants {
+		require.Equal(t, grants[0].Token, g.Token)
+	}
+	for _, wait := range []bool{false, true} {
+		req := request(len(grants))
+		req.Wait = wait
+		g, err := b.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, locker.ErrRefused)
+		require.ErrorContains(t, err, "4096 share")
+		require.Nil(t, g.Hold, "it has left nothing")
+	}
+	each("renewed", func(i int) error { _, err := grants[i].Hold.Renew(t.Context()); return err })
+	alone := request(0)
+	alone.Shared = false
+	_, err := b.Acquire(t.Context(), alone)
+	require.ErrorIs(t, err, locker.ErrHeld)
+	inspect := func() locker.State {
+		st, err := b.(locker.Operator).Inspect(t.Context(), "n")
+		require.NoError(t, err)
+		return st
+	}
+	assert.Equal(t, len(grants), inspect().Sharers)
+	if meanwhile != nil {
+		meanwhile()
+	}
+	if inspect().Held {
+		each("left", func(i int) error { return grants[i].Hold.Release(t.Context()) })
+	}
+	g, err := b.Acquire(t.Context(), alone)
+	require.NoError(t, err)
+	require.NoError(t, g.Hold.Release(t.Context()))
+}
