@@ -204,13 +204,12 @@ func (b *bench) tryAll() {
 
 // next is what to try now: what was tried least often comes first. Nil: everything was tried once, and
 // the time is over.
-func (b *bench) next(tasks []*task) (best *task) {
-	for _, t := range tasks {
-		if best == nil || t.tries < best.tries {
-			best = t
-		}
+func (b *bench) next(tasks []*task) *task {
+	if len(tasks) == 0 {
+		return nil
 	}
-	if best != nil && best.tries > 0 && time.Now().After(b.run.end) {
+	best := slices.MinFunc(tasks, func(a, b *task) int { return cmp.Compare(a.tries, b.tries) })
+	if best.tries > 0 && time.Now().After(b.run.end) {
 		return nil
 	}
 	return best

@@ -26,54 +26,28 @@ type Event struct {
 // Kind says what an event is.
 type Kind string
 
-// What a child writes. Where a time counts against a service, the event is
-// written on the side that is in the service's favour: Granted after Lock has
-// returned, UnlockBegin before Unlock is called.
+// What a child writes. Where a time counts against a service, the event is written on the side that is in
+// the service's favour: Granted after Lock has returned, UnlockBegin before Unlock is called.
 const (
-	// Ask: before Lock or TryLock is called. Until is when its context ends.
-	// Value is 1 for a TryLock, which does not wait.
-	Ask Kind = "ask"
-	// Granted: it returned a lease, with Token and Until.
-	Granted Kind = "granted"
-	// Refused: it returned that another holder has the lock.
-	Refused Kind = "refused"
-	// GaveUp: it returned any other error, such as the context's end.
-	GaveUp Kind = "gave_up"
-	// Acted: the lease was looked at, is held, and an act is being sent.
-	Acted Kind = "acted"
-	// Renewed: the lease's Until has moved on to this Until.
-	Renewed Kind = "renewed"
-	// ToldLost: the holder knows that it is a holder no more, without having asked.
-	ToldLost Kind = "told_lost"
-	// UnlockBegin: before Unlock is called: the holder does not act from here on.
-	UnlockBegin Kind = "unlock_begin"
-	// Unlocked: Unlock has returned. Error is its answer, if it is one.
-	Unlocked Kind = "unlocked"
+	Ask         Kind = "ask"          // before Lock, or TryLock (Value 1); Until is when its context ends
+	Granted     Kind = "granted"      // it returned a lease, with Token and Until
+	Refused     Kind = "refused"      // it returned that another holder has the lock
+	GaveUp      Kind = "gave_up"      // it returned any other error, such as the context's end
+	Acted       Kind = "acted"        // the lease was looked at, is held, and an act is being sent
+	Renewed     Kind = "renewed"      // the lease's Until has moved on to this Until
+	ToldLost    Kind = "told_lost"    // the holder knows that it is a holder no more, without having asked
+	UnlockBegin Kind = "unlock_begin" // before Unlock, until its Until: the holder does not act from here on
+	Unlocked    Kind = "unlocked"     // Unlock has returned; Error is its answer, if it is one
 )
 
-// What the parent writes.
+// What the parent writes, and, of stalls, a child, too.
 const (
-	// TrialBegin: Fault is what is going to be done ("" if nothing), Value the
-	// leases' TTL in nanoseconds.
-	TrialBegin Kind = "trial_begin"
-	// TrialEnd: all calls had the time to return. Error says why the trial must
-	// not be counted, if it must not.
-	TrialEnd Kind = "trial_end"
-	// Landed: an act arrived at the recorder: Process, Caller, Name, Token and
-	// Seq are the act's.
-	Landed Kind = "landed"
-	// FaultBegin: before a fault begins, for all locks of the trial. Process is the child that it is
-	// for, "" if it is for servers. Value is how many servers it takes away.
-	FaultBegin Kind = "fault_begin"
-	// Evidence: the fault was seen to have its effect; Detail says by what.
-	Evidence Kind = "evidence"
-	// FaultEnd: the fault is healed. Detail says if it could not be.
-	FaultEnd Kind = "fault_end"
-	// Stall: the machine did not let a heartbeat run for Value nanoseconds
-	// before At. Process is the child whose heartbeat it was, "" for the
-	// parent's, which counts for all.
-	Stall Kind = "stall"
-	// Starved: a thread of one of the service's servers could have run and had no
-	// processor for Value nanoseconds before At. Process is the server's number.
-	Starved Kind = "starved"
+	TrialBegin Kind = "trial_begin" // Fault is what is going to be done, Value the leases' TTL
+	TrialEnd   Kind = "trial_end"   // all calls had the time to return; with an Error it is not counted
+	Landed     Kind = "landed"      // an act arrived at the recorder, with what Acted had
+	FaultBegin Kind = "fault_begin" // Process is the child that it is for, or Value servers are taken away
+	Evidence   Kind = "evidence"    // the fault was seen to have its effect; Detail says by what
+	FaultEnd   Kind = "fault_end"   // the fault is healed; Detail says if it could not be
+	Stall      Kind = "stall"       // for Value nanoseconds a heartbeat of Process ("": the parent) did not run
+	Starved    Kind = "starved"     // for so long a thread of server number Process had no processor
 )

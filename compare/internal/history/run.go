@@ -85,32 +85,17 @@ type Class string
 
 // Classes.
 const (
-	// Client: the network between a child and the service: cut, delayed, one
-	// way only, requests held and delivered late.
-	Client Class = "client"
-	// Stopped: a child is stopped from FaultBegin to FaultEnd: nobody can tell
-	// it anything.
-	Stopped Class = "stopped"
-	// Killed: a child ends for good with the evidence.
-	Killed Class = "killed"
-	// Load: more work than there is room for.
-	Load Class = "load"
-	// Server: something is done to servers that no declaration excludes: a
-	// member cut off from the others.
-	Server Class = "server"
-	// Down: servers are away, as many as FaultBegin's Value: ServerCrashes says
-	// how many may be.
-	Down Class = "down"
-	// Restart: servers are killed and started again, with their data: SurvivesRestart.
-	Restart Class = "restart"
-	// DataLost: servers are started again without their data. Nothing covers it.
-	DataLost Class = "data_lost"
-	// Failover: another server takes the place of one that failed: SurvivesFailover.
-	Failover Class = "failover"
-	// Pause: a server stands still for longer than a TTL, and goes on: SurvivesPause.
-	Pause Class = "pause"
-	// Clock: a server's wall clock is stepped: SurvivesClockJump.
-	Clock Class = "clock"
+	Client   Class = "client"    // the network between a child and the service: cut, delayed, requests held
+	Stopped  Class = "stopped"   // a child, from FaultBegin to FaultEnd: nobody can tell it anything
+	Killed   Class = "killed"    // a child ends for good with the evidence
+	Load     Class = "load"      // more work than there is room for
+	Server   Class = "server"    // what no declaration excludes: a member cut off from the others
+	Down     Class = "down"      // servers are away, as many as FaultBegin's Value: see ServerCrashes
+	Restart  Class = "restart"   // servers are killed and started again, with their data: SurvivesRestart
+	DataLost Class = "data_lost" // servers are started again without their data: nothing covers it
+	Failover Class = "failover"  // another server takes the place of one that failed: SurvivesFailover
+	Pause    Class = "pause"     // a server stands still for longer than a TTL, and goes on: SurvivesPause
+	Clock    Class = "clock"     // a server's wall clock is stepped: SurvivesClockJump
 )
 
 // The files of a run's directory.
