@@ -192,6 +192,13 @@ func TestNoRequestShortensAVote(t *testing.T) {
 		ask(short)
 		assert.Greater(t, q.server.TTL(t, redisconn.LockKey("x")), 50*time.Minute, what)
 	}
+	q.votes(of("waits", 0))
+	q.server.MustDo(t, "PEXPIRE", redisconn.LockKey("x"), 1000)
+	q.votes(of("waits as well", 0))
+	assert.Greater(t, q.server.TTL(t, redisconn.LockKey("x")+":wait"), 50*time.Minute, "the note of the first")
+	q.releases(long, time.Hour)
+	q.releases(long, time.Minute)
+	assert.Greater(t, q.server.TTL(t, redisconn.LockKey("x")+":void:a"), 50*time.Minute, "it stays void as long")
 }
 
 func TestQuorumRepair(t *testing.T) {

@@ -30,8 +30,10 @@ local function held(i, holder)
 	local left = call('PTTL', KEYS[i])
 	local note = KEYS[3 * n + i]
 	if note and note ~= KEYS[i] then
+		local life = left < 0 and 62000 or left + 2000
 		-- pcall: with full memory, held is held all the same.
-		redis.pcall('SET', note, '1', 'PX', left < 0 and 62000 or left + 2000)
+		redis.pcall('SET', note, '1', 'NX', 'PX', life)
+		prolong(note, life)
 	end
 	return {0, left, string.sub(holder, 1, 16)}
 end

@@ -33,16 +33,9 @@ local function left(lock, waiting, owner, token, ends, writer)
 end
 
 return several(n, function(i)
-	local lock, owner, void = KEYS[i], ARGV[2 * i], ARGV[2 * i + 1]
+	local lock, owner, ms = KEYS[i], ARGV[2 * i], ARGV[2 * i + 1]
 	local value = call('MGET', lock)[1] or ''
 	local token, ends, writer = string.match(value, '^shared (%d+) ?(%d*) ?(.*)$')
 	local answer = token and left(lock, KEYS[n + i], owner, token, ends, writer) or call('EXISTS', lock) * 2
-	if void ~= '0' then
-		-- The acquire that is taken back may still be under way (R7): when it comes, it finds this.
-		local noted = redis.pcall('SET', KEYS[2 * n + i], '1', 'PX', void)
-		if noted.err then
-			return noted
-		end
-	end
-	return answer
+	return ms ~= '0' and void(KEYS[2 * n + i], ms, answer) or answer
 end)

@@ -23,14 +23,7 @@ if n == 1 then
 	elseif call('DEL', KEYS[1], KEYS[2]) == 2 then -- two only if somebody waits
 		wake(KEYS[1])
 	end
-	if KEYS[3] then
-		-- The acquire that is taken back may still be under way (R7): when it comes, it finds this.
-		local noted = redis.pcall('SET', KEYS[3], '1', 'PX', ARGV[3])
-		if noted.err then
-			return noted
-		end
-	end
-	return answer
+	return KEYS[3] and void(KEYS[3], ARGV[3], answer) or answer
 end
 
 local found = call('MGET', unpack(KEYS))

@@ -25,3 +25,10 @@ local function prolong(key, ttl)
 	return 1
 end
 
+-- void has an acquire with a value that is taken back find this note, should it still be under way (R7), and
+-- answers what is given, or why the note could not be written.
+local function void(key, ttl, answer)
+	local noted = redis.pcall('SET', key, '1', 'NX', 'PX', ttl)
+	return noted and noted.err and noted or prolong(key, ttl) and answer
+end
+
