@@ -53,7 +53,7 @@ func load(t *testing.T, node *Backend) {
 	acquire(t, node, "load", "me", once)
 	_, err := node.server.renew(t.Context(), keys("load", "me"), ttl, nil)
 	require.NoError(t, err)
-	_, err = node.server.release(t.Context(), keys("load", "me"))
+	_, err = node.server.release(t.Context(), keys("load", "me"), 0)
 	require.NoError(t, err)
 }
 
@@ -243,8 +243,8 @@ func TestAKeySetByHandIsInTheWayButNoCrash(t *testing.T) {
 	s, ctx, me := node.server, t.Context(), keys("n", "me")
 	for what, do := range map[string]func() (redisconn.State, error){
 		"renew":     func() (redisconn.State, error) { return s.renew(ctx, me, ttl, nil) },
-		"release":   func() (redisconn.State, error) { return s.release(ctx, me) },
-		"take back": func() (redisconn.State, error) { return s.takeBack(ctx, me, ttl) },
+		"release":   func() (redisconn.State, error) { return s.release(ctx, me, 0) },
+		"take back": func() (redisconn.State, error) { return s.release(ctx, me, ttl) },
 	} {
 		state, err := do()
 		require.NoError(t, err, what)

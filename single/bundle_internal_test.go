@@ -63,7 +63,7 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		case 2:
 			name, want = name+" gone", redisconn.Gone
 		}
-		state, err := node.server.release(t.Context(), keys(name, value))
+		state, err := node.server.release(t.Context(), keys(name, value), 0)
 		assert.NoError(t, err)
 		assert.Equal(t, want, state)
 	})
@@ -109,7 +109,7 @@ func TestAcquiresAndReleasesShareABatch(t *testing.T) {
 func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {
 	server, node := setUp(t)
 	load(t, node)
-	_, err := node.server.takeBack(t.Context(), keys("void", "me"), time.Minute)
+	_, err := node.server.release(t.Context(), keys("void", "me"), time.Minute)
 	require.NoError(t, err)
 	server.MustDo(t, "RPUSH", redisconn.LockKey("foreign"), "a list")
 	acquire(t, node, "held", "another", once)

@@ -88,7 +88,7 @@ func TestATakeBackOutrunsItsRequest(t *testing.T) {
 	_, err := node.server.acquire(ctx, keys("n", v), once)
 	require.True(t, asError(t, err).Unknown)
 
-	state, err := node.server.takeBack(t.Context(), keys("n", v), time.Minute)
+	state, err := node.server.release(t.Context(), keys("n", v), time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Gone, state)
 	letGo()
@@ -136,7 +136,7 @@ func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {
 			acquire(t, node, v, v, once)
 			warm(t, node)
 			proxy.LoseReply(v)
-			state, err := node.server.release(t.Context(), keys(v, v))
+			state, err := node.server.release(t.Context(), keys(v, v), 0)
 			if err != nil {
 				return false
 			}
@@ -160,7 +160,7 @@ func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
 		require.True(t, a.granted)
 		require.False(t, a.again, "the second copy was the first to arrive")
 		require.True(t, a.repeated)
-		state, err := node.server.takeBack(t.Context(), keys(v, v), time.Minute) // as a hold does then
+		state, err := node.server.release(t.Context(), keys(v, v), time.Minute) // as a hold does then
 		require.NoError(t, err)
 		require.Equal(t, redisconn.Mine, state)
 		letGo()
@@ -184,9 +184,9 @@ func TestARefusalOfARequestSentTwiceIsTakenBack(t *testing.T) {
 		require.False(t, a.granted)
 		require.Positive(t, a.left)
 		require.True(t, a.repeated)
-		_, err = node.server.takeBack(t.Context(), keys(v, v), time.Minute) // as the engine has it done then
+		_, err = node.server.release(t.Context(), keys(v, v), time.Minute) // as the engine has it done then
 		require.NoError(t, err)
-		_, err = node.server.release(t.Context(), keys(v, "holder"))
+		_, err = node.server.release(t.Context(), keys(v, "holder"), 0)
 		require.NoError(t, err)
 		letGo()
 		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(v)),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -23,11 +22,8 @@ type hold struct {
 	ttl      time.Duration
 	lasts    time.Duration // what a request sets for the lock to last: the longer of TTL and MinHold
 	inFlight bool          // a copy of the acquire may still arrive, and has to find itself void
-	unknown  bool          // it is not known to have been granted: to find nothing is as good as to remove it
 	shared   bool
-	noted    bool // it may have left a writer's note
 	undo     locker.Undo
-	tried    atomic.Bool // a release of before may have been carried out: to find nothing is no sign of a loss
 }
 
 func (b *Backend) newHold(req locker.Request) *hold {
@@ -56,40 +52,41 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	return locker.Validity{Since: since, TTL: h.ttl}, nil
 }
 
-// Release implements [locker.Hold]. Where a copy of the acquire may still be
-// under way, it makes that void for as long as the lock would have lasted (R7).
-// Where the release itself had to be sent twice, or one before it has an unknown outcome, nil means that the lock is not
-// the holder's any more: the second copy cannot tell the first one's work from a
-// loss before.
+// Release implements [locker.Hold]. Where it had to be sent twice, nil means that the lock is not the holder's
+// any more: the second copy cannot tell the first one's work from a loss before.
 func (h *hold) Release(ctx context.Context) error {
-	var state redisconn.State
-	var err error
-	var void time.Duration
+	void := time.Duration(0)
 	if h.inFlight {
-		void = max(h.lasts, voidTime)
+		void = h.void()
 	}
-	switch {
-	case h.shared:
-		state, err = h.b.server.leave(ctx, &h.keys, void)
-	case h.inFlight:
-		state, err = h.b.server.takeBack(ctx, &h.keys, void)
-		if err == nil && h.noted {
-			err = h.removeNote(ctx)
-		}
-	default:
-		state, err = h.b.server.release(ctx, &h.keys)
-	}
-	switch {
-	case err != nil && unknown(err):
-		h.tried.Store(true)
-	case err == nil && state != redisconn.Mine && !h.unknown && !h.tried.Load():
+	state, err := h.remove(ctx, void)
+	if err == nil && state != redisconn.Mine {
 		err = h.lost(state)
 	}
 	return failure(err)
 }
 
-// Undo implements [locker.Hold].
-func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
+// Undo implements [locker.Hold]. Copies of the acquire that may still be under way find themselves void.
+func (h *hold) Undo(ctx context.Context) error {
+	return h.undo.Undo(ctx, func(ctx context.Context) error {
+		_, err := h.remove(ctx, h.void())
+		if err == nil && !h.shared {
+			err = h.removeNote(ctx)
+		}
+		return failure(err)
+	})
+}
+
+// void is for how long a request of the attempt that arrives late is refused: as long as the lock would have
+// lasted (R7), and no less than a minute.
+func (h *hold) void() time.Duration { return max(h.lasts, voidTime) }
+
+func (h *hold) remove(ctx context.Context, void time.Duration) (redisconn.State, error) {
+	if h.shared {
+		return h.b.server.leave(ctx, &h.keys, void)
+	}
+	return h.b.server.release(ctx, &h.keys, void)
+}
 
 // As implements [locker.Aser].
 func (h *hold) As(target any) bool {
@@ -102,7 +99,7 @@ func (h *hold) As(target any) bool {
 	return ok
 }
 
-// voidTime is how late a request may arrive and still be refused.
+// voidTime is how late a request may arrive and still be refused, at least.
 const voidTime = time.Minute
 
 // RaiseToken implements [locker.TokenRaiser].
@@ -142,7 +139,6 @@ func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (lock
 	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, next.lasts, yield, &next.undo)
 	switch {
 	case err != nil && unknown(err):
-		next.inFlight, next.unknown = true, true
 		return locker.Grant{Hold: next}, failure(err)
 	case err == nil && answer.granted:
 		return locker.Grant{Hold: passing{next}, Validity: locker.Validity{Since: since, TTL: req.TTL},

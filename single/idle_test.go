@@ -87,7 +87,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 		g, err := b.Acquire(ctx, locker.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute})
 		assert.ErrorIs(t, err, locker.ErrHeld)
 		assert.NotNil(t, g.Hold, "the first copy of the request may still arrive: it has to be taken back")
-		return g.Hold.Release(ctx)
+		return g.Hold.Undo(ctx)
 	})
 	closed("inspect", func() error { _, err := b.Inspect(ctx, req.Name); return err })
 	closed("list", func() error { return locktest.Lists(ctx, b) })

@@ -39,7 +39,7 @@ func TestPassIsOneGrantHoweverOftenItArrives(t *testing.T) {
 	require.True(t, pass(t, node, "b:y", "c:z", false).granted)
 	assert.True(t, pass(t, node, "a:x", "b:y", true).lost)
 	assert.Equal(t, "c:z", owned(t, server, "n"))
-	_, err := node.server.release(t.Context(), keys("n", "c:z"))
+	_, err := node.server.release(t.Context(), keys("n", "c:z"), 0)
 	require.NoError(t, err)
 	assert.True(t, pass(t, node, "a:x", "b:y", false).lost)
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
@@ -50,10 +50,10 @@ func TestATakeBackOutrunsAPass(t *testing.T) {
 	for _, yield := range []bool{false, true} {
 		server, node := setUp(t)
 		acquire(t, node, "n", "a", once)
-		_, err := node.server.takeBack(t.Context(), keys("n", "b"), time.Minute)
+		_, err := node.server.release(t.Context(), keys("n", "b"), time.Minute)
 		require.NoError(t, err)
 		assert.True(t, pass(t, node, "a", "b", yield).void)
-		state, err := node.server.release(t.Context(), keys("n", "a"))
+		state, err := node.server.release(t.Context(), keys("n", "a"), 0)
 		require.NoError(t, err)
 		assert.Equal(t, redisconn.Mine, state)
 		assert.True(t, pass(t, node, "a", "b", yield).lost, "a later copy")
@@ -82,7 +82,7 @@ func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {
 	g, err = old.Hold.(locker.Passer).Pass(ctx, req, false)
 	require.Error(t, err)
 	require.NotNil(t, g.Hold)
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost, "it finds itself void, and is still under way")
 	letGo()
 	_, err = old.Hold.Renew(t.Context())
 	require.NoError(t, err, "R7: a ghost has the lock")
@@ -136,7 +136,7 @@ func TestClientsTakeTurns(t *testing.T) {
 		own, other, next := ask(0, "a4"), ask(2, "c2"), ask(1, "b2")
 		if !next.granted { // the machine was busy: anybody could have it, and nobody waits for it now
 			for _, v := range []string{"a4", "c2"} {
-				_, err := nodes[0].server.takeBack(t.Context(), keys("n", v), time.Second)
+				_, err := nodes[0].server.release(t.Context(), keys("n", v), time.Second)
 				require.NoError(t, err)
 			}
 			server.MustDo(t, "DEL", redisconn.LockKey("n")+":wait")
@@ -330,7 +330,7 @@ func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
 			stands(t, server, nodes, "1")
 		}
 		began := time.Now()
-		_, err = nodes[0].server.release(t.Context(), keys("n", "a"))
+		_, err = nodes[0].server.release(t.Context(), keys("n", "a"), 0)
 		require.NoError(t, err)
 		require.NoError(t, <-again)
 		assert.Less(t, time.Since(began), soon, "it waits for a poll")

@@ -15,7 +15,7 @@ func TestOnlyTheWholeValueReleasesOrRenews(t *testing.T) {
 	key := redisconn.LockKey("n")
 	acquire(t, node, "n", "ab", once)
 	for _, value := range []string{"abc", "a", "", "AB"} {
-		state, err := node.server.release(t.Context(), keys("n", value))
+		state, err := node.server.release(t.Context(), keys("n", value), 0)
 		require.NoError(t, err)
 		assert.Equal(t, redisconn.Theirs, state, "%q", value)
 		state, err = node.server.renew(t.Context(), keys("n", value), time.Hour, nil)
@@ -30,7 +30,7 @@ func TestOnlyTheWholeValueReleasesOrRenews(t *testing.T) {
 	assert.Equal(t, redisconn.Mine, state)
 	assert.Greater(t, server.TTL(t, key), ttl)
 
-	state, err = node.server.release(t.Context(), keys("n", "ab"))
+	state, err = node.server.release(t.Context(), keys("n", "ab"), 0)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Mine, state)
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key))
@@ -38,7 +38,7 @@ func TestOnlyTheWholeValueReleasesOrRenews(t *testing.T) {
 
 func TestAKeyThatIsGoneIsNeitherReleasedNorRenewed(t *testing.T) {
 	server, node := setUp(t)
-	state, err := node.server.release(t.Context(), keys("n", "me"))
+	state, err := node.server.release(t.Context(), keys("n", "me"), 0)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Gone, state)
 	state, err = node.server.renew(t.Context(), keys("n", "me"), ttl, nil)
@@ -55,7 +55,7 @@ func TestReleasePublishesOnlyWhereSomebodyWaits(t *testing.T) {
 		before := server.Commands(t)
 		acquire(t, node, "n", "holder", once)
 		acquire(t, node, "n", "me", request{ttl: ttl, waiting: wait})
-		state, err := node.server.release(t.Context(), keys("n", "holder"))
+		state, err := node.server.release(t.Context(), keys("n", "holder"), 0)
 		require.NoError(t, err)
 		require.Equal(t, redisconn.Mine, state)
 		return int(server.Commands(t).Since(before).ByName["publish"])
@@ -67,7 +67,7 @@ func TestReleasePublishesOnlyWhereSomebodyWaits(t *testing.T) {
 
 func TestTakeBackMakesTheValueVoid(t *testing.T) {
 	server, node := setUp(t)
-	state, err := node.server.takeBack(t.Context(), keys("n", "me"), time.Minute)
+	state, err := node.server.release(t.Context(), keys("n", "me"), time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Gone, state)
 	a := acquire(t, node, "n", "me", once)
@@ -77,12 +77,12 @@ func TestTakeBackMakesTheValueVoid(t *testing.T) {
 	assert.InDelta(t, time.Minute, server.TTL(t, redisconn.LockKey("n")+":void:me"), float64(soon))
 
 	require.True(t, acquire(t, node, "n", "m", once).granted, "it is void for that one value only")
-	state, err = node.server.takeBack(t.Context(), keys("n", "me"), time.Minute)
+	state, err = node.server.release(t.Context(), keys("n", "me"), time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Theirs, state)
 	assert.Equal(t, "m", owned(t, server, "n"))
 
-	state, err = node.server.takeBack(t.Context(), keys("n", "m"), time.Minute)
+	state, err = node.server.release(t.Context(), keys("n", "m"), time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Mine, state)
 	assert.True(t, acquire(t, node, "n", "m", once).void,
@@ -109,7 +109,7 @@ func TestInspectTellsWhatIsThereAndChangesNothing(t *testing.T) {
 	acquire(t, node, "n", "you", waiting)
 	assert.True(t, inspect().Waited)
 
-	_, err := node.server.release(t.Context(), keys("n", "me:label"))
+	_, err := node.server.release(t.Context(), keys("n", "me:label"), 0)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Status{}, inspect())
 
@@ -134,14 +134,14 @@ func TestFullMemory(t *testing.T) {
 	state, err := node.server.renew(t.Context(), keys("n", "holder"), ttl, nil)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Mine, state)
-	_, err = node.server.takeBack(t.Context(), keys("given", "me"), time.Minute)
+	_, err = node.server.release(t.Context(), keys("given", "me"), time.Minute)
 	assert.NoError(t, err)
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("given")), "a ghost")
-	_, err = node.server.takeBack(t.Context(), keys("given", "never there"), time.Minute)
+	_, err = node.server.release(t.Context(), keys("given", "never there"), time.Minute)
 	assert.ErrorContains(t, err, "OOM", "the note that it is void has to be tried again")
 	_, err = node.server.acquire(t.Context(), keys("free", "me"), once)
 	assert.False(t, asError(t, err).Unknown)
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", 0)
-	_, err = node.server.takeBack(t.Context(), keys("given", "never there"), time.Minute)
+	_, err = node.server.release(t.Context(), keys("given", "never there"), time.Minute)
 	assert.NoError(t, err)
 }

@@ -49,7 +49,7 @@ func handOver(t *testing.T, node *Backend, name string) {
 	t.Helper()
 	require.True(t, acquire(t, node, name, "holder", once).granted)
 	require.False(t, acquire(t, node, name, "waiter", waiting).granted)
-	state, err := node.server.release(t.Context(), keys(name, "holder"))
+	state, err := node.server.release(t.Context(), keys(name, "holder"), 0)
 	require.NoError(t, err)
 	require.Equal(t, redisconn.Mine, state)
 }
@@ -66,7 +66,7 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 		require.True(t, acquire(t, node, name, "me", replicated).granted)
 		_, err := node.server.renew(t.Context(), keys(name, "me"), ttl, nil)
 		require.NoError(t, err)
-		_, err = node.server.takeBack(t.Context(), keys(name, "me"), ttl)
+		_, err = node.server.release(t.Context(), keys(name, "me"), ttl)
 		require.NoError(t, err)
 		shareAndLeave(t, node, name)
 		server.MustDo(t, "SCRIPT", "FLUSH")
@@ -121,9 +121,9 @@ func TestEachRightIsNeeded(t *testing.T) {
 		var err error
 		switch command {
 		case "del":
-			_, err = node.server.release(t.Context(), keys("n", "me"))
+			_, err = node.server.release(t.Context(), keys("n", "me"), 0)
 		case "exists":
-			_, err = node.server.release(t.Context(), keys("gone", "me"))
+			_, err = node.server.release(t.Context(), keys("gone", "me"), 0)
 		case "pexpire":
 			_, err = node.server.renew(t.Context(), keys("n", "me"), 2*ttl, nil)
 		case "pttl":

@@ -131,7 +131,7 @@ type answer struct {
 	token    uint64        // granted
 	left     time.Duration // not granted: the rest of the holder's TTL; negative: it never expires
 	foreign  bool          // the key is there but is no lock
-	void     bool          // not granted, since takeBack had already made this value void
+	void     bool          // not granted, since a release had already made this value void
 	replicas int           // that acknowledged
 	repeated bool          // sent more than once: whatever the answer, a copy may still be under way
 	sharers  bool          // not granted: sharers have it, and a writer that waits has left its note
@@ -147,7 +147,7 @@ type answer struct {
 // the same value is answered with the same grant (R11).
 //
 // After an error whose Unknown is set, or a refusal that was repeated, the lock
-// may be the caller's a little later: take it back with takeBack.
+// may be the caller's a little later: take it back by a release with void.
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
 	script := s.acquireScript
@@ -285,26 +285,18 @@ func (s *server) renew(
 }
 
 // release removes the lock if it has the value (Mine), and wakes those who wait
-// for it. Otherwise it changes nothing.
+// for it. void > 0 leaves a note for so long, so that an acquire with this value that is
+// still under way is refused when it arrives (R7): once release has returned nil, the value
+// holds nothing and (within void) never will.
 //
 // Where it had to be sent more than once it says Mine whatever the last copy
 // found: the lock is not the caller's any more, but if it was lost before, that is
 // not told. A holder that must know relies on the lease's validity.
-func (s *server) release(ctx context.Context, k *redisconn.Keys) (redisconn.State, error) {
-	state, repeated, err := s.state(ctx, s.ReleaseCall(s.releaseScript, k, 0))
+func (s *server) release(ctx context.Context, k *redisconn.Keys, void time.Duration) (redisconn.State, error) {
+	state, repeated, err := s.state(ctx, s.ReleaseCall(s.releaseScript, k, void))
 	if repeated && err == nil {
 		state = redisconn.Mine
 	}
-	return state, err
-}
-
-// takeBack is release after an acquire whose outcome is unknown (R7). It also
-// leaves a note for as long as void says, so that an acquire with this value that
-// is still under way is refused when it arrives. So once takeBack has returned
-// nil, the value holds nothing and (within void) never will.
-func (s *server) takeBack(ctx context.Context, k *redisconn.Keys, void time.Duration) (redisconn.State,
-	error) {
-	state, _, err := s.state(ctx, s.ReleaseCall(s.releaseScript, k, max(void, time.Millisecond)))
 	return state, err
 }
 

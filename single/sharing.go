@@ -53,8 +53,7 @@ func (s *server) stay(
 	return state, err
 }
 
-// leave is release for a sharer, and takeBack if void > 0. It also removes the note of a
-// writer.
+// leave is release for a sharer. It also removes the note of a writer.
 func (s *server) leave(ctx context.Context, k *redisconn.Keys, void time.Duration) (redisconn.State, error) {
 	op := "release"
 	if void > 0 {
@@ -62,7 +61,7 @@ func (s *server) leave(ctx context.Context, k *redisconn.Keys, void time.Duratio
 	}
 	state, repeated, err := s.state(ctx, s.leaveScript.Call(op, k.Name, 4, k.Lock, k.Wait(), k.Void(),
 		k.Lock.(string)+":shared", s.Publish(), k.Value(), redisconn.Milliseconds(void)))
-	if repeated && err == nil && void == 0 {
+	if repeated && err == nil {
 		state = redisconn.Mine // see release
 	}
 	return state, err

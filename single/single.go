@@ -157,7 +157,6 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	})
 	if err != nil {
 		if unknown(err) {
-			h.inFlight, h.unknown, h.noted = true, true, req.Wait
 			return locker.Grant{Hold: h}, failure(err)
 		}
 		return locker.Grant{}, failure(err)
@@ -165,7 +164,6 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	b.look.Do(b.lookAtEviction)
 	var g locker.Grant
 	if h.inFlight = answer.repeated; h.inFlight {
-		h.noted = req.Wait
 		g.Hold = h // whatever the answer: a copy may still arrive
 	}
 	switch {
@@ -182,7 +180,6 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.server.Addr(),
 			locker.ErrUnavailable)
 	}
-	h.unknown = true
 	return g, h.refused(answer, req.Wait)
 }
 

@@ -21,7 +21,7 @@ func takeToken(t *testing.T, node *Backend, name string) uint64 {
 	value := rand.Text()
 	a := acquire(t, node, name, value, once)
 	require.True(t, a.granted)
-	state, err := node.server.release(t.Context(), keys(name, value))
+	state, err := node.server.release(t.Context(), keys(name, value), 0)
 	require.NoError(t, err)
 	require.Equal(t, redisconn.Mine, state)
 	return a.token
@@ -120,7 +120,7 @@ func TestTokensAreUniqueUnderContention(t *testing.T) {
 				mu.Lock()
 				tokens = append(tokens, a.token)
 				mu.Unlock()
-				_, err = node.server.release(context.Background(), keys("n", value))
+				_, err = node.server.release(context.Background(), keys("n", value), 0)
 				assert.NoError(t, err)
 			}
 		})
