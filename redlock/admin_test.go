@@ -66,12 +66,10 @@ func TestMinHold(t *testing.T) {
 	g, err := b.Acquire(t.Context(), r)
 	require.NoError(t, err)
 	s.everywhere(t, g, "x")
-	_, err = g.Hold.Renew(t.Context())
-	require.NoError(t, err)
-	for _, server := range s.servers {
-		left, _ := server.MustDo(t, "PTTL", redisconn.LockKey("x")).(int64)
-		assert.Greater(t, left, (29 * time.Minute).Milliseconds())
-	}
+	s.servers[0].MustDo(t, "DEL", redisconn.LockKey("x"))
+	s.everywhere(t, g, "x") // since it was repaired
+	left, _ := s.servers[0].MustDo(t, "PTTL", redisconn.LockKey("x")).(int64)
+	assert.Greater(t, left, (29 * time.Minute).Milliseconds(), "a repair knows of it")
 	release(t, g)
 	r.MinHold = 2 * time.Hour
 	_, err = b.Acquire(t.Context(), r)

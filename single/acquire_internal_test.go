@@ -118,52 +118,6 @@ func counter(t *testing.T, server *lab.Redis) uint64 {
 	return n
 }
 
-func TestAcquireTakesAFreeLock(t *testing.T) {
-	server, node := setUp(t)
-	for _, name := range awkward {
-		a := acquire(t, node, name, "me:label", once)
-		assert.Equal(t, answer{granted: true, token: a.token}, a, "%q", name)
-		assert.Equal(t, "me:label", owned(t, server, name))
-		assert.InDelta(t, ttl, server.TTL(t, redisconn.LockKey(name)), float64(soon))
-		assert.Equal(t, a.token, counter(t, server))
-	}
-}
-
-func TestAcquireLeavesAHeldLockAlone(t *testing.T) {
-	server, node := setUp(t)
-	acquire(t, node, "n", "ab", once)
-	before := counter(t, server)
-	// The values are prefixes of each other: the whole value counts.
-	for _, value := range []string{"abc", "a", "", "AB", "ab\x00"} {
-		a := acquire(t, node, "n", value, request{ttl: time.Hour})
-		assert.False(t, a.granted, "%q", value)
-		assert.InDelta(t, ttl, a.left, float64(soon))
-		a.left = 0
-		assert.Equal(t, answer{}, a)
-	}
-	assert.Equal(t, "ab", owned(t, server, "n"))
-	assert.LessOrEqual(t, server.TTL(t, redisconn.LockKey("n")), ttl, "the refused asked for an hour")
-	assert.Equal(t, before, counter(t, server), "a refusal raised the counter")
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"),
-		"nobody said that it waits")
-}
-
-func TestAcquireAgainIsTheSameGrant(t *testing.T) {
-	server, node := setUp(t)
-	first := acquire(t, node, "n", "me", once)
-	require.NotZero(t, first.token)
-	server.MustDo(t, "PEXPIRE", redisconn.LockKey("n"), 1000)
-
-	second := acquire(t, node, "n", "me", once)
-	assert.Equal(t, answer{granted: true, again: true, token: first.token}, second,
-		"R11: the same token, not another one")
-	assert.Greater(t, server.TTL(t, redisconn.LockKey("n")), 10*time.Second, "the TTL starts anew")
-
-	acquire(t, node, "other", "me", once)
-	server.MustDo(t, "DEL", redisconn.TokensKey)
-	assert.Equal(t, second, acquire(t, node, "n", "me", once), "whatever has become of the counter")
-}
-
 // Requests may overtake each other: one that asks for less (MinHold) takes nothing from one that asked for more.
 func TestNoRequestShortensALock(t *testing.T) {
 	server, node := setUp(t)
@@ -251,18 +205,6 @@ func TestAKeySetByHandIsInTheWayButNoCrash(t *testing.T) {
 		assert.Equal(t, redisconn.Theirs, state, what)
 	}
 	assert.Equal(t, int64(2), server.MustDo(t, "LLEN", key))
-}
-
-func TestWaitingLeavesANoteThatOutlivesTheHolder(t *testing.T) {
-	server, node := setUp(t)
-	acquire(t, node, "n", "holder", waiting)
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"),
-		"who gets the lock does not wait")
-	a := acquire(t, node, "n", "me", waiting)
-	require.False(t, a.granted)
-	note := server.TTL(t, redisconn.LockKey("n")+":wait")
-	assert.Greater(t, note, a.left+time.Second)
-	assert.Less(t, note, a.left+time.Minute)
 }
 
 // A holder in its last millisecond is one whose end is known, and not one to be waited for until a

@@ -114,23 +114,6 @@ func TestCheck(t *testing.T) {
 	assert.Equal(t, locker.SeverityProblem, find(b, "maxmemory-policy").Severity)
 }
 
-// A lock with MinHold outlives its TTL without its holder, and no renewal
-// shortens it.
-func TestMinHold(t *testing.T) {
-	server := lab.StartRedis(t)
-	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
-	g := grant(t, b, "n", time.Hour)
-	left := func() time.Duration { return server.TTL(t, redisconn.LockKey("n")) }
-	assert.Greater(t, left(), 50*time.Minute)
-	for range 3 {
-		before := left()
-		_, err := g.Hold.Renew(t.Context())
-		require.NoError(t, err)
-		assert.Greater(t, left(), before-time.Second)
-	}
-	assert.LessOrEqual(t, g.Validity.TTL, ttl)
-}
-
 // The leftover of an unknown outcome lasts as long as MinHold, and so does the note that
 // keeps a late copy of the request out.
 func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {

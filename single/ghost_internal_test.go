@@ -1,7 +1,6 @@
 package single
 
 import (
-	"context"
 	"crypto/rand"
 	"testing"
 	"time"
@@ -50,50 +49,6 @@ func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string)
 
 // tooShortToGoAlone is a time limit with which a request takes the queue, and is sent once.
 const tooShortToGoAlone = 40 * time.Millisecond
-
-func TestALostReplyIsUnknownAndAskingAgainIsTheSameGrant(t *testing.T) {
-	server, proxy, node := behindProxy(t)
-	load(t, node)
-	v := rand.Text()
-	proxy.LoseReply(v)
-	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
-	defer cancel()
-	_, err := node.server.acquire(ctx, keys("n", v), once)
-	require.True(t, asError(t, err).Unknown)
-	granted := func() bool { return owned(t, server, "n") == v }
-	require.Eventually(t, granted, soon, time.Millisecond, "the server has granted it")
-	before := counter(t, server)
-	a := acquire(t, node, "n", v, once)
-	assert.True(t, a.granted)
-	assert.True(t, a.again)
-	assert.Equal(t, before, counter(t, server), "no second token")
-
-	// Where the connection is cut, it is asked again at once.
-	v = rand.Text()
-	cancelCut := proxy.CutReply(v)
-	a = acquire(t, node, "cut", v, once)
-	require.False(t, cancelCut(), "the reply was cut")
-	assert.True(t, a.granted)
-	assert.True(t, a.again)
-	assert.True(t, a.repeated)
-}
-
-func TestATakeBackOutrunsItsRequest(t *testing.T) {
-	server, proxy, node := behindProxy(t)
-	load(t, node)
-	v := rand.Text()
-	letGo := holdRequest(t, server, proxy, v)
-	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
-	defer cancel()
-	_, err := node.server.acquire(ctx, keys("n", v), once)
-	require.True(t, asError(t, err).Unknown)
-
-	state, err := node.server.release(t.Context(), keys("n", v), time.Minute)
-	require.NoError(t, err)
-	assert.Equal(t, redisconn.Gone, state)
-	letGo()
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "R7: a ghost holds the lock")
-}
 
 // The requests of a caller alone are sent again if no answer comes in a short time. On a machine
 // that is too busy for a caller to go alone the tests below try again, each time with a lock of

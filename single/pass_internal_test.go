@@ -24,43 +24,6 @@ func pass(t *testing.T, node *Backend, old, next string, yield bool) answer {
 	return a
 }
 
-func TestPassIsOneGrantHoweverOftenItArrives(t *testing.T) {
-	server, node := setUp(t)
-	first := acquire(t, node, "n", "a:x", once)
-	a := pass(t, node, "a:x", "b:y", false)
-	assert.True(t, a.granted)
-	assert.Greater(t, a.token, first.token)
-	again := pass(t, node, "a:x", "b:y", false)
-	assert.True(t, again.granted && again.again)
-	assert.Equal(t, a.token, again.token, "no second token")
-	assert.Equal(t, "b:y", owned(t, server, "n"))
-
-	// One that comes when the lock is another's, or nobody's, changes nothing.
-	require.True(t, pass(t, node, "b:y", "c:z", false).granted)
-	assert.True(t, pass(t, node, "a:x", "b:y", true).lost)
-	assert.Equal(t, "c:z", owned(t, server, "n"))
-	_, err := node.server.release(t.Context(), keys("n", "c:z"), 0)
-	require.NoError(t, err)
-	assert.True(t, pass(t, node, "a:x", "b:y", false).lost)
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
-}
-
-// The next one is taken back before the request arrives, and the release of the old one after it.
-func TestATakeBackOutrunsAPass(t *testing.T) {
-	for _, yield := range []bool{false, true} {
-		server, node := setUp(t)
-		acquire(t, node, "n", "a", once)
-		_, err := node.server.release(t.Context(), keys("n", "b"), time.Minute)
-		require.NoError(t, err)
-		assert.True(t, pass(t, node, "a", "b", yield).void)
-		state, err := node.server.release(t.Context(), keys("n", "a"), 0)
-		require.NoError(t, err)
-		assert.Equal(t, redisconn.Mine, state)
-		assert.True(t, pass(t, node, "a", "b", yield).lost, "a later copy")
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "R7: a ghost holds the lock")
-	}
-}
-
 // The request arrives when its caller has given up and what it asked for was taken back, but not
 // yet what it was to release.
 func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -189,77 +188,6 @@ func TestTimeoutHoldsWhateverTheDriversAre(t *testing.T) {
 	}, soon, 10*time.Millisecond, "it works again once the server does")
 }
 
-func TestAHungServerPilesNothingUp(t *testing.T) {
-	lab.NeedPause(t)
-	server, node := setUp(t)
-	warm(t, node)
-	server.Pause()
-	defer server.Resume()
-	before := runtime.NumGoroutine()
-	for range 20 {
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() {
-				ctx := locktest.Within(t, 20*time.Millisecond)
-				_, err := node.drop(ctx, "n", "me")
-				assert.Error(t, err)
-			})
-		}
-		all.Wait()
-	}
-	// Eight batches, and what the driver itself starts for each to connect.
-	assert.Eventually(t, func() bool { return runtime.NumGoroutine()-before < 8+3*8 }, soon,
-		time.Millisecond, "2000 callers have left")
-}
-
-func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
-	lab.NeedPause(t)
-	server, node := setUp(t)
-	lab.Again(t, func() bool {
-		server.MustDo(t, "FLUSHALL")
-		server.Pause()
-		var mu sync.Mutex
-		var unsent []string
-		var all sync.WaitGroup
-		ask := func(i int, patience time.Duration) {
-			all.Go(func() {
-				ctx := locktest.Within(t, patience)
-				name := strconv.Itoa(i)
-				_, err := node.take(ctx, name, "me")
-				var e *redisconn.Error
-				if assert.ErrorAs(t, err, &e) && !e.Unknown {
-					mu.Lock()
-					defer mu.Unlock()
-					unsent = append(unsent, name)
-				}
-			})
-		}
-		// Eight batches hang, whose callers wait: there is no ninth.
-		pool := node.Client().(*redis.Client)
-		for i := range 8 {
-			ask(i, time.Second)
-			require.Eventually(t, func() bool {
-				s := pool.PoolStats()
-				return s.TotalConns-s.IdleConns > uint32(i)
-			}, soon, time.Millisecond)
-		}
-		for i := range 30 {
-			ask(8+i, 300*time.Millisecond)
-		}
-		all.Wait()
-		server.Resume()
-		require.Eventually(t, func() bool {
-			_, err := node.inspect(t.Context(), "n")
-			return err == nil
-		}, soon, 10*time.Millisecond)
-		for _, name := range unsent {
-			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(name)),
-				"said not to be sent, and yet it was")
-		}
-		return len(unsent) > 20
-	})
-}
-
 func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
@@ -326,66 +254,6 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	assert.Equal(t, redisconn.Mine, a)
 	server.Restart(t)
 	all("restart")
-}
-
-func TestConcurrentCallersShareRoundTrips(t *testing.T) {
-	server, node := setUp(t)
-	reads := func() int {
-		n, err := strconv.Atoi(server.Info(t, "stats")["total_reads_processed"])
-		require.NoError(t, err)
-		return n
-	}
-	warm(t, node)
-	before := reads()
-	const callers, each = 256, 20
-	var all sync.WaitGroup
-	for i := range callers {
-		all.Go(func() {
-			for range each {
-				_, err := node.take(t.Context(), strconv.Itoa(i), "me")
-				assert.NoError(t, err)
-			}
-		})
-	}
-	all.Wait()
-	assert.Less(t, reads()-before, callers*each/4, "the server has read this often, for %d requests",
-		callers*each)
-}
-
-func TestCloseEndsWhatIsUnderWay(t *testing.T) {
-	lab.NeedPause(t)
-	server := lab.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	node := newAsker(t, client)
-	_, err := node.inspect(t.Context(), "n")
-	require.NoError(t, err)
-	server.Pause()
-	defer server.Resume()
-	var all sync.WaitGroup
-	for range 100 {
-		all.Go(func() {
-			_, err := node.drop(t.Context(), "n", "me")
-			assert.ErrorIs(t, err, redisconn.ErrClosed)
-		})
-	}
-	all.Go(func() {
-		_, err := node.Subscribe(t.Context(), "n", func() {})
-		assert.ErrorIs(t, err, redisconn.ErrClosed)
-	})
-	all.Go(func() {
-		_, err := node.Servers(t.Context())
-		assert.ErrorIs(t, err, redisconn.ErrClosed)
-	})
-	time.Sleep(50 * time.Millisecond) // most are under way; those that are not see a closed node
-	begin := time.Now()
-	err = node.Close()
-	assert.Less(t, time.Since(begin), 2*promptly)
-	if err != nil {
-		assert.NotErrorIs(t, err, redisconn.ErrClosed)
-		assert.ErrorContains(t, err, "does not answer")
-	}
-	all.Wait()
-	require.NoError(t, client.Close(), "with the client, the driver's last calls end")
 }
 
 // wrapped is a client of a kind that this package does not know.

@@ -3,6 +3,7 @@ package redisconn_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -197,52 +199,6 @@ func TestAReplicaIsNoPlaceForALock(t *testing.T) {
 	assert.Equal(t, "slave", servers[0].Role)
 }
 
-func TestAFullServerRefusesAndTakesNothing(t *testing.T) {
-	server, node := setUp(t)
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
-	e := try(t, t.Context(), node)
-	assert.False(t, e.Unknown)
-	assert.False(t, e.Refused, "memory can be freed")
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
-	assert.Equal(t, int64(0), server.MustDo(t, "DBSIZE"))
-}
-
-func TestANodeThatIsClosedSaysSoAndLeavesTheClientOpen(t *testing.T) {
-	server := lab.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	node := newAsker(t, client)
-	_, err := node.drop(t.Context(), "n", "me")
-	require.NoError(t, err)
-	_, err = node.Subscribe(t.Context(), "n", func() {})
-	require.NoError(t, err)
-	require.NoError(t, node.Close())
-	require.NoError(t, node.Close(), "closing again does nothing")
-
-	e := try(t, t.Context(), node)
-	require.ErrorIs(t, e, redisconn.ErrClosed)
-	assert.False(t, e.Unknown)
-	_, err = node.Subscribe(t.Context(), "n", func() {})
-	require.ErrorIs(t, err, redisconn.ErrClosed)
-	_, err = node.Servers(t.Context())
-	require.ErrorIs(t, err, redisconn.ErrClosed)
-	require.NoError(t, client.Ping(t.Context()).Err())
-}
-
-func TestContextThatHasEndedSendsNothing(t *testing.T) {
-	server, node := setUp(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	e := try(t, ctx, node)
-	require.ErrorIs(t, e, context.Canceled)
-	assert.False(t, e.Unknown)
-	_, err := node.Subscribe(ctx, "n", func() {})
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = node.Servers(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	time.Sleep(10 * time.Millisecond)
-	assert.Equal(t, int64(0), server.MustDo(t, "DBSIZE"))
-}
-
 func TestAClientThatMovesLocksIsRefused(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer func() { _ = ring.Close() }()
@@ -275,4 +231,65 @@ func TestAServerThatAlwaysHangsUpIsAskedAFewTimes(t *testing.T) {
 	full := newAsker(t, redis.NewClient(&redis.Options{Addr: f.Addr(), Protocol: 2, MinIdleConns: idle}))
 	_ = try(t, t.Context(), full)
 	assert.LessOrEqual(t, f.Count("evalsha"), 4+idle)
+}
+
+// A request counts as on its way for as long as the driver has it, whatever its caller was told meanwhile.
+func TestWhenARequestIsOnItsWay(t *testing.T) {
+	lab.NeedPause(t)
+	server, node := setUp(t)
+	load(t, node)
+	down := errors.New("down")
+	var undo locker.Undo
+	onItsWay := func() bool {
+		return undo.Undo(t.Context(), func(context.Context) error { return down }) != nil
+	}
+	call := func() *redisconn.Call {
+		k := redisconn.KeysOf("n", "me", "", "")
+		c := node.takes.Call("acquire", "n", 1, k.Lock, "", k.Value(), ttl.Milliseconds())
+		c.Undo = &undo // Lasts is 0: it is over a moment after it was sent
+		return c
+	}
+	gone := func() bool { return !onItsWay() }
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := node.Do(over, call())
+	require.Error(t, err)
+	require.Eventually(t, gone, soon, time.Millisecond, "it was never sent")
+	_, err = node.Do(t.Context(), call())
+	require.NoError(t, err)
+	require.Eventually(t, gone, soon, time.Millisecond, "it was answered")
+
+	server.Pause()
+	c := call()
+	c.Limit = 200 * time.Millisecond
+	told := make(chan struct{})
+	_, ok := node.Start(c, func(*redisconn.Call) { close(told) })
+	require.True(t, ok)
+	<-told
+	require.True(t, onItsWay(), "its answer is not waited for any more")
+	server.Resume()
+	require.Eventually(t, gone, soon, time.Millisecond, "the driver is done with it")
+
+	server.Pause()
+	var all []redisconn.Started
+	for range 200 {
+		one, _ := node.Start(call(), func(*redisconn.Call) {})
+		all = append(all, one)
+	}
+	withdrawn := 0
+	for _, one := range all {
+		if node.Withdraw(one) {
+			withdrawn++
+		}
+	}
+	server.Resume()
+	require.Eventually(t, gone, soon, time.Millisecond, "%d were withdrawn", withdrawn)
+	server.Pause()
+	_, _ = node.Start(call(), func(*redisconn.Call) {})
+	require.True(t, onItsWay())
+	server.Resume()
+	require.NoError(t, node.Close())
+	_, ok = node.Start(call(), func(*redisconn.Call) {})
+	require.False(t, ok)
+	require.Eventually(t, gone, soon, time.Millisecond, "it is closed")
 }
