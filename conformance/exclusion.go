@@ -229,8 +229,8 @@ func (s *trial) askUndoubted(b locker.Backend, req locker.Request) (
 		if took = time.Since(began); !errors.Is(err, locker.ErrHeld) || grant.Hold == nil {
 			break
 		}
-		s.Logf("Acquire returned a Hold beside a refusal; its Release returned %v",
-			grant.Hold.Release(s.within(s.patience())))
+		s.Logf("Acquire returned a Hold beside a refusal; its Undo returned %v",
+			grant.Hold.Undo(s.within(s.patience())))
 		req.Owner = owner()
 	}
 	return grant, took, err

@@ -92,7 +92,7 @@ func (s *trial) lateAcquire(b locker.Backend, fault Fault, other locker.Backend,
 		s.unharmed(next, "Acquire")
 	}
 	if late.grant.Hold != nil {
-		_ = late.grant.Hold.Release(s.within(s.patience()))
+		_ = late.grant.Hold.Undo(s.within(s.patience()))
 	}
 	return errors.Is(err, locker.ErrHeld)
 }

@@ -58,11 +58,11 @@ func checkUnlockThroughOutage(s *trial) {
 }
 
 // takeBack clears up after an Acquire whose outcome is not known, as the engine
-// does: what was sent may arrive later than a Release that finds nothing.
+// does: what was sent may arrive later than an Undo that finds nothing.
 func (s *trial) takeBack(h locker.Hold) {
 	for s.Context().Err() == nil {
 		ctx, cancel := context.WithTimeout(s.Context(), s.soon)
-		err := h.Release(ctx)
+		err := h.Undo(ctx)
 		cancel()
 		if err == nil {
 			return

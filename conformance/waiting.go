@@ -335,7 +335,7 @@ func checkContextAtBackend(s *trial) {
 			"Acquire does not look at its context")
 	}
 	if grant.Hold != nil {
-		_ = grant.Hold.Release(s.within(s.patience()))
+		_ = grant.Hold.Undo(s.within(s.patience()))
 	}
 	s.unlock(s.freeWithin(s.soon, other, name,
 		"Acquire sent its request under a cancelled context and said nothing of what may be left"))
