@@ -16,6 +16,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
@@ -235,14 +236,17 @@ func TestSilentConnections(t *testing.T) {
 		t.Run(silence.String(), func(t *testing.T) {
 			t.Parallel()
 			s := durable(t, 3)
-			for range 10 { // a machine that stalls loses leases, too
-				lost, wait := s.silence(t, silence)
+			lab.Again(t, func() bool { // a machine that stalls loses leases, too
+				s.each(func(p *lab.Proxy) { p.Set(lab.Pass) })()
+				// A machine that stalls for a TTL makes a round that counts for nothing, and ends no call.
+				opts := &locker.Options{TTL: max(4*silence, 1200*time.Millisecond), Patience: 10 * time.Second}
+				c := locker.New(s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), opts)
+				defer func() { _ = c.Close() }()
+				lost, wait := locktest.Silence(t, c, opts.TTL, silence,
+					s.each(func(p *lab.Proxy) { p.Set(lab.Drop) }), s.each((*lab.Proxy).PassNew))
 				t.Logf("granted %v after the network was back, %d leases lost", wait, lost)
-				if lost == 0 && wait < 300*time.Millisecond {
-					return
-				}
-			}
-			require.Fail(t, "leases were lost, or the network was not used again")
+				return lost == 0 && wait < 300*time.Millisecond
+			})
 		})
 	}
 }
@@ -268,46 +272,10 @@ func TestAReleaseOnSilentConnectionsIsConfirmed(t *testing.T) {
 	all.Wait()
 }
 
-// silence returns how many leases a silence costs, and when the first lock was granted after it.
-func (s *nodes) silence(t *testing.T, silence time.Duration) (lost int, wait time.Duration) {
-	for _, p := range s.proxies {
-		p.Set(lab.Pass)
-	}
-	// A machine that stalls for a TTL makes a round that counts for nothing, and ends no call.
-	opts := &locker.Options{TTL: max(4*silence, 1200*time.Millisecond), Patience: 10 * time.Second}
-	c := locker.New(s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), opts)
-	defer func() { _ = c.Close() }()
-	var leases []*locker.Lease
-	for i := range 100 {
-		l, err := c.Lock(t.Context(), fmt.Sprint("held", i))
-		require.NoError(t, err)
-		leases = append(leases, l)
-	}
-	time.Sleep(opts.TTL / 6) // renewals come at any moment of the silence
-	for _, p := range s.proxies {
-		p.Set(lab.Drop)
-	}
-	granted := make(chan time.Time, 1)
-	go func() {
-		time.Sleep(silence / 2)
-		l, err := c.Lock(t.Context(), "new")
-		assert.NoError(t, err)
-		granted <- time.Now()
-		if err == nil {
-			_ = l.Unlock(context.Background())
-		}
-	}()
-	time.Sleep(silence)
-	for _, p := range s.proxies {
-		p.PassNew()
-	}
-	back := time.Now()
-	wait = (<-granted).Sub(back)
-	time.Sleep(opts.TTL)
-	for _, l := range leases {
-		if l.Err() != nil {
-			lost++
+func (s *nodes) each(do func(p *lab.Proxy)) func() {
+	return func() {
+		for _, p := range s.proxies {
+			do(p)
 		}
 	}
-	return lost, wait
 }

@@ -10,23 +10,6 @@ import (
 	"github.com/golockers/locker/internal/redisconn"
 )
 
-func TestReleasePublishesOnlyWhereSomebodyWaits(t *testing.T) {
-	server, node := setUp(t)
-	cycle := func(wait bool) int {
-		t.Helper()
-		before := server.Commands(t)
-		acquire(t, node, "n", "holder", once)
-		acquire(t, node, "n", "me", request{ttl: ttl, waiting: wait})
-		state, err := node.server.release(t.Context(), keys("n", "holder"), 0)
-		require.NoError(t, err)
-		require.Equal(t, redisconn.Mine, state)
-		return int(server.Commands(t).Since(before).ByName["publish"])
-	}
-	assert.Equal(t, 0, cycle(false))
-	assert.Equal(t, 1, cycle(true))
-	assert.Equal(t, 0, cycle(false), "the note of the last wait is gone with its message")
-}
-
 // With full memory and noeviction, held is held, leases live, and what is given
 // up goes at once.
 func TestFullMemory(t *testing.T) {

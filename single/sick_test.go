@@ -2,7 +2,6 @@ package single_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/single"
 )
@@ -53,35 +53,7 @@ func silent(t *testing.T, server *lab.Redis, silence time.Duration, given bool) 
 		require.NoError(t, err)
 	}
 	defer func() { _ = c.Close() }()
-	var leases []*locker.Lease
-	for range 100 {
-		l, err := c.Lock(t.Context(), rand.Text())
-		require.NoError(t, err)
-		leases = append(leases, l)
-	}
-	time.Sleep(opts.TTL / 6) // renewals come at any moment of the silence
-	proxy.Set(lab.Drop)
-	granted := make(chan time.Time, 1)
-	go func() {
-		time.Sleep(silence / 2)
-		l, err := c.Lock(context.Background(), rand.Text())
-		assert.NoError(t, err)
-		granted <- time.Now()
-		if err == nil {
-			assert.NoError(t, l.Unlock(context.Background()))
-		}
-	}()
-	time.Sleep(silence)
-	proxy.PassNew()
-	back := time.Now()
-	wait = (<-granted).Sub(back)
-	time.Sleep(opts.TTL)
-	for _, l := range leases {
-		if l.Err() != nil {
-			lost++
-		}
-	}
-	return lost, wait
+	return locktest.Silence(t, c, opts.TTL, silence, func() { proxy.Set(lab.Drop) }, proxy.PassNew)
 }
 
 // A server that stalls for a moment answers later: that is told as a success.

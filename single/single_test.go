@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -166,44 +165,6 @@ func TestKeyInTheWayIsNamed(t *testing.T) {
 	assert.Equal(t, int64(1), s.MustDo(t, "EXISTS", redisconn.LockKey("job")))
 }
 
-// A server that is stopped, but for the kernel that accepts for it, is the
-// worst of those that are down.
-func TestHangingServerIsToldInTime(t *testing.T) {
-	t.Parallel()
-	s := lab.StartRedis(t)
-	c := client(t, s.Addr(), &single.Options{Timeout: 300 * time.Millisecond})
-	l, err := c.Lock(t.Context(), "held")
-	require.NoError(t, err)
-	s.Pause()
-	begin := time.Now()
-	_, err = c.TryLock(t.Context(), "job")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	assert.ErrorContains(t, err, s.Addr())
-	assert.Less(t, time.Since(begin), 2*time.Second)
-
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	begin = time.Now()
-	_, err = c.Lock(ctx, "job")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	assert.NotErrorIs(t, err, locker.ErrHeld)
-	assert.Less(t, time.Since(begin), time.Second)
-
-	<-l.Done()
-	assert.False(t, time.Now().Before(l.Until()))
-	assert.ErrorIs(t, l.Err(), locker.ErrLost)
-	s.Resume()
-
-	// What was sent to it meanwhile is carried out now, and taken back.
-	for range 2 {
-		require.Eventually(t, func() bool {
-			l, err := c.TryLock(t.Context(), "job")
-			return err == nil && l.Unlock(t.Context()) == nil
-		}, 4*time.Second, 10*time.Millisecond, "a ghost keeps the lock")
-	}
-}
-
 func TestProveReplicasMustHaveTheLock(t *testing.T) {
 	lab.NeedProve(t)
 	primary := lab.StartRedis(t)
@@ -331,50 +292,6 @@ func TestProveThousandWaitersCostTheServerLittle(t *testing.T) {
 	all.Wait()
 	cancel()
 	assert.EqualValues(t, 1000, waiting.Stats().Acquired)
-}
-
-// A fail-over that loses the lock is what one Redis cannot prevent, and the
-// holder's token still tells old from new.
-func TestTokensRiseOverALossOfData(t *testing.T) {
-	s := lab.StartRedis(t)
-	c := client(t, s.Addr(), nil)
-	var last uint64
-	for i := range 5 {
-		l, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		token, ok := l.Token()
-		require.True(t, ok)
-		require.Greater(t, token, last)
-		last = token
-		switch i {
-		case 1:
-			s.MustDo(t, "FLUSHALL")
-		case 2:
-			s.Restart(t) // empty
-		}
-		_ = l.Unlock(t.Context())
-	}
-}
-
-func TestDialerThatHangsDoesNotKeepACaller(t *testing.T) {
-	// A dialer that never returns must not keep a caller.
-	rdb := redis.NewClient(&redis.Options{Addr: "x",
-		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}, DialTimeout: 500 * time.Millisecond, DialerRetries: 1})
-	b, err := single.New(rdb, nil)
-	require.NoError(t, err)
-	c := locker.New(b, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	begin := time.Now()
-	_, err = c.Lock(ctx, "job")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(begin), time.Second)
-	_ = c.Close() // what may have been sent cannot be taken back
-	require.NoError(t, b.Close())
-	require.NoError(t, rdb.Close())
 }
 
 // A request that hangs ends with the client, where that is the backend's own: Close neither waits

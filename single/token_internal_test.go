@@ -1,9 +1,7 @@
 package single
 
 import (
-	"context"
 	"crypto/rand"
-	"sync"
 	"testing"
 	"time"
 
@@ -98,36 +96,4 @@ func TestALockIsNotTakenWhereItsTokenCannotBeKept(t *testing.T) {
 	assert.True(t, e.Refused)
 	assert.False(t, e.Unknown)
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "refused, and yet taken")
-}
-
-func TestTokensAreUniqueUnderContention(t *testing.T) {
-	_, node := setUp(t)
-	var mu sync.Mutex
-	var tokens []uint64 // in the order in which the locks were held
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			for held := 0; held < 10; {
-				value := rand.Text()
-				a, err := node.server.acquire(context.Background(), keys("n", value), once)
-				if !assert.NoError(t, err) {
-					return
-				}
-				if !a.granted {
-					continue
-				}
-				held++
-				mu.Lock()
-				tokens = append(tokens, a.token)
-				mu.Unlock()
-				_, err = node.server.release(context.Background(), keys("n", value), 0)
-				assert.NoError(t, err)
-			}
-		})
-	}
-	all.Wait()
-	require.Len(t, tokens, 200)
-	for i := 1; i < len(tokens); i++ {
-		require.Greater(t, tokens[i], tokens[i-1])
-	}
 }
