@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -383,68 +381,6 @@ func TestRenewalRepairs(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrLost)
 	time.Sleep(20 * time.Millisecond)
 	assert.Equal(t, 2, s.holders(t, "x"), "a lease that is lost was repaired")
-}
-
-// Both nodes of one server are one vote.
-func TestSameServerTwiceIsRefused(t *testing.T) {
-	s := durable(t, 2)
-	b, err := redlock.New(s.clients(t, func(i int) string {
-		if i == 0 {
-			return s.servers[0].Addr()
-		}
-		return s.proxies[0].Addr()
-	}), &redlock.Options{NodeTimeout: slack})
-	require.NoError(t, err)
-	defer func() { _ = b.Close() }()
-	for range 3 {
-		_, err = b.Acquire(t.Context(), request("x", time.Second))
-		require.ErrorIs(t, err, locker.ErrInvalid)
-		assert.Contains(t, err.Error(), "the same server")
-	}
-	url := fmt.Sprintf("redlock://%s,%s,%s", s.servers[0].Addr(), s.servers[1].Addr(),
-		strings.Replace(s.servers[0].Addr(), "127.0.0.1", "localhost", 1))
-	_, err = locker.Openers{"redlock": redlock.Open}.Open(t.Context(), url, nil)
-	require.ErrorIs(t, err, locker.ErrInvalid)
-}
-
-// The driver's own timeouts are long; the nodes' timeout holds all the same, in
-// each of the operations.
-func TestNodeTimeoutHoldsWhateverTheDriverDoes(t *testing.T) {
-	t.Parallel()
-	s := durable(t, 3)
-	var clients []*redis.Client
-	for _, r := range s.servers {
-		c := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: 10, ReadTimeout: 30 * time.Second,
-			DialTimeout: 30 * time.Second})
-		t.Cleanup(func() { _ = c.Close() })
-		clients = append(clients, c)
-	}
-	b, err := redlock.New(clients, &redlock.Options{NodeTimeout: 50 * time.Millisecond})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.Close() })
-	var g locker.Grant
-	within(t, 10*time.Second, "it is served", func() bool {
-		g, err = b.Acquire(t.Context(), request("x", 20*time.Second))
-		return err == nil
-	})
-	s.everywhere(t, g, "x")
-	s.servers[0].Pause()
-	s.servers[1].Pause()
-	for what, do := range map[string]func() error{
-		"acquire": func() error { _, err := b.Acquire(t.Context(), request("y", 20*time.Second)); return err },
-		"renew":   func() error { _, err := g.Hold.Renew(t.Context()); return err },
-		"inspect": func() error { _, err := b.Inspect(t.Context(), "x"); return err },
-	} {
-		began := time.Now()
-		require.ErrorIs(t, do(), locker.ErrUnavailable, what)
-		assert.Less(t, time.Since(began), 1500*time.Millisecond, what)
-	}
-	began := time.Now()
-	require.ErrorIs(t, g.Hold.Release(t.Context()), locker.ErrUnavailable)
-	assert.Less(t, time.Since(began), 1500*time.Millisecond)
-	s.servers[0].Resume()
-	s.servers[1].Resume()
-	within(t, 10*time.Second, "it is released at last", func() bool { return s.holders(t, "x") == 0 })
 }
 
 // RaiseToken lifts what later tokens are above, and not the lease's own rank: where a later holder has raised a

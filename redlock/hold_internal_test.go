@@ -120,29 +120,6 @@ func TestWhatComesOfARelease(t *testing.T) {
 
 var errDone = errors.New("released")
 
-// The reader of answers is woken when there are so many as it waits for, and gets them in order.
-func TestAnswersAreReadWhenThereAreEnough(t *testing.T) {
-	m := newAnswers(5)
-	var got []int
-	take := func(a answer) { got = append(got, a.node) }
-	done := make(chan struct{})
-	read := make(chan bool)
-	go func() { read <- m.take(done, 3, take) }()
-	m.put(answer{node: 1})
-	m.put(answer{node: 2})
-	select {
-	case <-read:
-		require.Fail(t, "it was read too soon")
-	case <-time.After(10 * time.Millisecond):
-	}
-	m.put(answer{node: 3})
-	require.True(t, <-read)
-	assert.Equal(t, []int{1, 2, 3}, got)
-	go func() { read <- m.take(done, 1, take) }()
-	close(done)
-	require.False(t, <-read)
-}
-
 // Two repairs of one node that overlap would each take the end of the other for its own: a release would
 // leave no note, and the later of the two would bring the lock back.
 func TestANodeIsRepairedOnceAtATime(t *testing.T) {

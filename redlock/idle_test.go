@@ -74,33 +74,14 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 		_, err := g.Hold.Renew(ctx)
 		require.NoError(t, err)
 		closed()
-		_, err = b.Acquire(ctx, request(n, time.Minute))
-		require.ErrorIs(t, err, locker.ErrHeld)
-		closed()
-		st, err := b.Inspect(ctx, n)
-		require.NoError(t, err)
-		require.True(t, st.Held)
-		closed()
-		require.NoError(t, locktest.Lists(ctx, b))
-		closed()
 		found, err := b.Check(ctx)
 		require.NoError(t, err)
 		for _, f := range found {
 			assert.NotContains(t, f.What, "node ", "%v", f)
 		}
 		closed()
-		stop, err := b.Notify(ctx, n, func() {})
-		require.NoError(t, err)
-		stop()
-		closed()
 		require.NoError(t, g.Hold.Release(ctx))
 		on(0, n, "each node has released")
-		n = name()
-		acquire(t, b, n, time.Minute)
-		closed()
-		_, err = locktest.Break(ctx, b, n)
-		require.NoError(t, err)
-		on(0, n, "each node was freed")
 	}
 }
 
@@ -108,6 +89,7 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 // deadline is told as such, and no node that hangs is waited for beyond it (R8).
 func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 	s := durable(t, 3)
+	s.patient = true // the driver is
 	b, cold := s.through(t, redlock.Options{Fencing: true}), s.through(t, redlock.Options{})
 	g := acquire(t, b, "held", time.Minute)
 	s.everywhere(t, g, "held")
@@ -147,8 +129,10 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 			began := time.Now()
 			require.ErrorIs(t, ask(ctx), context.DeadlineExceeded)
 			assert.Less(t, time.Since(began), time.Second)
+			began = time.Now()
 			err := ask(t.Context())
 			require.ErrorIs(t, err, locker.ErrUnavailable)
+			assert.Less(t, time.Since(began), 4*time.Second)
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, context.Canceled)
 			assert.ErrorContains(t, err, s.proxies[0].Addr())

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -75,35 +74,6 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		}
 		assert.Equal(t, there, server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))), i)
 	}
-}
-
-// Regression: an acquire had a time for replicas that it does not wait for, and a
-// release had none, so the two never shared a batch: of callers who do both in turn
-// most went alone.
-func TestAcquiresAndReleasesShareABatch(t *testing.T) {
-	const n = 200
-	server, node := setUp(t)
-	client := locker.New(node, nil)
-	t.Cleanup(func() { assert.NoError(t, client.Close()) })
-	var held [n]*locker.Lease
-	for i := range held {
-		if i%2 == 0 {
-			var err error
-			held[i], err = client.Lock(t.Context(), strconv.Itoa(i))
-			require.NoError(t, err)
-		}
-	}
-	calls := server.AllAtOnce(t, n, func(i int) {
-		if held[i] != nil {
-			assert.NoError(t, held[i].Unlock(t.Context()))
-			return
-		}
-		lease, err := client.Lock(t.Context(), strconv.Itoa(i))
-		if assert.NoError(t, err) {
-			assert.NoError(t, lease.Unlock(t.Context()))
-		}
-	})
-	assert.Less(t, calls, n/4, "script calls for 300 requests")
 }
 
 func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {

@@ -249,51 +249,6 @@ func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
 	assert.Zero(t, sent.ByName["eval"])
 }
 
-// A thousand waiters of one process cost the server less than a command per
-// second while nothing changes, and one of another process gets in at once.
-func TestProveThousandWaitersCostTheServerLittle(t *testing.T) {
-	lab.NeedProve(t)
-	s := lab.StartRedis(t)
-	holder, waiting, other := client(t, s.Addr(), nil), client(t, s.Addr(), nil), client(t, s.Addr(), nil)
-	l, err := holder.Lock(t.Context(), "job", locker.TTL(10*time.Minute))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	for range 1000 {
-		all.Go(func() {
-			if l, err := waiting.Lock(ctx, "job"); err == nil {
-				_ = l.Unlock(context.Background())
-			}
-		})
-	}
-	require.Eventually(t, func() bool {
-		return waiting.Stats().Waiting == 1000 && s.Commands(t).ByName["subscribe"] == 1 &&
-			waiting.Stats().Refused >= 2
-	}, 20*time.Second, 10*time.Millisecond)
-	const window = 10 * time.Second
-	before := s.Commands(t)
-	time.Sleep(window) // what is measured is a rate
-	sent := s.Commands(t).Since(before)
-	// What scripts call is counted too, but is not sent.
-	fromScripts := sent.ByName["mget"] + sent.ByName["pttl"] + sent.ByName["set"] + sent.ByName["exists"]
-	assert.Less(t, sent.Total-fromScripts, int64(window/time.Second), "%v", sent.ByName)
-
-	got := make(chan error, 1)
-	go func() {
-		l, err := other.Lock(ctx, "job")
-		if err == nil {
-			err = l.Unlock(context.Background())
-		}
-		got <- err
-	}()
-	require.Eventually(t, func() bool { return other.Stats().Refused >= 2 }, 10*time.Second, time.Millisecond)
-	require.NoError(t, l.Unlock(t.Context()))
-	require.NoError(t, <-got)
-	all.Wait()
-	cancel()
-	assert.EqualValues(t, 1000, waiting.Stats().Acquired)
-}
-
 // A request that hangs ends with the client, where that is the backend's own: Close neither waits
 // for it nor fails.
 func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {

@@ -28,28 +28,6 @@ func TestProveACluster(t *testing.T) {
 	cluster := lab.StartCluster(t)
 	node := onCluster(t, cluster)
 
-	t.Run("keeps all keys of a lock on one shard", func(t *testing.T) {
-		var all sync.WaitGroup
-		for i := range 60 {
-			all.Go(func() {
-				name := fmt.Sprintf("{%d}:%s", i, awkward[i%len(awkward)])
-				for range 20 {
-					value := rand.Text()
-					state, err := node.take(t.Context(), name, value)
-					assert.NoError(t, err)
-					assert.Equal(t, redisconn.Mine, state)
-					state, err = node.drop(t.Context(), name, value)
-					assert.NoError(t, err)
-					assert.Equal(t, redisconn.Mine, state)
-				}
-			})
-		}
-		all.Wait()
-		for _, n := range cluster.Nodes {
-			assert.NotZero(t, n.Commands(t).ByName["evalsha"], "the names are spread")
-		}
-	})
-
 	t.Run("wakes by shard channels only", func(t *testing.T) {
 		before := make([]lab.Commands, len(cluster.Nodes))
 		for i, n := range cluster.Nodes {
@@ -89,16 +67,6 @@ func TestProveACluster(t *testing.T) {
 			drain(b)
 			node.handOver(t, name)
 			told(t, b, "release of "+name)
-		}
-	})
-
-	t.Run("tells about all its masters", func(t *testing.T) {
-		servers, err := node.Servers(t.Context())
-		require.NoError(t, err)
-		require.Len(t, servers, len(cluster.Nodes))
-		for _, s := range servers {
-			assert.Contains(t, cluster.Addrs(), s.Addr)
-			assert.Equal(t, "master", s.Role)
 		}
 	})
 
