@@ -7,9 +7,9 @@
 //   - The server stops answering and keeps its connections: [Process.Pause], undone by
 //     [Process.Resume]. The kernel goes on accepting connections and bytes for it, so that requests
 //     sent meanwhile are carried out after the pause.
-//   - The server dies: [Process.Kill]. It comes back on its old port with [Redis.Restart], with its
+//   - The server dies: [Process.Kill]. It comes back on its old port with [Process.Restart], with its
 //     data if it was told to persist ([WithAppendOnly]) and empty if not.
-//   - The server's wall clock jumps: [WithClock] and [Redis.JumpClock].
+//   - The server's wall clock jumps: [WithClock] and [Process.JumpClock].
 //   - The primary dies and another takes over: [Sentinel.KillPrimary].
 //   - The network cuts one off: a [Proxy] between client and server, for each direction by itself.
 //     [Hold] keeps what is sent and delivers it later, even if the sender has hung up since: this is

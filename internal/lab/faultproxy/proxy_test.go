@@ -61,12 +61,15 @@ var stories = map[string]string{
 	"drop swallows what is held": `
 		requests hold; a SET k 1; held = 8; requests drop; dropped = 8; held = 0; requests pass; a reset; k =`,
 	"drop of one direction": `
-		replies drop; a SET k 1; k = 1; a silent; a close; open = 0`,
+		replies drop; a SET k 1; k = 1; a silent; a close; open = 0; replies pass
+		requests drop; b SET k 2; b silent; b close; open = 0; k = 1`,
+	"a client is told that there never will be a server": `
+		requests hold; a PING; held = 5; requests reset; a ends; open = 0`,
 	"a reset is seen as one, by both": `
 		a PING; a > PONG; all reset; a reset; b refused; refused = 1; open = 0; served = 0
 		all pass; c PING; c > PONG`,
 	"a client is reset and its request arrives later": `
-		requests hold; a SET k 1; held = 8; replies reset; a reset; k = ; all pass; k = 1`,
+		requests hold; a SET k 1; held = 8; replies reset; a reset; k = ; all pass; k = 1; open = 0`,
 	"a dead server resets, and comes back": `
 		a PING; a > PONG; server down; a ends; b refused; server up; c PING; c > PONG`,
 	"what is open is held, and what comes later passes": `
@@ -79,6 +82,7 @@ var stories = map[string]string{
 	"a service moves": `
 		a PING; a > PONG; retarget; a reset; b PING; b > PONG`,
 	"a hook runs before its request is forwarded, and once": `
+		on SET link wait requests hold; b SET k 1; held = 8; k = ; b close; requests pass
 		on SET replies hold; a PING; a > PONG; a SET k 1; back.held = 3; replies pass; a > OK; a SET k 2; a > OK`,
 	"a hook finds a pattern that is split": `
 		on SET_long link requests hold; a+ SET_; delivered = 4; a+ lon; delivered = 7; a g; held = 2; k = `,
@@ -90,7 +94,7 @@ var stories = map[string]string{
 		a PING; a > PONG; b PING; b > PONG; lose SET; a SET k 1; back.dropped = 3; k = 1; a PING; a silent
 		b SET k 2; b > OK; all pass; a silent; a close; open = 1`,
 	"a reply is cut": `
-		cut SET; b PING; b > PONG; a SET k 1; a reset; k = 1; b SET l 2; b > OK`,
+		cut SET; b PING; b > PONG; a SET k 1; a reset; k = 1; back.dropped = 3; back.held = 0; b SET l 2; b > OK`,
 	"one connection is reset alone": `
 		b PING; b > PONG; on SET link reset; a SET k 1; a reset; b GET k; b >`,
 }
@@ -240,6 +244,9 @@ func (s *scene) do(words []string, l *faultproxy.Link) {
 	switch words[0] {
 	case "all":
 		s.Set(modes[last])
+	case "wait":
+		time.Sleep(20 * time.Millisecond)
+		s.do(words[1:], l)
 	case "requests":
 		if l != nil {
 			l.Requests(modes[last])
