@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // A revocation lets the next one in when etcd gets it: a holder that is told
@@ -101,5 +102,32 @@ func intercepted(f func(ctx context.Context, method string, send func() error) e
 				return f(ctx, method, func() error { return invoker(ctx, method, req, reply, cc, opts...) })
 			},
 		))
+	}
+}
+
+// After Close, what is undone is known only if etcd has confirmed that the session is gone, or it is known that nothing
+// was left.
+func TestUndoAfterClose(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	for _, mode := range []lab.Mode{lab.Pass, lab.Drop} {
+		network := lab.StartProxy(t)
+		b := backend(t, s.Addrs(), through(network))
+		held, err := b.Acquire(t.Context(), request("n", time.Minute, false))
+		require.NoError(t, err)
+		assert.True(t, held.Session)
+		undone, err := b.Acquire(t.Context(), request("other", time.Minute, false))
+		require.NoError(t, err)
+		require.NoError(t, undone.Hold.Undo(t.Context()))
+		network.Set(mode)
+		require.NoError(t, b.Close())
+		require.NoError(t, undone.Hold.Undo(t.Context()))
+		if mode == lab.Pass {
+			require.NoError(t, held.Hold.Undo(t.Context()))
+			require.Empty(t, locksIn(t, s.admin, "n"))
+		} else {
+			require.ErrorIs(t, held.Hold.Undo(t.Context()), locker.ErrClosed)
+			require.Len(t, locksIn(t, s.admin, "n"), 1)
+		}
 	}
 }

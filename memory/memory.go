@@ -109,11 +109,11 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	select {
 	case <-h.granted:
 	case <-ctx.Done():
-		err = fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+		err = b.giveUp(h, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err()))
 	case <-ended:
-		err = b.failure()
+		err = b.giveUp(h, nil)
 	}
-	if err != nil && b.giveUp(h) {
+	if err != nil {
 		return locker.Grant{}, err
 	}
 	return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.ttl}, Token: h.token}, nil
@@ -147,22 +147,22 @@ func (b *Backend) enter(ctx context.Context, h *hold, req locker.Request) (ended
 // queue: if both are sharers, and that one has it.
 func (h *hold) follows(before *hold) bool { return h.shared && before.shared && before.token != 0 }
 
-// failure is why all waits end. Fail may have cleared its error meanwhile.
-func (b *Backend) failure() error {
+// giveUp removes a waiter from its queue, and returns err, or why all waits end. It returns
+// nil if the lock was granted to it before: "held" would then be wrong.
+func (b *Backend) giveUp(h *hold, err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		return locker.ErrClosed
+	switch {
+	case h.token != 0:
+		return nil
+	case err != nil:
+	case b.closed:
+		err = locker.ErrClosed
+	default:
+		err = cmp.Or(b.fault, locker.ErrUnavailable) // Fail may have cleared it meanwhile
 	}
-	return cmp.Or(b.fault, locker.ErrUnavailable)
-}
-
-// giveUp removes a waiter from its queue; it returns false if the lock was granted to it
-// before: "held" would then be wrong.
-func (b *Backend) giveUp(h *hold) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return h.token == 0 && b.drop(h)
+	b.drop(h)
+	return err
 }
 
 // drop removes h from its queue, and reports whether it was there. The lock goes to those
