@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/localfile"
 )
 
@@ -23,8 +24,8 @@ type Backend struct {
 	dirMode  fs.FileMode
 	fileMode fs.FileMode
 
-	closed    chan struct{} // closed by Close
-	closeOnce sync.Once
+	life context.Context // ends with Close
+	stop context.CancelFunc
 
 	mu      sync.Mutex
 	waits   map[waited]*wait // what a thread is blocked for
@@ -47,14 +48,15 @@ func New(dir string) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{
+	b := &Backend{
 		dir:      abs,
 		dirMode:  info.Mode(),
 		fileMode: localfile.ModeIn(info.Mode()),
-		closed:   make(chan struct{}),
 		waits:    make(map[waited]*wait),
 		sharers:  make(map[string]int),
-	}, nil
+	}
+	b.life, b.stop = context.WithCancel(context.Background())
+	return b, nil
 }
 
 // Guarantees returns the promises of the package comment.
@@ -92,17 +94,23 @@ func (b *Backend) sharedBy() string {
 // Acquire takes the lock if it is free. If it is not, Acquire waits for the
 // kernel to grant it if req.Wait is set, and returns ErrHeld otherwise.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	if err := ctx.Err(); err != nil {
-		return locker.Grant{}, err
-	}
-	if b.isClosed() {
+	switch {
+	case ctx.Err() != nil:
+		return locker.Grant{}, ctx.Err()
+	case b.life.Err() != nil:
 		return locker.Grant{}, locker.ErrClosed
 	}
-	if req.Shared {
-		g, err := b.share(ctx, req)
-		return g, unavailable(err)
+	if req.Wait {
+		bounded, end := context.WithCancel(ctx)
+		defer end()
+		defer context.AfterFunc(b.life, end)()
+		ctx = bounded
 	}
-	g, err := b.alone(ctx, req)
+	acquire := b.alone
+	if req.Shared {
+		acquire = b.share
+	}
+	g, err := acquire(ctx, req)
 	return g, unavailable(err)
 }
 
@@ -135,8 +143,8 @@ func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, 
 		if !errors.As(err, &kept) {
 			return g, err
 		}
-		if err := b.sleep(ctx, min(kept.Remaining, keptLook)); err != nil {
-			return locker.Grant{}, err
+		if clock.Sleep(ctx, min(kept.Remaining, keptLook)) != nil {
+			return locker.Grant{}, b.leaves(ctx)
 		}
 	}
 }
@@ -218,10 +226,8 @@ func again[T any](ctx context.Context, try func() (T, error)) (T, error) {
 		case tries == visitorTries:
 			return v, locker.ErrHeld
 		}
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
-			return v, ctx.Err()
+		if err := clock.Sleep(ctx, pause/2+rand.N(pause)); err != nil {
+			return v, err
 		}
 		pause *= 2
 	}
@@ -259,17 +265,8 @@ func onlyVisitors(f *os.File, name string, how localfile.How) bool {
 // until they are released. A thread whose wait was given up stays until the kernel
 // grants it the lock. Close always returns nil.
 func (b *Backend) Close() error {
-	b.closeOnce.Do(func() { close(b.closed) })
+	b.stop()
 	return nil
-}
-
-func (b *Backend) isClosed() bool {
-	select {
-	case <-b.closed:
-		return true
-	default:
-		return false
-	}
 }
 
 func (b *Backend) path(name string) string { return filepath.Join(b.dir, fileName(name)) }

@@ -75,8 +75,8 @@ func (b *Backend) takeTurn(ctx context.Context, turn, on waited, req locker.Requ
 // errLooked is the error of get if its look has ended the wait.
 var errLooked = errors.New("the look has ended the wait")
 
-// get returns when the kernel has granted the lock, or when ctx is done or the
-// backend closed, or a look has returned true: the first who waits calls it now and then,
+// get returns when the kernel has granted the lock, or when ctx is done,
+// or a look has returned true: the first who waits calls it now and then,
 // unless it is nil. Callers get the lock in the order in which they came.
 func (b *Backend) get(ctx context.Context, on waited, look func() bool) (*os.File, error) {
 	if !b.hasWaiters(on) {
@@ -109,9 +109,7 @@ func (b *Backend) get(ctx context.Context, on waited, look func() bool) (*os.Fil
 		case l := <-mine:
 			return l.file, l.err
 		case <-ctx.Done():
-			err = leaves(ctx)
-		case <-b.closed:
-			err = locker.ErrClosed
+			err = b.leaves(ctx)
 		case <-next:
 			b.mu.Lock()
 			first := len(w.waiters) > 0 && w.waiters[0] == mine
@@ -135,20 +133,11 @@ func (b *Backend) get(ctx context.Context, on waited, look func() bool) (*os.Fil
 }
 
 // leaves is the error of one that stops waiting.
-func leaves(ctx context.Context) error { return fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err()) }
-
-// sleep is a wait for nothing but time.
-func (b *Backend) sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return leaves(ctx)
-	case <-b.closed:
+func (b *Backend) leaves(ctx context.Context) error {
+	if b.life.Err() != nil {
 		return locker.ErrClosed
 	}
+	return fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
 }
 
 // maxReplaced is how often in a row block may find the file replaced before it
