@@ -47,11 +47,11 @@
 // # Lost answers
 //
 // A Guard makes the driver send each request once, whatever its MaxRetries is. If the
-// answer is lost, Raise and Forget repeat their request themselves, since it may be
-// carried out twice; Run does not. A request without an answer may also arrive late. It
-// is refused if a higher token came before it. Otherwise it passes: a guard does not
-// order the writes of one holder. A holder that has to be sure acquires the lock again,
-// and so gets a higher token.
+// connection is closed without an answer, Raise and Forget repeat their request, since it
+// may be carried out twice; Run does not. A request without an answer may also arrive
+// late. It is refused if a higher token came before it. Otherwise it passes: a guard does
+// not order the writes of one holder. A holder that has to be sure acquires the lock
+// again, and so gets a higher token.
 //
 // # What it does not protect
 //

@@ -100,8 +100,8 @@ func New(client Client, opts *Options) (*Guard, error) {
 
 // Raise moves the mark of resource up to token and writes nothing. After it has
 // returned, no write with a lower token can happen. A holder calls it before it
-// reads the state on which its write depends. If an answer is lost, Raise asks again, a
-// few times. Errors are those of [Guard.Run].
+// reads the state on which its write depends. If the connection is closed without an
+// answer, Raise asks again. Errors are those of [Guard.Run].
 func (g *Guard) Raise(ctx context.Context, resource string, token fencing.Token) error {
 	return g.run(ctx, "raise the mark of", resource, token, raiseMark, true, nil, nil).Err()
 }

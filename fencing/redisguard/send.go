@@ -11,15 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/redisconn"
-)
-
-// How often a request is sent that may be carried out twice or was certainly not
-// carried out, and the pause before the next time.
-const (
-	maxSends = 3
-	pause    = 20 * time.Millisecond
 )
 
 // restedAfter is after which time without an answer a connection may have been closed
@@ -28,16 +20,16 @@ const restedAfter = time.Second
 
 var began = time.Now()
 
-// ask has a request sent until it is answered, only once if it is not repeatable. The
-// outcome is that of all sendings: one of them may have been carried out.
+// ask has a request sent until it is answered or the connection is not to blame, only once
+// if it is not repeatable. The outcome is that of all sendings: one of them may have been
+// carried out.
 func (g *Guard) ask(
 	ctx context.Context, repeatable bool, send func() *redis.Cmd,
 ) (cmd *redis.Cmd, outcome fencing.Outcome) {
 	if ctx.Err() != nil {
 		return told(ctx, ctx.Err()), fencing.Unsent
 	}
-	retry, unknown := redisconn.NewRetry(g.client), false
-	for n := 1; ; n++ {
+	for retry, unknown := redisconn.NewRetry(g.client), false; ; {
 		cmd = send()
 		err := cmd.Err()
 		if err == nil || errors.Is(err, redis.Nil) {
@@ -45,17 +37,10 @@ func (g *Guard) ask(
 			return cmd, fencing.Refused
 		}
 		outcome = outcomeOf(err, repeatable)
-		unknown = unknown || outcome == fencing.Unknown
-		switch {
-		case unknown && !repeatable:
-			return cmd, fencing.Unknown
-		case ctx.Err() == nil && retry.Worth(err):
-			n-- // at once, since the connection is to blame
-		case outcome == fencing.Refused, n == maxSends,
-			clock.Sleep(ctx, clock.UpTo(time.Duration(n)*pause)) != nil:
-			if unknown {
-				outcome = fencing.Unknown
-			}
+		if unknown = unknown || outcome == fencing.Unknown; unknown {
+			outcome = fencing.Unknown
+		}
+		if unknown && !repeatable || ctx.Err() != nil || !retry.Worth(err) {
 			return cmd, outcome
 		}
 	}

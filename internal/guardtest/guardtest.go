@@ -87,11 +87,10 @@ func Stale(t testing.TB, err error, resource string, token, mark fencing.Token) 
 // Run runs the tests. Each call of open gives another client of the same store.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("tokens are numbers", func(t *testing.T) { testTokens(t, open(t)) })
-	t.Run("no token is not a low one", func(t *testing.T) { testMissing(t, open(t)) })
+	t.Run("no token, and no caller", func(t *testing.T) { testRefused(t, open(t)) })
 	t.Run("names do not meet", func(t *testing.T) { testNames(t, open(t)) })
 	t.Run("a forgotten mark lets any token pass", func(t *testing.T) { testForget(t, open(t)) })
 	t.Run("raise", func(t *testing.T) { testRaise(t, open(t)) })
-	t.Run("cancelled before it is sent", func(t *testing.T) { testCancelled(t, open(t)) })
 	t.Run("readers that hold together", func(t *testing.T) { testShared(t, open) })
 	t.Run("many at once", func(t *testing.T) { During(t, open(t), clients(t, open), nil) })
 }
@@ -132,13 +131,20 @@ func testTokens(t *testing.T, s Store) {
 	require.NoError(t, s.write(t, "another", 1, "1"), "each resource has a mark of its own")
 }
 
-func testMissing(t *testing.T, s Store) {
-	const r = "missing"
-	for range 2 { // without a mark, and with one
+// Without a mark, and with one, nothing is written without a token, or for a caller that has given up.
+func testRefused(t *testing.T, s Store) {
+	const r = "refused"
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
 		until := s.unchanged(t)
-		for _, err := range []error{s.write(t, r, 0, "none"), s.raise(t, r, 0)} {
-			require.ErrorIs(t, err, fencing.ErrMissing)
+		for err, want := range map[error]error{
+			s.write(t, r, 0, "none"): fencing.ErrMissing, s.raise(t, r, 0): fencing.ErrMissing,
+			s.Write(ctx, r, 1, "none"): context.Canceled, s.Raise(ctx, r, 1): context.Canceled,
+		} {
+			require.ErrorIs(t, err, want)
 			require.NotErrorIs(t, err, fencing.ErrStale)
+			assert.NotContains(t, err.Error(), "\n")
 		}
 		until()
 		assert.NotEqual(t, "none", s.read(t, r))
@@ -215,18 +221,6 @@ func testRaise(t *testing.T, s Store) {
 	Stale(t, s.write(t, r, 1, "late"), r, 1, 2)
 	assert.Equal(t, "one", s.read(t, r), "Raise writes nothing")
 	require.NoError(t, s.write(t, r, 2, "two"))
-}
-
-func testCancelled(t *testing.T, s Store) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	until := s.unchanged(t)
-	for _, err := range []error{s.Write(ctx, "cancelled", 1, "value"), s.Raise(ctx, "cancelled", 1)} {
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, fencing.ErrStale)
-		assert.NotContains(t, err.Error(), "\n")
-	}
-	until()
 }
 
 // Readers that hold a lock together have one token. To a guard they are one holder: they write in any
