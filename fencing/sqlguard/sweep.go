@@ -31,25 +31,25 @@ func (g *Guard) Sweep(ctx context.Context, db *sql.DB, age time.Duration) (remov
 		return 0, fmt.Errorf("sqlguard: %s: the age is %v, which is less than %v: %w", op, age, minAge, locker.ErrInvalid)
 	}
 	seconds := int64(age / time.Second)
-	for before := int64(-1); err == nil && removed > before; { // none: another Sweep does it, or they are no guard's
-		before = removed
+	for more := true; more && err == nil; {
+		more = false // as long as some are removed: another Sweep may do it, or they are not from a guard
 		var resources [][]byte
 		err = alone(ctx, db, func(tx *sql.Tx) (err error) {
 			resources, err = column(ctx, tx, g.sql.oldMarks, seconds)
 			return err
 		})
-		for _, resource := range resources {
-			if err != nil {
-				break
-			}
+		for i := 0; i < len(resources) && err == nil; i++ {
+			var n int64
 			err = alone(ctx, db, func(tx *sql.Tx) error {
-				result, err := tx.ExecContext(ctx, g.sql.dropMark, resource, seconds)
+				result, err := tx.ExecContext(ctx, g.sql.dropMark, resources[i], seconds)
 				if err == nil {
-					n, _ := result.RowsAffected() // the drivers for these databases all know it
-					removed += n
+					n, err = result.RowsAffected()
 				}
 				return err
 			})
+			if err == nil {
+				removed, more = removed+n, more || n > 0
+			}
 		}
 	}
 	return removed, g.core.Wrap(ctx, op, "", err, false)
