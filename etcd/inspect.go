@@ -23,7 +23,7 @@ const listPage = 1000
 // Inspect implements [locker.Operator].
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	queue, tokens, err := b.queue(ctx, name)
-	if err != nil || len(queue) == 0 {
+	if err != nil {
 		return locker.State{Name: name}, b.failure(ctx, err)
 	}
 	st := state(name, queue, tokens)
@@ -69,6 +69,9 @@ func state(name string, queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.S
 		return cmp.Compare(a.CreateRevision, b.CreateRevision)
 	})
 	have, wait := holders(queue)
+	if len(have) == 0 {
+		return locker.State{Name: name}
+	}
 	st := locker.State{
 		Name: name, Held: true, Holder: fmt.Sprintf(holderForm, have[len(have)-1].CreateRevision),
 		Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait),
@@ -100,7 +103,8 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 		var queue []*mvccpb.KeyValue
 		var tokens raised.Tokens
 		tell := func() bool {
-			return len(queue) == 0 || yield(state(unescape.Replace(name), queue, tokens), nil)
+			st := state(unescape.Replace(name), queue, tokens)
+			return !st.Held || yield(st, nil)
 		}
 		for {
 			resp, err := b.pool.read(ctx, ordinary,

@@ -80,10 +80,13 @@ func (a *attempt) bounded(ctx context.Context, counts []*pb.ResponseOp) error {
 }
 
 // holders parts the places of a queue, in its order, into those that have the lock and those that wait for
-// it, each by its front.
+// it, each by its front. What is left of one that waited in vain is no place: the next who waits removes it.
 func holders(queue []*mvccpb.KeyValue) (have, wait []*mvccpb.KeyValue) {
 	for place := range eachPlace(queue) {
 		kv := front(place)
+		if wasNeverGranted(kv) {
+			continue
+		}
 		together := len(have) == 0 || isShared(string(have[0].Key)) && isShared(string(kv.Key))
 		if len(wait) == 0 && together {
 			have = append(have, kv)
