@@ -91,8 +91,20 @@ func visit(f *os.File, how localfile.How) error {
 	return err
 }
 
-// sharersOf returns how many have locked f shared, 1 where the system does not tell.
+// sharersOf returns how many have locked f shared, 1 where the system does not tell. The system's table changes
+// while it is read: so it is read until it says the same twice, a few times at most.
 func sharersOf(f *os.File) int {
+	n := readSharers(f)
+	for range 4 {
+		last := n
+		if n = readSharers(f); n == last {
+			break
+		}
+	}
+	return max(n, 1)
+}
+
+func readSharers(f *os.File) int {
 	info, err := f.Stat()
 	all, _ := os.ReadFile("/proc/locks") // of Linux
 	n := 0
@@ -104,7 +116,7 @@ func sharersOf(f *os.File) int {
 			n++
 		}
 	}
-	return max(n, 1)
+	return n
 }
 
 // List implements [locker.Operator] for names that are held. Only the kernel knows who
