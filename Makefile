@@ -18,7 +18,7 @@ AT_ONCE := 4
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test compiled test-packages test-beside prove prove-guards soak histories $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
+.PHONY: all test compiled test-packages test-beside prove prove-guards soak $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -58,7 +58,7 @@ test-beside:
 # module of their own, where there is no lab.NeedProve to call.
 prove: servers $(GATE)
 	./scripts/etcd before
-	LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race -vet=off -timeout 20m -run $(PROVE) ./...
+	CONFORMANCE_HISTORIES=60s LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race -vet=off -timeout 20m -run $(PROVE) ./...
 	go test -vet=off -run '^TestSearch' ./redlock ./single # all interleavings: too many for -race
 	LOCKER_PROVE=1 go test -vet=off -run $(VIRTUAL) ./conformance # with more seeds
 	go test -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
@@ -84,12 +84,6 @@ prove-guards: servers
 # own, or SOAK_URL; SOAK_FOR says how long.
 soak: servers
 	LOCKER_SOAK=$(SOAK_FOR) LOCKER_SOAK_URL=$(SOAK_URL) go test -run '^TestSoak$$' -v -count=1 -timeout 0 ./internal/soak
-
-# Random histories on real servers, judged by the rules of package conformance, beside its checks: a failure prints its
-# seed. Outside of CI, since on a busy machine some rules still raise false alarms.
-histories: servers
-	CONFORMANCE_HISTORIES=60s LOCKER_REQUIRE_SERVERS=1 go test -p 1 -count=1 -timeout 15m -run '^TestConformance$$/^histories$$' \
-		./single ./redlock ./etcd ./zookeeper ./postgres ./file
 
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
 # each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.

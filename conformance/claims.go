@@ -15,7 +15,7 @@ func claimChecks() []check {
 			Name: "claims",
 			Promise: "Guarantees are complete, in range, the same for every client and at every time, and " +
 				"asked without I/O.",
-			Once: true, run: checkClaims,
+			run: checkClaims,
 		},
 	}
 }

@@ -118,8 +118,8 @@ func checkCloseGiven(s *trial) {
 		"not only what it has made itself"
 	var a, b locker.Backend
 	s.hook(func() { a, b = s.h.Pair(s) })
-	s.experienced(s.closed(a))
-	s.experienced(s.closed(b))
+	s.closed(a)
+	s.closed(b)
 	s.release(s.acquire(a, s.request(s.name("given-a"), s.long)).Hold)
 	held := s.acquire(b, s.request(s.name("given-b"), s.long))
 	if err := a.Close(); err != nil {

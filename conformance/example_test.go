@@ -119,8 +119,8 @@ func (e *entry) Undo(ctx context.Context) error {
 	return nil
 }
 
-// A backend of one's own, and the harness that proves it. In a test of its
-// package, conformance.Run(t, harness) does what Check does here.
+// A backend of one's own, and the harness that proves it. In a test of its package,
+// conformance.Run(t, harness) runs all checks, and histories; some of them are run here.
 func Example() {
 	locks := &table{rows: make(map[string]row)}
 	harness := conformance.Harness{
@@ -128,7 +128,8 @@ func Example() {
 		TTL:    300 * time.Millisecond,
 		Delete: func(_ conformance.T, name string) { locks.remove(name, "") },
 	}
-	fmt.Println("promises broken:", conformance.Check(context.Background(), harness))
+	fmt.Println("promises broken:", conformance.Check(context.Background(), harness, "claims", "exclusion",
+		"owner-exact", "deletion", "drain"))
 	// Output:
 	// promises broken: <nil>
 }

@@ -54,6 +54,7 @@ const (
 	hidesHeld           flaw = "a wait that ends does not say that the lock was held"
 	silentQueue         flaw = "a wait in a queue does not tell that others are before it"
 	hidesCancel         flaw = "a wait that ends does not say why"
+	requestsUnbounded   flaw = "no time limit but the context's ends a request"
 	waitsOn             flaw = "a wait in the queue does not end with its context"
 	ignoresContext      flaw = "Acquire ignores its context"
 	sendsWhenCancelled  flaw = "Acquire asks under a context that is over"

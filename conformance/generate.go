@@ -104,7 +104,7 @@ func (k *kit) cells() (all []cell) {
 func (k *kit) events() (all []cell) {
 	for _, event := range []server{byRestart, byFailover, byCrash, byJump, byJumpBack} {
 		has := map[server]bool{
-			byRestart:  k.h.Restart != nil && k.g.SurvivesRestart,
+			byRestart:  k.h.Restart != nil,
 			byFailover: k.h.Failover != nil && k.g.SurvivesFailover,
 			byCrash:    k.h.Crash != nil && k.g.ServerCrashes > 0,
 			byJump:     k.h.JumpClock != nil && k.g.SurvivesClockJump,
@@ -113,7 +113,8 @@ func (k *kit) events() (all []cell) {
 		for _, do := range []verb{doAcquire, doRenew} {
 			for i := range 4 {
 				c := cell{do: do, end: doServers, event: event, shared: i%2 == 1, behind: i > 1}
-				if has && (!c.shared || k.g.Shared != locker.SharingNone) {
+				jumps := event == byJump || event == byJumpBack // which is the same to all holders
+				if has && !(jumps && (do != doAcquire || c.behind)) && (!c.shared || k.g.Shared != locker.SharingNone) {
 					all = append(all, c)
 				}
 			}
@@ -142,6 +143,8 @@ func (k *kit) script(cells []cell, seed uint64, n int) script {
 		c = cells[shuffled[(n/4*2+n%2)%len(cells)]]
 		sc.what, sc.event = c.String(), c.event
 		g.cell(c)
+	case n%64 == 2 && k.h.Cut != nil:
+		g.unanswered(&sc)
 	case n%8 == 2:
 		sc.what = "a crowd"
 		g.crowd()
@@ -197,7 +200,11 @@ func (g *generator) add(steps ...step) { g.steps = append(g.steps, steps...) }
 func (g *generator) label() string {
 	all := []string{"", "kit", "pod-7 (12)", strings.Repeat("é", locker.MaxLabelLen/2), "123", `{"a":"b"}`, "a:b/c,d;e",
 		"50% *[x] %s $1", "'quoted' \"twice\" \\", strings.Repeat("x", locker.MaxLabelLen), "日本 🔒", " "}
-	return all[g.IntN(len(all))]
+	label := all[g.IntN(len(all))]
+	if len(label) == locker.MaxLabelLen && g.k.h.Unproven[histLabels] != "" {
+		return "pod"
+	}
+	return label
 }
 
 // ttl draws a short one, or one that no service should take for another.
@@ -225,7 +232,7 @@ func (g *generator) bounded(d time.Duration) time.Duration {
 }
 
 func (g *generator) minHold() time.Duration {
-	if g.k.g.MaxMinHold == 0 || !g.chance(35) {
+	if g.k.g.MaxMinHold == 0 || g.k.h.Unproven[histMinHold] != "" || !g.chance(35) {
 		return 0
 	}
 	return min([]time.Duration{g.k.ttl / 2, g.k.ttl * 3 / 2, 2 * g.k.ttl}[g.IntN(3)], g.k.g.MaxMinHold)
@@ -243,11 +250,13 @@ func (g *generator) limit() limit {
 	return whole
 }
 
-// sharedMinHold is what Harness.Unproven names where sharers are not to ask for MinHold.
-const sharedMinHold = "shared-min-hold"
-
-// histDelete is what it names where no lock is deleted behind the backend's back in histories.
-const histDelete = "histories-delete"
+// What Harness.Unproven names where histories are to go without something.
+const (
+	histDelete    = "histories-delete"   // no lock is deleted behind the backend's back
+	histLabels    = "histories-labels"   // no label is as long as one can be
+	histMinHold   = "histories-min-hold" // nobody asks for MinHold
+	sharedMinHold = "shared-min-hold"    // no sharer asks for it
+)
 
 // acquire is a step that asks for a lock.
 func (g *generator) acquire(do verb, who int, shared bool, ttl time.Duration) step {
@@ -514,7 +523,7 @@ func (g *generator) special(sc *script) {
 		sc.what = "MinHold, and the holder is gone"
 		shared := g.chance(30)
 		hold := g.acquire(doAcquire, subject_, shared, g.bounded(g.k.ttl))
-		if hold.min = keep; hold.shared && g.k.h.Unproven[sharedMinHold] != "" {
+		if hold.min = keep; g.k.h.Unproven[histMinHold] != "" || hold.shared && g.k.h.Unproven[sharedMinHold] != "" {
 			hold.min = 0
 		}
 		if g.chance(50) && !shared && g.k.passes {
@@ -550,6 +559,19 @@ func (g *generator) special(sc *script) {
 		}
 		g.add(g.acquire(doAcquire, subject_, true, 0))
 	}
+}
+
+// unanswered has one request never answered whose context does not end.
+func (g *generator) unanswered(sc *script) {
+	sc.what = "nobody but the backend ends a request"
+	do := []verb{doAcquire, doRenew, doRelease, doUndo}[g.IntN(4)]
+	asks := step{do: do, who: subject_, name: 1, limit: never}
+	first := g.acquire(doAcquire, subject_, g.chance(30), 0)
+	if first.min = 0; do != doAcquire {
+		asks.name = 0
+	}
+	g.add(first, step{do: doFault, who: subject_, fault: faults[g.IntN(len(faults))]}, asks,
+		step{do: doPause, ttl: g.k.patience + g.k.soon}, step{do: doFault, who: subject_}, step{do: doFinish, who: subject_})
 }
 
 // crowd makes a history of many that wait: in line, in a run of sharers, before a gate.

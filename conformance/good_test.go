@@ -42,17 +42,10 @@ func TestTimersThatAreOverEndNoProcess(t *testing.T) {
 }
 
 // prove runs one check against the simulated service in virtual time.
-func prove(t *testing.T, f flaw, k kind, c conformance.OneCheck) conformance.Result {
-	t.Helper()
-	return proveAfter(t, "", f, k, c)
-}
-
-// proveAfter is prove with a flaw that a client sees when that has happened to it.
-func proveAfter(t *testing.T, when string, f flaw, k kind, c conformance.OneCheck) (r conformance.Result) {
+func prove(t *testing.T, f flaw, k kind, c conformance.OneCheck) (r conformance.Result) {
 	t.Helper()
 	inVirtualTime(t, func(t *testing.T) {
 		s := newService(f)
-		s.when = when
 		r = conformance.Prove(t.Context(), s.harness(k, time.Second), c)
 		close(s.end)
 		time.Sleep(time.Minute) // what hung on purpose ends

@@ -61,14 +61,15 @@ type call struct {
 
 	began    time.Time
 	over     bool      // its context had ended before
+	endless  bool      // its context does not end
 	deadline time.Time // of its context
 	ctxEnded time.Time // zero: not before the call
 	ended    time.Time // zero: it has not returned
 	err      error
 	queued   time.Time // when the backend said that others are before it
 	grant    locker.Grant
-	state    stateOf
-	listed   []stateOf // of names of this history
+	state    locker.State
+	listed   []locker.State // of names of this history
 	prefix   string
 	left     []string
 }
@@ -243,7 +244,7 @@ func (h *history) tell(c *call) string {
 }
 
 // tellState is a State without what is zero.
-func tellState(st stateOf) string {
+func tellState(st locker.State) string {
 	if !st.Held {
 		return fmt.Sprintf("free, %d wait", st.Waiters)
 	}

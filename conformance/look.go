@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -33,10 +34,7 @@ func (s *trial) isWaiting(c *locker.Client, n int) {
 	}
 	// A service with a queue does not answer before the lock is free: that
 	// the request has arrived cannot be seen then, only given some time.
-	s.mu.Lock()
-	before := s.refused[c]
-	s.mu.Unlock()
-	s.eventually(settle, func() bool { return c.Stats().Refused > before })
+	s.eventually(settle, func() bool { return c.Stats().Refused > 0 })
 }
 
 // settle is what is given where nothing can be waited for.
@@ -60,26 +58,42 @@ func (s *trial) nothingLeft(name string) {
 }
 
 // freeWithin fails if other cannot get name within d.
-func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string,
-	opts ...locker.Option) *locker.Lease {
+func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string) *locker.Lease {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), d)
 	defer cancel()
-	l, err := other.Lock(ctx, name, append(opts, locker.TTL(s.long))...)
+	l, err := other.Lock(ctx, name, locker.TTL(s.long))
 	if err != nil {
 		s.broken(fmt.Sprintf("the name was not free within %v: %v", d, err), cause)
 	}
 	return l
 }
 
-// acquire asks a backend for a name that nobody has, in the trial's state.
+// acquire asks a backend for a name that nobody has.
 func (s *trial) acquire(b locker.Backend, req locker.Request) locker.Grant {
 	s.Helper()
-	grant, err := s.get(s.within(s.patience()), b, req)
+	grant, err := b.Acquire(s.within(s.patience()), req)
 	if err != nil || grant.Hold == nil {
 		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ofError(err))
 	}
 	return grant
+}
+
+// ask is one Acquire without a wait, also for use in a loop.
+func (s *trial) ask(b locker.Backend, name string, ttl time.Duration) (locker.Grant, error) {
+	ctx, cancel := context.WithTimeout(s.Context(), s.patience())
+	defer cancel()
+	return b.Acquire(ctx, s.request(name, ttl))
+}
+
+// ofError is the cause of an error that a request for a name has got that is free, or
+// soon will be.
+func ofError(err error) string {
+	if errors.Is(err, locker.ErrHeld) {
+		return "something of an earlier holder is left"
+	}
+	return "the service cannot be reached, or its own error is the cause: if it is for requests that collide (a " +
+		"deadlock, a serialization failure), Acquire has to repeat its request"
 }
 
 // release releases a hold that must still be there.

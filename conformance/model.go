@@ -77,14 +77,17 @@ func (k *kit) judge(h *history) *judge {
 	return j
 }
 
+// kernel reports whether waiters are in the queue of a kernel.
+func (j *judge) kernel() bool { return j.k.g.Exclusion == locker.ExclusionKernel }
+
 // abandoned: in the queue of a kernel, a place cannot be given up. A request that has stopped
 // waiting is granted when those before it have left, and lets go at once.
 func (j *judge) abandoned() {
-	if j.k.g.Scope != locker.ScopeHost || !j.k.g.Queue {
+	if !j.kernel() {
 		return
 	}
 	gaveUp := func(a *attempt) bool {
-		return a.req.Wait && !slices.ContainsFunc(j.about[a], func(c *call) bool { return c.granted(a) })
+		return a.req.Wait && j.firstGrant(a) == nil
 	}
 	for again := true; again; {
 		again = false
@@ -157,7 +160,7 @@ func (j *judge) heldOf(a *attempt) (held, kept span) {
 	for _, c := range j.about[a] {
 		switch {
 		case c.op == opServers && !j.survives(c), c.op == opDelete:
-			if !c.span().to.Before(grant.began) && (c.op != opDelete || !j.occupied(a, c.began)) {
+			if !c.span().to.Before(grant.began) && !(c.op == opDelete && j.occupied(a, c.began)) {
 				end(c.began, true)
 			}
 		case c.op == opBreak:
@@ -198,14 +201,32 @@ func (j *judge) occupied(a *attempt, at time.Time) bool {
 
 // mayBreak reports whether a Break may be about a.
 func (j *judge) mayBreak(c *call, a *attempt) bool {
-	if c.seen == nil || a.req.Name != c.name || !c.seen.state.Held || errors.Is(c.err, errors.ErrUnsupported) {
+	if !j.maySee(c.seen, a) || errors.Is(c.err, errors.ErrUnsupported) {
 		return false
 	}
-	if a.req.Shared != (c.seen.state.Sharers > 0) {
+	return j.mays[a].touches(c.seen.span()) || a.req.Shared && j.mays[a].touches(c.span())
+}
+
+// maySee reports whether the holder that an Inspect has seen may be a, or one beside a.
+func (j *judge) maySee(c *call, a *attempt) bool {
+	if c == nil || a.req.Name != c.name || !c.state.Held || a.req.Shared != (c.state.Sharers > 0) {
 		return false
 	}
-	may := j.mays[a]
-	return may.touches(c.seen.span()) || a.req.Shared && may.touches(c.span())
+	grant := j.firstGrant(a)
+	if grant == nil || grant.span().touches(c.span()) { // its token may not be there yet
+		return true
+	}
+	return c.state.Token == 0 || c.state.Token == grant.grant.Token || j.raisedTo(a, c.state.Token)
+}
+
+// firstGrant is the call that has told a that it holds; nil: none has.
+func (j *judge) firstGrant(a *attempt) *call {
+	for _, c := range j.about[a] {
+		if c.granted(a) && c.op != opRenew {
+			return c
+		}
+	}
+	return nil
 }
 
 // gives reports whether the request of a call may give a its life.
@@ -258,7 +279,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 		l := j.lands(a, c)
 		if l.IsZero() {
 			votes := j.k.g.Exclusion == locker.ExclusionQuorum // of one that lost may stay for a moment
-			if gives(a, c) && c.op != opRenew && !c.over && c.err != nil && (!refused(c.err) || j.broke(c) || votes) {
+			if gives(a, c) && c.op != opRenew && !c.over && (c.err != nil || j.broke(c)) && (!refused(c.err) || j.broke(c) || votes) {
 				denied = c.span() // it was there, and is over
 				if votes && !c.ended.IsZero() {
 					denied.to = c.ended.Add(j.k.air)
@@ -342,15 +363,8 @@ func lostFor(err error) bool {
 
 // surelyBreaks reports whether a Break that has succeeded has removed a.
 func (j *judge) surelyBreaks(c *call, a *attempt) bool {
-	if c.seen == nil || a.req.Name != c.name || !c.seen.state.Held || a.req.Shared != (c.seen.state.Sharers > 0) {
-		return false
-	}
-	for _, g := range j.about[a] {
-		if g.granted(a) && g.op != opRenew {
-			return g.ended.Before(c.seen.began)
-		}
-	}
-	return false
+	grant := j.firstGrant(a)
+	return grant != nil && j.maySee(c.seen, a) && grant.ended.Before(c.seen.began)
 }
 
 // closedAt is the first Close of a client; nil: it was not closed.

@@ -14,12 +14,12 @@ func nameChecks() []check {
 		{
 			Name:    "names",
 			Promise: "Any UTF-8 name up to 512 bytes works, and no two names are one lock (R18).",
-			Once:    true, run: checkNames,
+			run:     checkNames,
 		},
 		{
 			Name:    "prefixes",
 			Promise: "Two clients contend exactly when prefix and name, written one after the other, are equal (R18).",
-			Once:    true, run: checkPrefixes,
+			run:     checkPrefixes,
 		},
 	}
 }

@@ -18,21 +18,8 @@ func ownerChecks() []check {
 			run: checkOwnerExact,
 		},
 		{
-			Name: "idempotent",
-			Promise: "A request that is repeated with the same owner finds the lock granted, with the same " +
-				"token, and one release ends it (R11).",
-			unasked: func(s subject) string {
-				if s.Scope < locker.ScopeNetwork {
-					return fmt.Sprintf("nothing repeats requests within the scope of one %v", s.Scope)
-				}
-				return ""
-			},
-			run: checkIdempotent,
-		},
-		{
-			Name: "deletion",
-			Promise: "A holder whose lock was deleted behind its back is told, does not take it back, and " +
-				"does no harm to the next (R12).",
+			Name:    "deletion",
+			Promise: "A holder whose lock was deleted behind its back is told (R12).",
 			unasked: func(s subject) string {
 				if s.Scope <= locker.ScopeProcess && s.Delete == nil {
 					return "nobody can get at the memory of one process from outside"
@@ -45,7 +32,7 @@ func ownerChecks() []check {
 				}
 				return ""
 			},
-			run: checkDeletion,
+			run: (*trial).toldOfDeletion,
 		},
 	}
 }
@@ -164,49 +151,6 @@ func (s *trial) harmless(gone, next locker.Grant, name, how string, last bool) (
 	return told
 }
 
-func checkIdempotent(s *trial) {
-	const cause = "the service does not compare the owner of the key that it finds: a driver repeats " +
-		"requests whose reply was lost"
-	b, other := s.backend(), s.backend()
-	for _, wait := range []bool{false, true} {
-		name := s.name(fmt.Sprintf("again-%v", wait))
-		req := s.held(s.request(name, s.long))
-		req.Wait = wait
-		first := s.acquire(b, req)
-		ctx := s.within(s.patience())
-		again, err := b.Acquire(ctx, req)
-		if err != nil || again.Hold == nil {
-			s.broken(fmt.Sprintf("Acquire, repeated with the same owner, failed: %v", err), cause)
-		}
-		if again.Token != first.Token {
-			s.broken(fmt.Sprintf("Acquire, repeated with the same owner, got token %d after %d",
-				again.Token, first.Token),
-				"a token is minted for each request and not for each hold: the one in use would be refused")
-		}
-		if _, err := other.Acquire(ctx, s.request(name, s.long)); !errors.Is(err, locker.ErrHeld) {
-			s.broken(fmt.Sprintf("Acquire of another client returned %v meanwhile", err), cause)
-		}
-		if err := again.Hold.Release(ctx); err != nil {
-			s.broken(fmt.Sprintf("Release failed: %v", err), "the repeated request made something else than the first")
-		}
-		if err := first.Hold.Release(ctx); !errors.Is(err, locker.ErrLost) {
-			s.broken(fmt.Sprintf("after the release, Release of the same hold returned %v", err),
-				"the lock is counted per request: it is reentrant")
-		}
-		next := s.acquire(other, s.request(name, s.long))
-		if err := next.Hold.Release(ctx); err != nil {
-			s.broken(fmt.Sprintf("Release of the next hold failed: %v", err),
-				"something of the repeated request is left")
-		}
-		s.nothingLeft(name)
-	}
-}
-
-func checkDeletion(s *trial) {
-	s.together(func() { s.deleted(true) }, func() { s.deleted(false) }, s.toldOfDeletion)
-}
-
-// toldOfDeletion is what a hold says of its deletion.
 func (s *trial) toldOfDeletion() {
 	// A Lost that is called for a hold that was released is one that the
 	// engine has to suffer; for one that is held it would end the lease.
@@ -229,43 +173,4 @@ func (s *trial) toldOfDeletion() {
 		s.broken(fmt.Sprintf("the key was deleted, and Release returned %v", err),
 			"Release does not look whether there was something to remove")
 	}
-}
-
-// deleted deletes a lock that is held. If it is left alone, nobody asks for
-// the name before its holder had time to see; else another has it by then.
-func (s *trial) deleted(alone bool) {
-	s.Helper()
-	holder, other := s.client(), s.client()
-	name := s.name(fmt.Sprintf("deleted-%v", alone))
-	l := s.try(holder, name, locker.TTL(s.ttl))
-	life := s.life(s.ttl)
-	s.remove(name)
-	deleted := time.Now()
-	take := func() *locker.Lease {
-		return s.freeWithin(s.soon+s.ttl, other, name,
-			"the harness's Delete removed nothing, or a renewal put the key back (R12)")
-	}
-	var next *locker.Lease
-	if !alone {
-		next = take()
-	}
-	if !s.eventually(life+s.soon, func() bool { return l.Err() != nil }) || !errors.Is(l.Err(), locker.ErrLost) {
-		s.broken(fmt.Sprintf("%v after its lock was deleted, the holder's lease says %v",
-			time.Since(deleted), l.Err()),
-			"Renew does not look whether its key is there, or puts it back (R12), or a watch is missing")
-	}
-	s.Logf("the holder was told %v after the deletion", time.Since(deleted))
-	if alone {
-		next = take()
-	}
-	s.nobodyGetsIn(next, s.client(), name, s.ttl, "the holder before removed a lock that is not its own (R9)")
-	if err := l.Unlock(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-		s.broken(fmt.Sprintf("Unlock of a lock that was deleted returned %v", err), "a loss that is forgotten")
-	}
-	if err := next.Err(); err != nil {
-		s.broken(fmt.Sprintf("the next holder's lease ended: %v", err),
-			"the holder before removed a lock that is not its own (R9)")
-	}
-	s.unlock(next)
-	s.nothingLeft(name)
 }

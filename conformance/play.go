@@ -128,9 +128,6 @@ func (p *player) step(ctx context.Context, st step) {
 			}
 		})
 	case doBreak:
-		if p.h.broken(s.who) != noFault { // it is asked in two steps
-			return
-		}
 		var seen *call
 		p.h.change(func() { seen = p.seen[st.name] })
 		p.call(ctx, s, st, func(ctx context.Context) { s.breaks(ctx, seen) })
@@ -254,6 +251,8 @@ func (p *player) limited(ctx context.Context, st step) (context.Context, context
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
 		return ctx, cancel
+	case never:
+		return endless{ctx}, func() {}
 	}
 	return context.WithTimeout(ctx, p.k.patience)
 }
@@ -414,7 +413,7 @@ func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
 		within = min(within, p.k.patience)
 	}
 	pause := p.k.air / 10
-	for began := time.Now(); ctx.Err() == nil && (!told || !ended || !p.k.gone(p.h, a)); {
+	for began := time.Now(); ctx.Err() == nil && !(told && ended && p.k.gone(p.h, a)); {
 		if s.undo(p.patient(ctx), a) == nil || time.Since(began) > within {
 			return
 		}
@@ -428,7 +427,7 @@ func (p *player) free(ctx context.Context, name string) bool {
 	s := p.client(prober)
 	over := p.over(name)
 	within := time.Until(over)
-	if !p.k.virtual || over.After(far) {
+	if !p.k.virtual || !over.Before(far) {
 		within = min(within, p.k.patience)
 	}
 	shared := p.k.g.Shared != locker.SharingNone && p.r.IntN(4) == 0

@@ -34,7 +34,7 @@ func checkPrompt(s *trial) {
 		both(fault, mode)
 		for what, call := range map[string]func(context.Context){
 			"Acquire": func(ctx context.Context) {
-				_, _ = b.Acquire(ctx, s.held(s.request(s.name("prompt"), s.ttl)))
+				_, _ = b.Acquire(ctx, s.request(s.name("prompt"), s.ttl))
 			},
 			"Renew":   func(ctx context.Context) { _, _ = hold.Renew(ctx) },
 			"Release": func(ctx context.Context) { _ = hold.Release(ctx) },

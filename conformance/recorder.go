@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -121,18 +120,5 @@ func (p *prover) attempt(r *recorder, h Harness, c check) {
 			return
 		}
 	}
-	whole := newTrial(r, h, s.Guarantees, c)
-	whole.measured = &p.measured
-	states := []state{fresh}
-	if !c.Once {
-		states = h.statesOf(r)
-		if c.alone {
-			states = slices.DeleteFunc(states, func(in state) bool { return in == together })
-		}
-	}
-	var parts []func()
-	for _, in := range states { // all of them before one begins: what they clean up comes last
-		parts = append(parts, whole.in(in).begin)
-	}
-	whole.together(parts...)
+	c.run(newTrial(r, h, s.Guarantees, c))
 }

@@ -56,13 +56,14 @@ func (v violation) String() string {
 
 const (
 	timelineLines = 8
-	mostOfRule    = 2 // failures of a rule that are told of one history
+	longTimeline  = 80 // of one script that is played again
+	mostOfRule    = 2  // failures of a rule that are told of one history
 )
 
 // broken says what breaks the rule.
 func (j *judge) broken(c *call, hint, format string, args ...any) {
 	if j.told++; j.told <= mostOfRule {
-		j.found = append(j.found, violation{j.rule, fmt.Sprintf(format, args...), hint, j.timelineOf(c, timelineLines)})
+		j.found = append(j.found, violation{j.rule, fmt.Sprintf(format, args...), hint, j.timelineOf(c, j.k.lines)})
 	}
 }
 
@@ -107,9 +108,12 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 		if b == c.of || b.req.Name != c.name {
 			continue
 		}
-		if s := j.may(b); s.touches(c.span()) && !s.to.IsZero() && (!b.req.Shared || !c.of.req.Shared) {
+		if s := j.may(b); s.touches(c.span()) && !s.to.IsZero() && !(b.req.Shared && c.of.req.Shared) {
 			somebody = true
 			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
+		}
+		if j.kernel() && b.req.Shared && b.req.Wait && j.first(b).span().touches(c.span()) {
+			somebody = true // sharers in a kernel's queue come in one after the other
 		}
 		if c.of.req.Shared && !b.req.Shared && b.req.Wait && j.gate(b).touches(c.span()) {
 			somebody = true
@@ -207,7 +211,7 @@ func (j *judge) outagesTold() {
 			case c.err == nil:
 				j.broken(c, "the answer is not waited for", "%s was done, and no answer can have come since %s; it holds since %s",
 					c.op, j.at(o.from), j.at(c.grant.Validity.Since))
-			case errors.Is(c.err, locker.ErrHeld) && (!c.of.req.Wait || !ofContext(c.err)):
+			case errors.Is(c.err, locker.ErrHeld) && !(c.of.req.Wait && ofContext(c.err)):
 				j.broken(c, hint, "%s without an answer says that the lock is held: %v", c.op, oneLine(c.err))
 			case errors.Is(c.err, locker.ErrLost) && c.op != opUndo && !j.lostBefore(c):
 				j.broken(c, hint, "%s without an answer says that the hold is lost: %v", c.op, oneLine(c.err))
@@ -289,7 +293,7 @@ func (j *judge) answers() {
 			j.broken(c, "", "%v was granted without a Hold", c.of)
 		case c.over && c.op == opAcquire && c.err == nil:
 			j.broken(c, "Acquire does not look at its context", "%v was granted under a context that was over", c.of)
-		case c.op == opAcquire && !c.of.req.Wait && refused(c.err) && j.well(c) && c.ended.Sub(c.began) > j.k.soon:
+		case c.op == opAcquire && !c.of.req.Wait && refused(c.err) && j.well(c) && c.ended.Sub(c.began) > j.k.slow:
 			j.broken(c, "without Wait, Acquire does not wait", "the refusal of %v took %v", c.of, c.ended.Sub(c.began))
 		case waits && c.queued.IsZero() && j.well(c) && j.surelyRefused(c) && c.span().to.Sub(c.began) > j.k.soon:
 			j.broken(c, "Queued is not called", "%v waited in the queue, and was not told that others are before it", c.of)
@@ -354,6 +358,9 @@ func (j *judge) returns() {
 		switch {
 		case c.op == opStop && c.span().to.Sub(c.began) > j.k.soon:
 			j.broken(c, "stop waits for the service", "the stop of Notify took %v", c.span().to.Sub(c.began))
+		case c.endless && c.span().to.Sub(c.began) > j.k.patience:
+			j.broken(c, "the driver has no time limit of its own, or the backend does not set it",
+				"%s under a context that never ends took %v: a request that no time limit ends", c.op, c.span().to.Sub(c.began))
 		case c.op == opClose || c.ctxEnded.IsZero():
 		case c.ended.IsZero():
 			j.broken(c, hint, "%s has not returned after its context had ended", c.op)
@@ -396,7 +403,8 @@ func (j *judge) fits() {
 				"encoded in two ways; or a look and a change in two steps",
 				"%s of %v, which was held, says that it is lost: %v", c.op, c.of, oneLine(c.err))
 		case c.op == opRaise && j.knowsToken(c): // it need not ask
-		case c.op == opRelease && (j.gaveUpBefore(c) || j.broke(c)): // the one before may have done it, or it was sent twice
+		case c.op == opRelease && (j.gaveUpBefore(c) || j.broke(c) || c.ended.Sub(c.began) > j.k.air):
+			// The one before may have done it, or the first copy of one that was sent twice.
 		case c.err == nil && j.grants[c.of] != nil && s.to.Before(c.began) && j.endedBy(c):
 			j.broken(c, "it does not look whether the hold is there",
 				"%s of %v, which was gone at %s, was done", c.op, c.of, j.at(s.to))
@@ -735,7 +743,7 @@ func (j *judge) shut(w *attempt) (s span) {
 		if he != nil && he.AskWithin > 0 {
 			s = span{c.ended, c.ended.Add(he.AskWithin)}
 			for _, l := range j.calls {
-				again := l.op == opLeave && l.who == c.who || l.op == opAcquire && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
+				again := l.op == opLeave && (l.who == c.who || j.askedBetween(l.who, c, l)) || l.op == opAcquire && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
 					l.op == opAcquire && !l.of.req.Shared && l.granted(l.of) // which removes the notes of all
 				if again && l != c && l.name == c.name && l.span().to.After(c.began) {
 					s.to = earliest(s.to, latest(l.began, c.ended))
@@ -747,6 +755,15 @@ func (j *judge) shut(w *attempt) (s span) {
 		}
 	}
 	return s
+}
+
+// askedBetween reports whether a client has asked between two calls, as a writer that waits: a
+// service may have one note, of the writer that has asked last, until the others ask again.
+func (j *judge) askedBetween(who string, c, l *call) bool {
+	return slices.ContainsFunc(j.calls, func(d *call) bool {
+		return d.op == opAcquire && d.who == who && d.name == c.name && d.of.req.Wait && !d.of.req.Shared &&
+			d.span().to.After(c.began) && d.began.Before(l.began)
+	})
 }
 
 // broke reports whether the connection was broken during a call, or soon afterwards.
@@ -791,7 +808,7 @@ func (j *judge) states() {
 }
 
 // state judges what was told of a name.
-func (j *judge) state(c *call, st stateOf) {
+func (j *judge) state(c *call, st locker.State) {
 	sure, may := j.there(c)
 	bad := func(hint, format string, args ...any) {
 		j.broken(c, hint, "%s tells %s: %s", c.op, fmt.Sprintf(format, args...), tellState(st))
@@ -891,7 +908,7 @@ func (j *judge) maybeMiscounted() bool {
 }
 
 // sharedLabel reports whether a label is that of a sharer, who may have left.
-func (j *judge) sharedLabel(name string, st stateOf) bool {
+func (j *judge) sharedLabel(name string, st locker.State) bool {
 	return st.Sharers > 0 && slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		return a.req.Shared && a.req.Name == name && a.req.Label == st.Label
 	})
@@ -977,7 +994,7 @@ func (j *judge) wakes() {
 			}
 			switch r.op {
 			case opRelease, opUndo, opPass:
-				if j.grants[r.of] == nil || !j.refusedBy(e.who, e.from, r) {
+				if j.grants[r.of] == nil || !j.refusedBy(e.who, e.from, r) || !j.heldBut(r).covers(span{r.began, r.began}) {
 					continue
 				}
 				passed := r.op == opPass && r.grant.Hold != nil
@@ -1065,18 +1082,18 @@ func (j *judge) presentAfter(r *call) bool {
 	return slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		s := j.may(a)
 		return a != r.of && a.req.Name == r.name && s.from.Before(r.ended) && s.to.After(r.began) &&
-			!(a.req.Wait && refused(j.first(a)))
+			!(a.req.Wait && refused(j.first(a).err))
 	})
 }
 
-// first is the error of the first answer to an attempt.
-func (j *judge) first(a *attempt) error {
+// first is the first request of an attempt.
+func (j *judge) first(a *attempt) *call {
 	for _, c := range j.about[a] {
-		if c.op == opAcquire && !c.ended.IsZero() {
-			return c.err
+		if c.op == opAcquire {
+			return c
 		}
 	}
-	return nil
+	return &call{} // it came by Pass
 }
 
 func (j *judge) order() {

@@ -5,55 +5,70 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golockers/locker/internal/stall"
 )
 
-// Run runs every check as a subtest of its name, and then plays histories: as [RunVirtual] if the
-// harness says that it can, otherwise as [RunHistories] if [HistoriesEnv] asks for it. A check
-// that fails says which promise is broken, what was seen, and what the probable cause is. One
-// that hangs fails with the stacks of all goroutines, and the others go on.
+// Run runs every check as a subtest of its name, and then plays histories ([RunHistories]; in
+// virtual time, if the harness says how, [RunVirtual]). A check that fails says which promise is
+// broken, what was seen, and what the probable cause is. One that hangs fails with the stacks of
+// all goroutines, and the others go on.
 //
 // Checks that a backend does not claim are skipped; those that it claims and
 // that lack a hook fail. Goroutines that a check leaves behind are failures,
 // so nothing else should be running at the same time: do not call t.Parallel.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	run(t, h, allChecks())
-	t.Run("histories", func(t *testing.T) {
-		if why := h.Unproven["histories"]; why != "" {
+	run(t, allChecks(), onService(h))
+	runHistories(t, h)
+}
+
+// histories is the name of the subtest that plays them.
+const histories = "histories"
+
+func runHistories(t *testing.T, h Harness) {
+	t.Helper()
+	t.Run(histories, func(t *testing.T) {
+		switch why := h.Unproven[histories]; {
+		case why != "":
 			t.Skip("UNPROVEN: " + why)
+		case h.Virtual != nil:
+			playVirtual(t, h.Virtual)
+		default:
+			RunHistories(t, h, historiesBudget())
 		}
-		if h.Virtual != nil {
-			RunVirtual(t, h.Virtual)
-			return
-		}
-		budget, err := time.ParseDuration(os.Getenv(HistoriesEnv))
-		if err != nil || budget <= 0 {
-			t.Skip("histories on a real service are played for as long as " + HistoriesEnv + " says, such as 20s: " +
-				"on a busy machine, and while servers elect, some of their rules still raise false alarms")
-		}
-		RunHistories(t, h, budget)
 	})
 }
 
-// HistoriesEnv is the environment variable that says for how long [Run] plays histories on a
-// real service.
+// HistoriesEnv is the environment variable that says how long histories are played on a real
+// service, such as 60s. Without it they take some 20 seconds.
 const HistoriesEnv = "CONFORMANCE_HISTORIES"
 
-// RunOnly is Run of the checks with these names. It is for a further deployment
-// of a service that has passed all of them: its other checks would prove once
-// more what does not change with the deployment.
+func historiesBudget() time.Duration {
+	if budget, err := time.ParseDuration(os.Getenv(HistoriesEnv)); err == nil {
+		return budget
+	}
+	return 20 * time.Second
+}
+
+// RunOnly is Run of the checks with these names, of which one may be "histories". It is
+// for a further deployment of a service that has passed all of them: its other checks would
+// prove once more what does not change with the deployment.
 func RunOnly(t *testing.T, h Harness, names ...string) {
 	t.Helper()
 	checks, err := named(names)
 	if err != nil {
 		t.Fatal("conformance: ", err)
 	}
-	run(t, h, checks)
+	run(t, checks, onService(h))
+	if slices.Contains(names, histories) {
+		runHistories(t, h)
+	}
 }
 
 // ErrUnproven says that a backend makes a promise which its harness has no means to prove.
@@ -78,19 +93,46 @@ func Check(ctx context.Context, h Harness, names ...string) error {
 		case passed, unclaimed:
 		}
 	}
+	if len(names) == 0 || slices.Contains(names, histories) {
+		if why := h.Unproven[histories]; why != "" {
+			errs = append(errs, fmt.Errorf("%s: %w: %s", histories, ErrUnproven, why))
+		} else {
+			seed, only := seedOf()
+			broken, _ := checkReal(ctx, h, seed, only, historiesBudget())
+			for _, b := range broken {
+				errs = append(errs, errors.New(b.tell(seed, "")))
+			}
+		}
+	}
 	return errors.Join(errs...)
 }
 
-func run(t *testing.T, h Harness, checks []check) {
-	t.Helper()
-	if err := h.validate(); err != nil {
-		t.Fatal("conformance: ", err)
+// onService proves checks on the service of a harness.
+func onService(h Harness) func(*testing.T, *prover, check) result {
+	return func(t *testing.T, p *prover, c check) result { return p.prove(t.Context(), h, c) }
+}
+
+// inVirtualTime proves each check on a service of its own.
+func inVirtualTime(fresh func(t T) Harness) func(*testing.T, *prover, check) result {
+	return func(t *testing.T, p *prover, c check) (r result) {
+		synctest.Test(t, func(t *testing.T) {
+			owner := newRecorder(t.Context(), c.Name)
+			r = p.prove(t.Context(), fresh(owner), c)
+			owner.cancel()
+			owner.Close()
+			time.Sleep(time.Hour) // what hung on purpose ends
+		})
+		return r
 	}
+}
+
+func run(t *testing.T, checks []check, prove func(*testing.T, *prover, check) result) {
+	t.Helper()
 	var p prover
 	var open, broken []string
 	for _, c := range checks {
 		t.Run(c.Name, func(t *testing.T) {
-			r := p.prove(t.Context(), h, c)
+			r := prove(t, &p, c)
 			for _, line := range r.Log {
 				t.Log(line)
 			}
@@ -145,9 +187,8 @@ const tries = 3
 
 // prover proves one check after the other, and remembers what it has told.
 type prover struct {
-	leaks    toldLeaks
-	measured measured
-	watch    func() (stop func() time.Duration) // for stalls; nil: stall.Longest
+	leaks toldLeaks
+	watch func() (stop func() time.Duration) // for stalls; nil: stall.Longest
 }
 
 // prove runs one check. It returns when the check and its clean-ups have ended, or its

@@ -38,15 +38,11 @@ func TestClaimWithoutItsHookFails(t *testing.T) {
 		hook   string
 		remove func(*conformance.Harness)
 	}{
-		{poor, "cut-off", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
-		{poor, "reply-lost", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
+		{poor, "close-cut-off", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
 		{poor, "dead-holder", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
 		{queued, "dead-holder", "Victim", func(h *conformance.Harness) { h.Victim = nil }},
 		{poor, "deletion", "Delete", func(h *conformance.Harness) { h.Delete = nil }},
 		{rich, "restart", "Restart", func(h *conformance.Harness) { h.Restart = nil }},
-		{rich, "tokens-restart", "Restart", func(h *conformance.Harness) { h.Restart = nil }},
-		{rich, "tokens-failover", "Failover", func(h *conformance.Harness) { h.Failover = nil }},
-		{rich, "tokens-cut-off", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
 		{rich, "failover", "Failover", func(h *conformance.Harness) { h.Failover = nil }},
 		{rich, "server-crashes", "Crash", func(h *conformance.Harness) { h.Crash = nil }},
 		{rich, "clock-jump", "JumpClock", func(h *conformance.Harness) { h.JumpClock = nil }},
@@ -67,17 +63,15 @@ func TestClaimWithoutItsHookFails(t *testing.T) {
 }
 
 func TestUnprovenDoesNotExcuseAHookThatIsThere(t *testing.T) {
-	excuse := func(h *conformance.Harness) { h.Unproven = map[string]string{"cut-off": "I would rather not"} }
-	assert.Equal(t, conformance.Passed, proveWith(t, poor, "cut-off", excuse).Outcome)
+	excuse := func(h *conformance.Harness) { h.Unproven = map[string]string{"close-cut-off": "I would rather not"} }
+	assert.Equal(t, conformance.Passed, proveWith(t, poor, "close-cut-off", excuse).Outcome)
 }
 
 func TestWhatIsNotClaimedIsNotProven(t *testing.T) {
 	for _, c := range []struct {
 		kind  kind
 		check string
-	}{{poor, "restart"}, {poor, "failover"}, {poor, "server-crashes"}, {poor, "clock-jump"}, {poor, "notify"},
-		{poor, "fifo-across-clients"}, {poor, "tokens-restart"}, {poor, "tokens-failover"},
-		{poor, "tokens-cut-off"}} {
+	}{{poor, "restart"}, {poor, "failover"}, {poor, "server-crashes"}, {poor, "clock-jump"}, {poor, "prompt"}} {
 		r := proveWith(t, c.kind, c.check, func(*conformance.Harness) {})
 		assert.Equal(t, conformance.Unclaimed, r.Outcome, c.check)
 		assert.NotEmpty(t, r.Reason, c.check)
@@ -85,9 +79,7 @@ func TestWhatIsNotClaimedIsNotProven(t *testing.T) {
 	for _, k := range []kind{poor, rich, queued} {
 		for _, c := range conformance.Checks() {
 			if r := prove(t, none, k, c); r.Outcome == conformance.Unclaimed {
-				assert.Contains(t, []string{"notify", "fifo-across-clients", "raise-token", "token-order",
-					"tokens-restart", "tokens-failover", "tokens-cut-off", "restart", "failover",
-					"server-crashes", "clock-jump", "prompt"}, c.Name)
+				assert.Contains(t, []string{"restart", "failover", "server-crashes", "clock-jump", "prompt"}, c.Name)
 			}
 		}
 	}
@@ -114,7 +106,7 @@ func TestHarnessThatMakesNoSenseIsRefused(t *testing.T) {
 
 func TestCheckThatHangsFailsWithStacks(t *testing.T) {
 	var end chan struct{}
-	r := proveWith(t, poor, "unlock", func(h *conformance.Harness) {
+	r := proveWith(t, poor, "exclusion", func(h *conformance.Harness) {
 		end = make(chan struct{})
 		h.New = func(conformance.T) locker.Backend {
 			hangsHere(end)
@@ -154,10 +146,10 @@ func TestKnownGoroutinesAreNoLeaks(t *testing.T) {
 		}
 		time.AfterFunc(time.Hour, func() { close(end) })
 	}
-	r := proveWith(t, poor, "unlock", leak)
+	r := proveWith(t, poor, "exclusion", leak)
 	require.Equal(t, conformance.Failed, r.Outcome)
 	assert.Contains(t, r.Failures[0], "hangsHere")
-	r = proveWith(t, poor, "unlock", func(h *conformance.Harness) {
+	r = proveWith(t, poor, "exclusion", func(h *conformance.Harness) {
 		leak(h)
 		h.KnownGoroutines = []string{"github.com/golockers/locker/conformance_test.hangsHere"}
 	})

@@ -86,6 +86,7 @@ const (
 	brief  limit = "briefly"   // for a fraction of the TTL
 	middle limit = "cancelled" // some time while it is under way
 	beyond limit = "under a context that is over"
+	never  limit = "under a context that never ends"
 )
 
 // server is what happens to all servers of a service.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -15,13 +14,11 @@ import (
 // client is a Backend of the simulated service: the good one, unless the
 // service has a flaw that is the client's to have.
 type client struct {
-	first   *service    // as it is to a client that nothing has happened to
-	later   *service    // with its flaw
-	changed atomic.Bool // to the later one
-	net     *network
-	kind    kind
-	closed  chan struct{}
-	alone   chan struct{} // for the flaw of doing one thing at a time; a mutex would stop virtual time
+	of     *service
+	net    *network
+	kind   kind
+	closed chan struct{}
+	alone  chan struct{} // for the flaw of doing one thing at a time; a mutex would stop virtual time
 
 	mu     sync.Mutex
 	gone   bool
@@ -34,17 +31,15 @@ type client struct {
 
 func newClient(s *service, k kind) *client {
 	c := &client{
-		first: s, later: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}),
+		of: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}),
 		alone:  make(chan struct{}, 1),
 		wakers: make(map[string]map[*func()]struct{}),
-	}
-	if s.when != "" {
-		c.first = &service{store: s.store}
 	}
 	if s.flaw != missedNotTold {
 		c.net.mended = c.wakeAll
 	}
 	c.net.fragile = s.flaw == neverReconnects
+	c.net.patient = s.flaw == requestsUnbounded
 	s.do(func() { s.clients[c] = struct{}{} })
 	if s.flaw == leaksGoroutine {
 		go func() { <-s.end }()
@@ -52,20 +47,7 @@ func newClient(s *service, k kind) *client {
 	return c
 }
 
-// service is the service as it is to this client now.
-func (c *client) service() *service {
-	if c.changed.Load() {
-		return c.later
-	}
-	return c.first
-}
-
-// had is told what has happened to the client.
-func (c *client) had(what string) {
-	if c.later.when == what {
-		c.changed.Store(true)
-	}
-}
+func (c *client) service() *service { return c.of }
 
 // Acquire asks once, or waits in the queue if there is one.
 func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -221,7 +203,6 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case v.err != nil:
 		return locker.Grant{Hold: h}, v.err
 	case !v.granted:
-		c.had("refusal")
 		if s.flaw == remainsTooLong {
 			v.remaining *= 1000
 		}

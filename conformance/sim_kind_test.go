@@ -104,7 +104,7 @@ type bare struct{ c *client }
 func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
 func (b bare) Close() error                  { return b.c.Close() }
 func (b bare) Prompt() bool {
-	return b.c.kind.notifies || b.c.later.flaw == promisesPrompt
+	return b.c.kind.notifies || b.c.of.flaw == promisesPrompt
 }
 
 func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -155,7 +155,6 @@ func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) 
 		return locker.Grant{}, nil
 	}
 	late = false
-	c.had("pass")
 	if s.flaw == passSinceReply {
 		n.since = time.Now()
 	}

@@ -28,6 +28,7 @@ type network struct {
 	fragile      bool               // for the flaw of never connecting again
 	broken       bool
 	late         bool // a request was given up on the connection that was held: what comes next has a new one
+	patient      bool // for the flaw of requests that no time limit ends
 	hasty        bool // as a driver is that has the context's deadline for its connection
 }
 
@@ -49,6 +50,9 @@ func (n *network) call(ctx context.Context, op func() any) (any, error) {
 	if deadline, ok := ctx.Deadline(); ok && n.hasty {
 		early = time.After(time.Until(deadline) - 10*latency)
 	}
+	if early == nil && !n.patient {
+		early = time.After(limit)
+	}
 	select {
 	case a := <-x.answer:
 		return a, nil
@@ -67,6 +71,9 @@ func (n *network) call(ctx context.Context, op func() any) (any, error) {
 		return nil, ctx.Err()
 	}
 }
+
+// limit is how long a request lasts at most, whatever its context says.
+const limit = 5 * time.Second
 
 // latency is the time that everything needs for its way.
 const latency = 100 * time.Microsecond

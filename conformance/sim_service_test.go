@@ -11,7 +11,6 @@ import (
 // to, a queue of waiters. With a flaw, it does one thing wrong.
 type service struct {
 	flaw flaw
-	when string // whom it does it to: "" everybody; after a "refusal", or a "pass"
 	*store
 }
 

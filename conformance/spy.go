@@ -32,15 +32,21 @@ func newSpy(b locker.Backend, who string, h *history, names []string, patience t
 		under: map[*call]context.CancelFunc{}, stops: map[string]func(){}}
 }
 
+// endless is a context that no step of a script ends.
+type endless struct{ context.Context }
+
 // do makes a call, and writes it down. It gives up on one that does not return.
 func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (locker.Grant, error)) (locker.Grant, error) {
 	type answer struct {
 		grant locker.Grant
 		err   error
 	}
+	_, c.endless = ctx.(endless)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer s.cancellable(c, cancel)()
+	if !c.endless {
+		defer s.cancellable(c, cancel)()
+	}
 	c.who, c.over = s.who, ctx.Err() != nil
 	c.deadline, _ = ctx.Deadline()
 	s.h.tick()
@@ -159,7 +165,7 @@ func (s *spy) release(ctx context.Context, a *attempt) error {
 }
 
 func (s *spy) undo(ctx context.Context, a *attempt) error {
-	return s.simply(ctx, opUndo, a, undoOf(a.hold))
+	return s.simply(ctx, opUndo, a, a.hold.Undo)
 }
 
 func (s *spy) simply(ctx context.Context, o op, a *attempt, f func(context.Context) error) error {
@@ -196,7 +202,7 @@ func (s *spy) pass(ctx context.Context, a *attempt, next locker.Request, yield b
 
 // inspect asks for the state of a name. nil: the backend cannot tell, or was not able to.
 func (s *spy) inspect(ctx context.Context, name string) *call {
-	o, ok := operatorOf(s.Backend)
+	o, ok := s.Backend.(locker.Operator)
 	if !ok {
 		return nil
 	}
@@ -214,7 +220,7 @@ func (s *spy) inspect(ctx context.Context, name string) *call {
 
 // list asks for all names with a prefix, or for the first that it is told.
 func (s *spy) list(ctx context.Context, prefix string, first bool) {
-	o, ok := operatorOf(s.Backend)
+	o, ok := s.Backend.(locker.Operator)
 	if !ok {
 		return
 	}
@@ -241,8 +247,8 @@ func (s *spy) list(ctx context.Context, prefix string, first bool) {
 
 // breaks removes the holder that an Inspect has seen.
 func (s *spy) breaks(ctx context.Context, seen *call) {
-	o, ok := operatorOf(s.Backend)
-	if !ok || seen == nil {
+	o, ok := s.Backend.(locker.Operator)
+	if !ok || seen == nil || seen.state.Holder == "" {
 		return
 	}
 	c := &call{op: opBreak, name: seen.name, seen: seen}

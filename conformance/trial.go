@@ -21,8 +21,7 @@ type trial struct {
 	h     Harness
 	check check
 	g     locker.Guarantees
-	state state
-	*shared
+	turn  chan struct{} // has one place, for who calls a hook; a mutex would stop virtual time
 
 	ttl  time.Duration // of locks that are to end by themselves
 	long time.Duration // of locks that are not
@@ -32,20 +31,9 @@ type trial struct {
 	others  sync.WaitGroup // goroutines of the check
 	numbers atomic.Int64   // for names that are used by the way
 	failed  atomic.Bool
-	earlier locker.Backend // has names before the check has them
 
-	mu      sync.Mutex
-	faults  []Fault                   // connections to mend before anything is closed
-	refused map[*locker.Client]uint64 // before the check
-}
-
-// shared is what the trials of one run have in common.
-type shared struct {
-	turn chan struct{} // has one place, for who calls a hook; a mutex would stop virtual time
-
-	measured  *measured     // what is known of the backend's mistakes; nil while it is being found out
-	measuring chan struct{} // has one place
-	asked     bool          // it was measured in this run
+	mu     sync.Mutex
+	faults []Fault // connections to mend before anything is closed
 }
 
 const defaultTTL = time.Second
@@ -53,8 +41,8 @@ const defaultTTL = time.Second
 func (h Harness) ttlOrDefault() time.Duration { return cmp.Or(h.TTL, defaultTTL) }
 
 func newTrial(t T, h Harness, g locker.Guarantees, c check) *trial {
-	s := &trial{T: t, h: h, check: c, g: g, refused: map[*locker.Client]uint64{}}
-	s.shared = &shared{turn: make(chan struct{}, 1), measuring: make(chan struct{}, 1)}
+	s := &trial{T: t, h: h, check: c, g: g}
+	s.turn = make(chan struct{}, 1)
 	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
 	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)
 	s.long = min(20*s.ttl, longest)
@@ -66,26 +54,6 @@ func newTrial(t T, h Harness, g locker.Guarantees, c check) *trial {
 	// goroutines may wait for has ended.
 	t.Cleanup(s.waitForOthers)
 	return s
-}
-
-// in returns another trial of the same run, in that state.
-func (s *trial) in(state state) *trial {
-	other := newTrial(s.T, s.h, s.g, s.check)
-	other.state, other.shared = state, s.shared
-	return other
-}
-
-// begin runs the check.
-func (s *trial) begin() {
-	s.meetEarlier()
-	s.check.run(s)
-}
-
-// meetEarlier connects who has names before the check has them.
-func (s *trial) meetEarlier() {
-	if s.state == afterWait || s.state == together {
-		s.earlier = s.connect()
-	}
 }
 
 // hook calls hooks of the harness, whose turn it is.
@@ -140,7 +108,7 @@ func (s *trial) number() int64 { return s.numbers.Add(1) }
 
 // backend returns another client of the service, without an engine. It is
 // closed with the trial.
-func (s *trial) backend() locker.Backend { return s.experienced(s.connect()) }
+func (s *trial) backend() locker.Backend { return s.connect() }
 
 func (s *trial) connect() (b locker.Backend) {
 	s.hook(func() { b = s.h.New(s) })
@@ -153,7 +121,7 @@ func (s *trial) cut() (b locker.Backend, f Fault) {
 	s.mu.Lock()
 	s.faults = append(s.faults, f)
 	s.mu.Unlock()
-	return s.experienced(s.closed(b)), f
+	return s.closed(b), f
 }
 
 // mend makes all connections well, so that what is closed can say goodbye.
@@ -212,18 +180,6 @@ func (s *trial) group() *group { return &group{s: s} }
 // Go runs f on a goroutine of its own.
 func (g *group) Go(f func()) { g.WaitGroup.Go(g.s.caught(f)) }
 
-// together runs parts of the check side by side, and ends the check if one of them failed.
-func (s *trial) together(parts ...func()) {
-	all := s.group()
-	for _, part := range parts {
-		all.Go(part)
-	}
-	all.Wait()
-	if s.failed.Load() {
-		s.FailNow()
-	}
-}
-
 // broken ends the check as failed.
 func (s *trial) broken(seen, cause string) {
 	s.Helper()
@@ -236,10 +192,7 @@ func (s *trial) broken(seen, cause string) {
 func (s *trial) report(seen, cause string) {
 	s.Helper()
 	s.failed.Store(true)
-	if s.state != fresh {
-		seen = fmt.Sprintf("with holds that were %s: %s", s.state, seen)
-	}
-	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, s.cause(cause))
+	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, cause)
 }
 
 // within returns a context that ends after d, or with the check. It is kept
@@ -260,27 +213,16 @@ func (s *trial) tryLock(c *locker.Client, name string, opts ...locker.Option) (*
 // try takes a lock that nobody can have, in the trial's state.
 func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
 	s.Helper()
-	l, err := s.tryAfter(c, name, opts)
+	l, err := s.tryLock(c, name, opts...)
 	if errors.Is(err, locker.ErrUnavailable) {
 		// A service on a busy machine may take longer than a short lease lasts.
 		s.eventually(s.soon, func() bool {
-			l, err = s.tryLock(c, name, s.opts(opts...)...)
+			l, err = s.tryLock(c, name, opts...)
 			return err == nil
 		})
 	}
 	if err != nil {
 		s.broken(fmt.Sprintf("TryLock of a name that nobody had failed: %v", err), ofError(err))
-	}
-	return l
-}
-
-// lock waits for a lock that becomes free soon.
-func (s *trial) lock(c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
-	s.Helper()
-	l, err := c.Lock(s.within(s.patience()), name, opts...)
-	if err != nil {
-		s.broken(fmt.Sprintf("Lock of a name that was to be free soon failed: %v", err),
-			"a waiter that is forgotten, or something of an earlier holder that nobody removed")
 	}
 	return l
 }
@@ -296,23 +238,6 @@ func (s *trial) unlock(l *locker.Lease) {
 	if err := l.Unlock(ctx); err != nil {
 		s.broken(fmt.Sprintf("Unlock of a held lease failed: %v", err), "the key or node was not found: "+
 			"another owner value, a TTL that is too short, a name that is encoded in two ways")
-	}
-}
-
-// returns calls f on a goroutine of its own, and reports whether it returns within d.
-func (s *trial) returns(d time.Duration, f func()) bool {
-	done := make(chan struct{})
-	s.spawn(func() {
-		defer close(done)
-		f()
-	})
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
 	}
 }
 

@@ -2,11 +2,9 @@ package conformance
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,12 +18,6 @@ func ttlChecks() []check {
 			Promise: "TTLs within MinTTL and MaxTTL work; others are refused with an error that names " +
 				"the bounds (R16).",
 			run: checkTTLBounds,
-		},
-		{
-			Name: "ttl-kept",
-			Promise: "A TTL is never shortened: the service keeps a lock for at least what was asked for " +
-				"and what it granted (R16).",
-			run: checkTTLKept,
 		},
 	}
 }
@@ -82,67 +74,5 @@ func checkTTLBounds(s *trial) {
 		_ = grant.Hold.Release(s.within(s.patience()))
 		s.unlock(s.freeWithin(s.freedWithin(max(grant.Validity.TTL, lo)), other, name,
 			"Release does not find its own key"))
-	}
-}
-
-// checkTTLKept asks for TTLs that lie between what services count in.
-func checkTTLKept(s *trial) {
-	b, other := s.backend(), s.backend()
-	odd := []time.Duration{s.ttl, s.ttl + s.ttl/2, s.ttl + 999*time.Microsecond, 2*s.ttl - time.Nanosecond}
-	type hold struct {
-		name  string
-		ttl   time.Duration
-		grant locker.Grant
-		until time.Time
-	}
-	var holds []hold
-	for i, ttl := range slices.Concat(odd, odd) {
-		if s.g.MaxTTL != 0 && ttl > s.g.MaxTTL {
-			continue
-		}
-		renew := i >= len(odd) // a renewal is rounded in a place of its own
-		h := hold{name: s.name(fmt.Sprintf("kept-%v-%t", ttl, renew)), ttl: ttl}
-		h.grant = s.acquire(b, s.request(h.name, ttl))
-		v := h.grant.Validity
-		if v.TTL == 0 {
-			s.release(h.grant.Hold)
-			continue
-		}
-		if v.TTL < ttl {
-			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v.TTL),
-				"the TTL is rounded down to what the service counts in")
-		}
-		if renew {
-			v = s.renew(h.grant.Hold)
-			h.grant.Validity = v
-		}
-		// What the holder goes by is Until; what others go by is the TTL.
-		h.until = later(v.Since.Add(v.TTL), v.Until())
-		holds = append(holds, h)
-	}
-	// All at once: asking for each until it is free, or its promise is over.
-	for len(holds) > 0 && s.Context().Err() == nil {
-		rest := holds[:0]
-		for _, h := range holds {
-			ctx, cancel := context.WithTimeout(s.Context(), s.patience())
-			grant, err := other.Acquire(ctx, s.request(h.name, s.long))
-			cancel()
-			in := time.Now()
-			switch {
-			case err == nil && in.Before(h.until):
-				v := h.grant.Validity
-				s.broken(fmt.Sprintf("with a TTL of %v, granted as %v with a drift of %v, another got the "+
-					"name %v before it was over", h.ttl, v.TTL, v.Drift, h.until.Sub(in)),
-					"the TTL is rounded down to what the service counts in, or Validity.Drift is negative")
-			case err == nil:
-				s.release(grant.Hold)
-			case in.Before(h.until.Add(s.ttl / 10)):
-				rest = append(rest, h)
-			default: // a session keeps it
-				_ = h.grant.Hold.Release(s.within(s.patience()))
-			}
-		}
-		holds = rest
-		time.Sleep(s.ttl / 100)
 	}
 }

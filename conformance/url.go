@@ -20,7 +20,7 @@ func urlChecks() []check {
 				}
 				return ""
 			},
-			Once: true, run: checkURL,
+			run: checkURL,
 		},
 	}
 }

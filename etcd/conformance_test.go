@@ -93,6 +93,9 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			ctFail(ct, err)
 			var left []string
 			for _, kv := range resp.Kvs {
+				if kv.Lease == 0 && strings.Contains(string(kv.Value), "/0:") {
+					continue // beside a key, or of one that died as it waited: the next who waits removes it
+				}
 				left = append(left, fmt.Sprintf("%s = %s", kv.Key, kv.Value))
 			}
 			return left

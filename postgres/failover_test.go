@@ -128,7 +128,7 @@ func TestProveConformanceOfFailover(t *testing.T) {
 			synchronous(t, standby)
 		},
 		KnownGoroutines: []string{"os.(*Process).pidfdWait"},
-	}, "failover")
+	}, "failover", "histories")
 }
 
 // A server that has become read-only is left for the one that has taken over.

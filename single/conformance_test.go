@@ -37,14 +37,8 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // a plain connection pass all checks; scripts, TTLs and the engine are the same in
 // the other deployments.
 var reached = []string{
-	"claims", "inspect", "notify", "url", "wake-up", "drain", "cancel", "nothing-piles-up", "context-at-backend",
-	"trylock-held", "no-reentrancy", "exclusion", "independent-names", "renewal", "unlock", "do",
-	"hold-contract",
-	"owner-exact", "idempotent", "deletion", "names", "prefixes", "tokens", "tokens-cut-off", "dead-asker",
-	"cut-off", "prompt",
-	"since", "cancel-in-the-middle", "reply-lost", "connection-reset", "request-late", "take-back-overtakes",
-	"unlock-through-outage", "outage", "close", "close-given", "close-cut-off",
-	"shared-together", "shared-gate", "shared-order", "shared-tokens", "shared-late",
+	"claims", "url", "wake-up", "drain", "nothing-piles-up", "exclusion", "owner-exact", "deletion", "names", "prefixes",
+	"prompt", "close", "close-given", "close-cut-off", "histories",
 }
 
 func TestConformance(t *testing.T) {

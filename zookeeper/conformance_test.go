@@ -29,12 +29,8 @@ const (
 // lasting are the checks in which a lock has to outlive something, or nothing has to
 // end, so that a busy machine is in nobody's way.
 var lasting = []string{
-	"restart", "failover", "server-crashes", "clock-jump", "tokens-restart", "names", "prefixes",
-	"deletion", "idempotent", "owner-exact",
-	"inspect", "wake-up", "drain", "cancel", "deadline", "nothing-piles-up", "context-at-backend",
-	"trylock-held", "no-reentrancy",
-	"exclusion", "independent-names", "fifo-in-client", "fifo-across-clients", "unlock", "do",
-	"hold-contract", "close",
+	"restart", "failover", "server-crashes", "clock-jump", "names", "prefixes", "deletion", "owner-exact", "inspect",
+	"wake-up", "drain", "nothing-piles-up", "exclusion", "close",
 }
 
 func sessionOf(check string) time.Duration {
