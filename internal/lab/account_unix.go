@@ -7,41 +7,31 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
-	"strconv"
 	"syscall"
 )
 
 // unprivileged returns the account that a server runs as which refuses to run as root: nobody, if this
 // process is root's, and nil otherwise.
-func unprivileged() (*syscall.Credential, error) {
+func unprivileged() (account *syscall.Credential, err error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
 	u, err := user.Lookup("nobody")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lab: an account that is not root: %w", err)
 	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	account = &syscall.Credential{}
+	_, err = fmt.Sscan(u.Uid+" "+u.Gid, &account.Uid, &account.Gid)
+	return account, err
 }
 
 // asUnprivileged makes a command run as an account that is not root.
 func asUnprivileged(cmd *exec.Cmd) error {
 	account, err := unprivileged()
-	if err != nil {
-		return fmt.Errorf("lab: an account that is not root: %w", err)
-	}
 	if account != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: account}
 	}
-	return nil
+	return err
 }
 
 // giveAway gives a file or directory to that account.

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -61,27 +62,18 @@ func newCerts(dir string, names []string) (*Certs, error) {
 		ClientCertFile: file("client"), ClientKeyFile: file("client-key"), roots: x509.NewCertPool(),
 	}
 	ca := template(1, "test authority")
-	ca.IsCA, ca.BasicConstraintsValid = true, true
-	ca.KeyUsage = x509.KeyUsageCertSign
+	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
 	client := template(3, "test client")
 	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-
-	var err error
-	if c.caKey, err = issue(ca, ca, nil, c.CAFile, ""); err == nil {
-		c.ca = ca
-		err = c.Renew(names...)
+	err := errors.Join(c.issue(ca, c.CAFile, ""), c.Renew(names...), c.issue(client, c.ClientCertFile, c.ClientKeyFile))
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		_, err = issue(client, ca, c.caKey, c.ClientCertFile, c.ClientKeyFile)
-	}
+	root, err := os.ReadFile(c.CAFile)
+	c.roots.AppendCertsFromPEM(root)
 	if err == nil {
 		c.client, err = tls.LoadX509KeyPair(c.ClientCertFile, c.ClientKeyFile)
 	}
-	var root []byte
-	if err == nil {
-		root, err = os.ReadFile(c.CAFile)
-	}
-	c.roots.AppendCertsFromPEM(root)
 	return c, err
 }
 
@@ -95,8 +87,7 @@ func (c *Certs) Renew(names ...string) error {
 	}
 	// A server is also a client: of its primary, and of the other nodes of a cluster.
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	_, err := issue(server, c.ca, c.caKey, c.CertFile, c.KeyFile)
-	return err
+	return c.issue(server, c.CertFile, c.KeyFile)
 }
 
 func template(serial int64, name string) *x509.Certificate {
@@ -110,32 +101,26 @@ func template(serial int64, name string) *x509.Certificate {
 	}
 }
 
-// issue makes a key, signs the certificate with parentKey (with the new key itself if that is nil),
-// and writes both. An empty keyFile is not written.
-func issue(
-	cert, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, certFile, keyFile string,
-) (*ecdsa.PrivateKey, error) {
+// issue makes a key, has the authority sign the certificate, and writes both; the first certificate is that of the
+// authority, whose key is not written.
+func (c *Certs) issue(cert *x509.Certificate, certFile, keyFile string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if parentKey == nil {
-		parentKey = key
+	if c.ca == nil {
+		c.ca, c.caKey = cert, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		return nil, err
+	der, err := x509.CreateCertificate(rand.Reader, cert, c.ca, &key.PublicKey, c.caKey)
+	if err == nil {
+		err = writePEM(certFile, "CERTIFICATE", der)
 	}
-	if err := writePEM(certFile, "CERTIFICATE", der); err != nil {
-		return nil, err
+	if err == nil && keyFile != "" {
+		if der, err = x509.MarshalPKCS8PrivateKey(key); err == nil {
+			err = writePEM(keyFile, "PRIVATE KEY", der)
+		}
 	}
-	if keyFile == "" {
-		return key, nil
-	}
-	if der, err = x509.MarshalPKCS8PrivateKey(key); err != nil {
-		return nil, err
-	}
-	return key, writePEM(keyFile, "PRIVATE KEY", der)
+	return err
 }
 
 func writePEM(file, kind string, der []byte) error {
