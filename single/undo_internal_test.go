@@ -3,8 +3,8 @@ package single
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,26 +64,32 @@ func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			server, b, hang := slowly(t)
-			held := locker.Request{Name: "held", Owner: rand.Text(), TTL: brief}
-			if what == "pass" {
-				held.Name = "n"
-			}
-			g, err := b.Acquire(t.Context(), held)
-			require.NoError(t, err)
-			letGo := hang()
-			left, err := ask(locktest.Within(t, short), b, g)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.NotNil(t, left.Hold)
-			for begin := time.Now(); time.Since(begin) < 4*brief; {
-				require.Error(t, left.Hold.Undo(locktest.Within(t, short)), "it may still be sent")
-			}
-			letGo()
-			locktest.Eventually(t, soon, "it is undone", func() bool {
-				err := left.Hold.Undo(locktest.Within(t, soon))
-				return err == nil || errors.Is(err, locker.ErrLost) && what == "renew"
+			lab.Again(t, func() bool {
+				server, b, hang := slowly(t)
+				held := locker.Request{Name: "held", Owner: rand.Text(), TTL: brief}
+				if what == "pass" {
+					held.Name = "n"
+				}
+				g, err := b.Acquire(t.Context(), held)
+				require.NoError(t, err)
+				letGo := sync.OnceFunc(hang())
+				defer letGo()
+				left, err := ask(locktest.Within(t, 10*short), b, g)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				if !asError(t, err).Unknown {
+					return false // the machine is too busy: the driver has not got it in time
+				}
+				require.NotNil(t, left.Hold)
+				for begin := time.Now(); time.Since(begin) < 4*brief; {
+					require.Error(t, left.Hold.Undo(locktest.Within(t, short)), "it may still be sent")
+				}
+				letGo()
+				locktest.Eventually(t, soon, "it is undone", func() bool {
+					return left.Hold.Undo(locktest.Within(t, soon)) == nil
+				})
+				assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+				return true
 			})
-			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
 		})
 	}
 }
@@ -95,7 +101,7 @@ func TestUndoOfWhatNobodyAnswers(t *testing.T) {
 	for _, minHold := range []time.Duration{0, keep} {
 		server := lab.StartRedis(t)
 		proxy := lab.StartProxy(t, server.Addr())
-		b := newNode(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 50 * time.Millisecond}))
+		b := newNode(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond}))
 		load(t, b)
 		proxy.Requests(lab.Drop)
 		began := time.Now()
@@ -107,5 +113,6 @@ func TestUndoOfWhatNobodyAnswers(t *testing.T) {
 			return g.Hold.Undo(locktest.Within(t, 20*time.Millisecond)) == nil
 		})
 		assert.GreaterOrEqual(t, time.Since(began), max(minHold, keep/2))
+		proxy.Set(lab.Reset)
 	}
 }
