@@ -70,7 +70,7 @@ func (s *server) leave(ctx context.Context, k *redisconn.Keys, void time.Duratio
 // dissolve removes all who share a lock with the token, if there are any.
 func (s *server) dissolve(ctx context.Context, k *redisconn.Keys, token uint64) error {
 	_, _, err := s.state(ctx, s.dissolveScript.Call("break", k.Name, 2, k.Lock, k.Wait(), s.Publish(),
-		fmt.Sprintf("%0*d", tokenDigits, token)))
+		fmt.Sprintf("%0*d", tokenDigits, token), voidTime.Milliseconds()))
 	return err
 }
 
