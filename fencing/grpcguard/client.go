@@ -97,8 +97,11 @@ type clientStream struct{ grpc.ClientStream }
 // RecvMsg gets the end of the stream, which may be a refusal.
 func (s clientStream) RecvMsg(m any) error { return fromStatus(s.ClientStream.RecvMsg(m)) }
 
-// outgoing returns ctx with its token as metadata.
+// outgoing returns ctx with its token as metadata, or with what the caller has put there by hand, as a proxy does.
 func (o *ClientOptions) outgoing(ctx context.Context, method string) (context.Context, error) {
+	if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md.Get(Key)) > 0 {
+		return ctx, nil
+	}
 	lock := ""
 	if o != nil && o.Lock != nil {
 		lock = o.Lock(ctx, method)
@@ -109,11 +112,6 @@ func (o *ClientOptions) outgoing(ctx context.Context, method string) (context.Co
 		return ctx, nil
 	case err != nil:
 		return nil, fmt.Errorf("grpcguard: %s: %w", method, err)
-	}
-	if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md.Get(Key)) > 0 {
-		md = md.Copy()
-		md.Delete(Key)
-		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
 	return metadata.AppendToOutgoingContext(ctx, Key, token.String()), nil
 }

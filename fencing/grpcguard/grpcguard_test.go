@@ -3,6 +3,7 @@ package grpcguard_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -193,22 +194,36 @@ func TestARefusalIsAStatusForOtherLanguages(t *testing.T) {
 	require.NoError(t, guard.Raise(t.Context(), "r", 9))
 	v := &values{of: map[string]string{}}
 	v.put = v.set
-	addr := serve(t, v, &grpcguard.Options{Resource: resource, Guard: &guard})
-	conn := dial(t, addr, nil)
-	_, err := call(fencing.NewContext(t.Context(), "r", 8), conn, put, "r", "")
+	conn := dial(t, serve(t, v, &grpcguard.Options{Resource: resource, Guard: &guard}), nil)
+	ctx := fencing.NewContext(t.Context(), "r", 8)
+	_, err := call(ctx, conn, put, "r", "")
 	guardtest.Stale(t, err, "r", 8, 9)
 	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
-	_, err = call(t.Context(), conn, put, "r", "")
-	require.ErrorIs(t, err, fencing.ErrMissing)
 	for _, bad := range [][]string{{"x"}, {"007"}, {"1", "2"}, {"-1"}} {
-		ctx := t.Context()
 		for _, value := range bad {
-			ctx = metadata.AppendToOutgoingContext(ctx, grpcguard.Key, value)
+			ctx = metadata.AppendToOutgoingContext(ctx, grpcguard.Key, value) // left alone
 		}
 		_, err = call(ctx, conn, put, "r", "")
 		assert.Equal(t, codes.InvalidArgument, status.Code(err), "%v", bad)
+		ctx = fencing.NewContext(t.Context(), "r", 8)
+	}
+	_, err = call(metadata.AppendToOutgoingContext(fencing.NewContext(t.Context(), "r", 10), grpcguard.Key, "7"),
+		conn, put, "r", "")
+	guardtest.Stale(t, err, "r", 7, 9)
+	_, err = call(grpcguard.RaiseFirst(fencing.NewContext(t.Context(), "", 10)), conn, get, "", "")
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "nobody knows whose mark to raise")
+	carrier := dial(t, serve(t, v, &grpcguard.Options{Resource: resource}), nil)
+	for _, conn := range []*grpc.ClientConn{conn, carrier} {
+		_, err = call(t.Context(), conn, put, "r", "")
+		require.ErrorIs(t, err, fencing.ErrMissing)
 	}
 	assert.Empty(t, v.of)
+	v.put = func(context.Context, string, string) error {
+		return fmt.Errorf("db.internal: %w", &fencing.StaleError{Resource: "r", Token: 8, Mark: 9})
+	}
+	_, err = call(fencing.NewContext(t.Context(), "r", 8), carrier, put, "r", "")
+	guardtest.Stale(t, err, "r", 8, 9)
+	assert.NotContains(t, status.Convert(err).Message(), "db.internal", "what is around it is the server's own")
 }
 
 func TestStreams(t *testing.T) {

@@ -118,18 +118,19 @@ func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 // testLateRequest checks that what was given up and arrives late does not undo what a later holder wrote.
 func testLateRequest(t *testing.T, s Proxied) {
 	require.NoError(t, s.write(t, "r", 1, "first"))
-	s.onCommit("late words", func(*lab.Link) { s.Proxy.Requests(lab.Hold) })
-	const patience = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	want := context.Canceled
 	if s.Deadlines {
-		ctx, cancel = context.WithTimeout(ctx, patience)
-		defer cancel()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		want = context.DeadlineExceeded
-	} else {
-		time.AfterFunc(patience, cancel)
 	}
+	defer cancel()
+	s.onCommit("late words", func(*lab.Link) {
+		s.Proxy.Requests(lab.Hold)
+		if !s.Deadlines {
+			time.AfterFunc(50*time.Millisecond, cancel) // when the request is under way
+		}
+	})
 	began := time.Now()
 	err := s.Write(ctx, "r", 1, "late words")
 	require.ErrorIs(t, err, want)
