@@ -119,16 +119,10 @@ func (e *entry) current() state {
 }
 
 // settled reports whether nothing of the entry is in the service, nor can come, as far as that is known without
-// asking. The end of a session makes a holder's entry lost, before the service removes the node.
+// asking.
 func (e *entry) settled() bool {
-	switch state := e.current(); {
-	case state == absent, state == freed:
-		return true
-	case e.s.isOver():
-		return errors.Is(context.Cause(e.s.ctx), errExpired)
-	default:
-		return state == lost
-	}
+	state := e.current()
+	return state == absent || state.isOver() || errors.Is(context.Cause(e.s.ctx), errExpired)
 }
 
 // node returns the path of the entry's node.

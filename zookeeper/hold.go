@@ -46,7 +46,11 @@ func (e *entry) hold() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// R5: the engine has known by its deadline; this is for those who close early.
-	e.untold = context.AfterFunc(e.s.ctx, e.gone)
+	e.untold = context.AfterFunc(e.s.ctx, func() {
+		if e.current() == held && e.lost != nil {
+			e.lost()
+		}
+	})
 	if !e.guarded {
 		e.guard = time.AfterFunc(guardAfter, func() { e.s.spawn(e.watchAgain) })
 	}
