@@ -11,38 +11,36 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-func TestNeedSkipsWhatIsNotInstalled(t *testing.T) {
-	t.Setenv(lab.RequireEnv, "")
-	r := record(t, func(t lab.TB) {
-		lab.Need(t, "no-such-tool")
-		t.Errorf("went on")
-	})
-	assert.True(t, r.skipped())
-	assert.False(t, r.Failed())
-	assert.Contains(t, r.said(), "no-such-tool is not installed")
-	assert.Contains(t, r.said(), "LOCKER_NO_SUCH_TOOL")
-}
-
-func TestNeedFailsWhereNothingMayBeMissing(t *testing.T) {
-	t.Setenv(lab.RequireEnv, "1")
-	r := record(t, func(t lab.TB) { lab.Need(t, "no-such-tool") })
-	assert.True(t, r.Failed())
-	assert.False(t, r.skipped())
-	assert.Contains(t, r.said(), "LOCKER_REQUIRE_SERVERS=1 forbids to skip")
-}
-
-func TestNeedTakesTheOverrideOrNothing(t *testing.T) {
-	t.Setenv(lab.RequireEnv, "")
-	path := filepath.Join(t.TempDir(), "mine")
-	require.NoError(t, os.WriteFile(path, nil, 0o700))
-	t.Setenv("LOCKER_REDIS_SERVER", path)
-	assert.Equal(t, path, lab.Need(t, lab.ToolRedis))
-
-	t.Setenv("LOCKER_REDIS_SERVER", path+"-not")
-	r := record(t, func(t lab.TB) { lab.Need(t, lab.ToolRedis) })
-	assert.True(t, r.Failed(), "an override that is wrong is not a missing server")
-	assert.False(t, r.skipped())
-	assert.Contains(t, r.said(), "LOCKER_REDIS_SERVER")
+func TestNeed(t *testing.T) {
+	mine := filepath.Join(t.TempDir(), "mine")
+	require.NoError(t, os.WriteFile(mine, nil, 0o700))
+	for name, of := range map[string]struct {
+		tool, require, override string
+		skips, fails            bool
+		says                    string
+	}{
+		"not there":            {"no-such-tool", "", "", true, false, "no-such-tool is not installed"},
+		"it says how":          {"no-such-tool", "", "", true, false, "LOCKER_NO_SUCH_TOOL"},
+		"nothing may miss":     {"no-such-tool", "1", "", false, true, "LOCKER_REQUIRE_SERVERS=1 forbids to skip"},
+		"but what is extra":    {lab.ToolOldEtcd, "1", "", false, false, ""},
+		"none is to be there":  {lab.ToolRedis, "", "-", true, false, "redis-server is not installed"},
+		"another is to be":     {lab.ToolRedis, "1", mine, false, false, ""},
+		"no skip if mistyped":  {lab.ToolRedis, "", mine + "-not", false, true, "LOCKER_REDIS_SERVER"},
+		"with a dot in a name": {lab.ToolZooJar, "", "-", true, false, "LOCKER_ZOOKEEPER_JAR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(lab.RequireEnv, of.require)
+			t.Setenv(lab.ToolEnv(of.tool), of.override)
+			path := ""
+			r := record(t, func(t lab.TB) { path = lab.Need(t, of.tool) })
+			if name != "but what is extra" { // which is there or not
+				assert.Equal(t, of.skips, r.skipped(), r.said())
+				assert.Equal(t, of.skips || of.fails, path == "")
+			}
+			assert.Equal(t, of.fails, r.Failed(), r.said())
+			assert.Contains(t, r.said(), of.says)
+		})
+	}
 }
 
 func TestNeedLooksBesidesPath(t *testing.T) {
@@ -57,18 +55,11 @@ func TestNeedLooksBesidesPath(t *testing.T) {
 // Another etcd in PATH is not the version that the tests are for.
 func TestNeedPrefersWhatTheRepositoryBuildsToPath(t *testing.T) {
 	built := lab.Need(t, lab.ToolEtcd)
-	if filepath.Base(filepath.Dir(built)) != "bin" ||
-		filepath.Base(filepath.Dir(filepath.Dir(built))) != ".cache" {
+	if filepath.Base(filepath.Dir(filepath.Dir(built))) != ".cache" {
 		t.Skip("this repository has not built one: scripts/etcd")
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "etcd"), nil, 0o700))
 	t.Setenv("PATH", dir)
 	assert.Equal(t, built, lab.Need(t, lab.ToolEtcd))
-}
-
-func TestToolEnv(t *testing.T) {
-	assert.Equal(t, "LOCKER_REDIS_SERVER", lab.ToolEnv(lab.ToolRedis))
-	assert.Equal(t, "LOCKER_ETCD", lab.ToolEnv(lab.ToolEtcd))
-	assert.Equal(t, "LOCKER_ZOOKEEPER_JAR", lab.ToolEnv(lab.ToolZooJar))
 }
