@@ -76,14 +76,11 @@ func (p *Process) JumpClock(t TB, d time.Duration) {
 	if p.tells == nil {
 		return
 	}
-	err := p.ready(func() error {
+	await(t, func() error {
 		now, err := p.tells()
 		if off := now.Sub(p.clock.now()); err == nil && off.Abs() > time.Second {
 			err = fmt.Errorf("lab: its clock is off by %v", off)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatalf("lab: move the clock of %s: %v", p.name, err)
-	}
+	}, p)
 }
