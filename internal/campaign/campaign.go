@@ -56,8 +56,8 @@ type Campaign struct {
 	over   atomic.Bool
 	all    sync.WaitGroup
 
-	count, lost atomic.Int64
-	unknown     atomic.Int64 // Unlocks and Locks with an unknown outcome
+	count, lost     atomic.Int64
+	unknown, failed atomic.Int64 // of Unlocks and Locks: all errors, and those before the call's time was over
 
 	mu    sync.Mutex
 	holds map[string][]hold // by name
@@ -175,7 +175,7 @@ func (c *Campaign) once(client *locker.Client, random *rand.Rand) {
 	lease, err := lock(ctx, name, opts...)
 	if err != nil {
 		if !errors.Is(err, locker.ErrHeld) {
-			c.unknown.Add(1)
+			c.fails(ctx)
 			time.Sleep(10 * time.Millisecond)
 		}
 		return
@@ -202,9 +202,18 @@ func (c *Campaign) once(client *locker.Client, random *rand.Rand) {
 	brief, end := context.WithTimeout(context.Background(), time.Second)
 	defer end()
 	if lease.Unlock(brief) != nil {
-		c.unknown.Add(1)
+		c.fails(brief)
 	}
 }
+
+func (c *Campaign) fails(ctx context.Context) {
+	if c.unknown.Add(1); ctx.Err() == nil {
+		c.failed.Add(1)
+	}
+}
+
+// Failed is how many calls have failed so far, and not because their time was over.
+func (c *Campaign) Failed() int64 { return c.failed.Load() }
 
 // Lost is how many leases were lost so far.
 func (c *Campaign) Lost() int64 { return c.lost.Load() }
