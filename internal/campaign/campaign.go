@@ -53,6 +53,7 @@ type Campaign struct {
 	t      *testing.T
 	names  []string
 	shares bool // two thirds of the callers do
+	seed   uint64
 	over   atomic.Bool
 	all    sync.WaitGroup
 
@@ -73,11 +74,10 @@ func seed(t *testing.T) uint64 {
 
 // Begin has so many callers of each client use names, until [Campaign.End].
 func Begin(t *testing.T, names []string, shares bool, callers int, clients ...*locker.Client) *Campaign {
-	c := &Campaign{t: t, names: names, shares: shares, holds: map[string][]hold{}}
-	seed := seed(t)
+	c := &Campaign{t: t, names: names, shares: shares, seed: seed(t), holds: map[string][]hold{}}
 	t.Cleanup(c.stop) // before the clients are closed
 	for i := range callers * len(clients) {
-		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		random := rand.New(rand.NewPCG(c.seed, uint64(i)))
 		c.all.Go(func() {
 			for !c.over.Load() {
 				c.once(clients[i%len(clients)], random)
@@ -128,8 +128,8 @@ func Run(t *testing.T, openers Opener, addrs []string, url func(addrs []string) 
 	shares := straight.Guarantees().Shared != locker.SharingNone
 	c := Begin(t, Names(16), shares, 8, clients...)
 	var faults sync.WaitGroup
-	for _, proxies := range networks {
-		random := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for i, proxies := range networks {
+		random := rand.New(rand.NewPCG(c.seed+1, uint64(i)))
 		faults.Go(func() {
 			for !c.over.Load() {
 				fail(proxies[random.IntN(len(proxies))], random)
