@@ -219,16 +219,14 @@ func TestTheCommand(t *testing.T) {
 // A holder that crashes makes no verdict.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	report := compareOne(t, plan{only: []string{"healthy"}, lab: []labService{{"file", func(b *bench) {
-		time.AfterFunc(1500*time.Millisecond, func() {
-			if b.b != nil {
-				b.b.proc.Kill()
-			}
-		})
+	report := compareOne(t, plan{only: []string{restarted.ID}, lab: []labService{{"file", func(b *bench) {
 		startFile(b)
+		delete(b.untried, restarted.ID)
+		b.faults = []serverFault{{Fault: restarted, inject: func(b *bench) string { b.b.proc.Kill(); return "" }}}
 	}}}})
-	c := cell(t, report, check.Hangs, "")
-	assert.NotEqual(t, history.Broken, c.Verdict, "%+v", c)
+	c := cell(t, report, check.Exclusion, restarted.ID)
+	assert.Equal(t, history.Inconclusive, c.Verdict, "%+v", c)
+	assert.Contains(t, c.Reason, "ended by itself")
 }
 
 // A Redis that is restarted without its data gives a lock away: five of them do not, unless nobody is there
