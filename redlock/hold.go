@@ -218,6 +218,8 @@ func (h *hold) repairOne(i int) {
 		was = late // that vote may still arrive, and is not over when the repair is
 	}
 	s.left, s.repairing = late, true
+	h.undo.Sends(lasts) // before anybody ends the hold
+	defer h.undo.Sent(false)
 	h.mu.Unlock()
 	got := await(func(answered func(reply)) {
 		n.repair(scripts, &h.claim, token, floor, lasts, h.patience(), answered)
