@@ -33,7 +33,7 @@
 //  5. A renewal goes to all nodes, and succeeds if a quorum had the lock. Nodes
 //     without the lock get it again afterwards, and do not count (hold.go). A release
 //     goes to all nodes that may have the lock. It returns when a quorum has
-//     answered; for as long as the TTL, it is sent again to the others (release.go).
+//     answered; it is sent again to the others for as long as they could have the lock (release.go).
 //
 //  6. "Another holds it" and "too few nodes answered" are different errors:
 //     [locker.ErrHeld], and [locker.ErrUnavailable] as a [*QuorumError] with the
