@@ -1,6 +1,10 @@
 -- The fencing counter of a quorum: "token owner" under one key, the highest token that was raised
--- here and who raised it; or "token +owner" if it is above that of the owner's lease, by RaiseToken. This
--- piece is put before the scripts that need it.
+-- here and who raised it; or "token +OWN owner" if RaiseToken has raised it above OWN, which is that of the
+-- owner's lease. This piece is put before the scripts that need it.
+
+local function raiser(own, token, owner)
+	return token > own and '+' .. string.format('%.0f', own) .. ' ' .. owner or owner
+end
 
 -- Whether owner may have the token, which is its lease's own and not what RaiseToken makes of the counter: the
 -- counter is lower, or this owner has raised it (R11), perhaps higher by now: a renewal that was sent before
@@ -11,7 +15,7 @@ local function admits(counter, token, owner)
 	end
 	local n, by = string.match(counter, '^(%d+) (.*)$')
 	n = tonumber(n) or 0
-	return n < token or by == owner or by == '+' .. owner
+	return n < token or by == owner or by == raiser(token, n, owner)
 end
 
 -- Raises the counter, or lets it live longer where it stands at the token or higher
@@ -20,7 +24,7 @@ end
 -- as well; or is kept for ever.
 local function raise(key, counter, own, token, owner, keep)
 	token = math.max(token, counter and tonumber(string.match(counter, '^%d+')) or 0)
-	local value = string.format('%.0f', token) .. (token > own and ' +' or ' ') .. owner
+	local value = string.format('%.0f', token) .. ' ' .. raiser(own, token, owner)
 	if keep == 'keep' then
 		if counter ~= value then
 			redis.call('SET', key, value)

@@ -139,7 +139,11 @@ func (n *Conn) StatusOf(c *Call) (Status, error) {
 		s.Left = LeftOf(left)
 	}
 	counter, _ := v[2].(string)
-	if token, by, _ := strings.Cut(counter, " "); by == s.Value {
+	token, by, _ := strings.Cut(counter, " ")
+	if own, raised := strings.CutPrefix(by, "+"); raised {
+		token, by, _ = strings.Cut(own, " ") // its lease's own: see counter.lua of package redlock
+	}
+	if by == s.Value {
 		s.Token, _ = strconv.ParseUint(token, 10, 64)
 	}
 	s.Waited = waited == 1
