@@ -32,7 +32,7 @@ func TestGoodBackendsKeepEveryRule(t *testing.T) {
 
 // byHand are flaws that no history shows, or that need what only a check has.
 var byHand = []flaw{claimsEverything, claimsByMood, claimsAsk, claimsNonsense, opensAnother, opensFirst, closesUsers,
-	pilesUp, deathUnnoticed, cutsOwner, comparesOwner32, endOfOwner, refusesOwner, inspectsHolderAsWaiter, inspectsNoWaiters, admitsOneOfRun}
+	pilesUp, deathUnnoticed, cutsOwner, comparesOwner32, endOfOwner, refusesOwner}
 
 // In `make prove`, with five seeds; a rule that nothing breaks proves nothing.
 func TestBrokenBackendsBreakARule(t *testing.T) {

@@ -193,7 +193,8 @@ func (s *service) advance(name string) {
 		next := queue[0]
 		gone := !time.Now().Before(next.expires)
 		beside := !next.shared && len(s.sharers(name).holders) > 0 && s.flaw != writesBesideSharers
-		if !gone && (s.locks[name] != nil || beside || next.shared && s.flaw == admitsOneOfRun && admitted > 0) {
+		alone := next.shared && s.flaw == admitsOneOfRun && len(s.sharers(name).holders) > 0
+		if !gone && (s.locks[name] != nil || beside || alone) {
 			break
 		}
 		queue = queue[1:]
