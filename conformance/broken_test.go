@@ -192,7 +192,6 @@ var brokenBackends = []broken{
 	{flaw: leaveSilent, kind: rich},
 	{flaw: grantKeepsNote, kind: poor},
 	{flaw: remainsOfSharers, kind: rich},
-	{flaw: admitsOneOfRun, kind: queued},
 	{flaw: sharersOvertake, kind: queued},
 	{flaw: leavesSharer, kind: queued},
 	{flaw: tokenPerSharer, kind: rich},

@@ -238,7 +238,6 @@ const (
 	grantKeepsNote     flaw = "the note of a writer stays when it is granted the lock"
 	remainsOfSharers   flaw = "who is kept out by a note is told how long the sharers last"
 	yieldsToWriters    flaw = "Pass yields to no sharer that waits"
-	admitsOneOfRun     flaw = "of a run of sharers in the queue one gets in"
 	sharersOvertake    flaw = "sharers in the queue get in before the writer that waits in front of them"
 
 	// Tokens and operators of sharers.

@@ -193,8 +193,7 @@ func (s *service) advance(name string) {
 		next := queue[0]
 		gone := !time.Now().Before(next.expires)
 		beside := !next.shared && len(s.sharers(name).holders) > 0 && s.flaw != writesBesideSharers
-		alone := next.shared && s.flaw == admitsOneOfRun && len(s.sharers(name).holders) > 0
-		if !gone && (s.locks[name] != nil || beside || alone) {
+		if !gone && (s.locks[name] != nil || beside) {
 			break
 		}
 		queue = queue[1:]
