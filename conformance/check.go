@@ -32,7 +32,6 @@ type check struct {
 func allChecks() []check {
 	return slices.Concat(
 		claimChecks(),
-		inspectChecks(),
 		urlChecks(),
 		waitingChecks(),
 		exclusionChecks(),

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -68,6 +69,17 @@ func checkClaims(s *trial) {
 	}
 	if err := locker.Require(c, g); err != nil {
 		bad(fmt.Sprintf("Require of just what is claimed failed: %v", err), "a field that is out of range")
+	}
+	// A method of another type would be an ability that nobody finds.
+	_, operates := b.(locker.Operator)
+	if _, inspects := b.(interface {
+		Inspect(ctx context.Context, name string) (locker.State, error)
+	}); inspects && !operates {
+		bad("Inspect is there, and Operator is not", "a method of another type")
+	}
+	if _, err := c.Inspect(s.within(s.patience()), s.name("claims")); operates == errors.Is(err, errors.ErrUnsupported) {
+		bad(fmt.Sprintf("it is an Operator: %t, and Inspect returned %v", operates, err),
+			"who cannot tell says so, and nobody else")
 	}
 	if s.h.Cut == nil {
 		return

@@ -29,7 +29,7 @@ const (
 // lasting are the checks in which a lock has to outlive something, or nothing has to
 // end, so that a busy machine is in nobody's way.
 var lasting = []string{
-	"restart", "failover", "server-crashes", "clock-jump", "names", "prefixes", "deletion", "owner-exact", "inspect",
+	"restart", "failover", "server-crashes", "clock-jump", "names", "prefixes", "deletion", "owner-exact",
 	"wake-up", "drain", "nothing-piles-up", "exclusion", "close",
 }
 
