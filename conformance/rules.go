@@ -867,6 +867,9 @@ func (j *judge) state(c *call, st locker.State) {
 	if len(sure) == 0 {
 		return
 	}
+	if one := sure[0]; !one.req.Shared && st.Label != "" && st.Label != one.req.Label {
+		bad("it is that of one that waits", "the label %.40q, and %v has %.40q", st.Label, one, one.req.Label)
+	}
 	sharers, until := 0, time.Time{}
 	for _, a := range sure {
 		if a.req.Shared {
