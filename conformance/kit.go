@@ -145,7 +145,7 @@ type facts struct {
 }
 
 // knows judges what a State does not tell, by what another one told.
-func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad func(hint, format string, args ...any)) {
+func (k *kit) knows(c *call, a *attempt, named, lasts, raised bool, st locker.State, bad func(hint, format string, args ...any)) {
 	k.facts.mu.Lock()
 	defer k.facts.mu.Unlock()
 	if k.facts.known == nil {
@@ -158,7 +158,7 @@ func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad
 	for what, is := range map[string]struct{ asked, told bool }{
 		"the label":      {named, st.Label != ""},
 		"the time":       {lasts, st.Remaining != 0},
-		"the token":      {k.g.Fencing != locker.FencingNone, st.Token != 0},
+		"the token":      {k.g.Fencing != locker.FencingNone && !raised, st.Token != 0},
 		"who waits":      {true, st.Waiters >= 0},
 		"all the labels": {a.req.Shared && named, len(st.Sharing) > 0},
 		"the holder":     {true, st.Holder != ""},
@@ -195,7 +195,8 @@ type brokenScript struct {
 	n     int
 	sc    script
 	found []violation
-	more  []string // what the harness has said
+	more  []string      // what the harness has said
+	slow  time.Duration // the longest that a call took of which nothing was wrong
 }
 
 func (b brokenScript) tell(seed uint64, test string) string {
@@ -217,7 +218,7 @@ func (k *kit) one(ctx context.Context, n int, sc script, servers func(*recorder,
 	var h *history
 	_ = t.Do(func() { h = k.play(t, sc, func(event server) { servers(t, event) }) })
 	if h != nil {
-		b.found = k.judgeAll(h)
+		b.found, b.slow = k.judgeAll(h), k.judge(h).slowest()
 	}
 	t.cancel()
 	t.Close()
@@ -418,8 +419,8 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 	return broken, log
 }
 
-// steady plays something again, at most twice, that failed while the machine did not run its
-// goroutines for a good part of the TTL: a stall explains a failure, and never hides one.
+// steady plays something again, at most twice, that failed while the machine did not run its goroutines, or the
+// service did not answer, for a good part of the TTL: a stall explains a failure, and never hides one.
 func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) []brokenScript) []brokenScript {
 	for try := 1; ; try++ {
 		own := *k
@@ -427,6 +428,9 @@ func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) [
 		stop := stall.Longest()
 		broken := play(&own)
 		stalled := stop()
+		for _, b := range broken {
+			stalled = max(stalled, b.slow)
+		}
 		if len(broken) == 0 || try == tries || stalled <= max(k.ttl/10, k.air/2) {
 			return broken
 		}

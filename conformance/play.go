@@ -480,11 +480,15 @@ func (p *player) leftovers(name string) {
 	if time.Until(over) > p.k.patience {
 		return
 	}
-	for pause := p.k.air / 10; time.Now().Before(over.Add(p.k.air)); time.Sleep(pause) {
+	for pause := p.k.air / 10; ; time.Sleep(pause) {
 		pause = min(2*pause, p.k.ttl/5)
+		late := time.Now().After(over.Add(p.k.air))
 		p.k.hook(func() { left = p.k.h.Left(p.t, name) })
 		if len(left) == 0 {
 			return
+		}
+		if late {
+			break
 		}
 	}
 	p.h.happened(&call{op: opLeftover, who: "harness", name: name, left: left})

@@ -332,7 +332,11 @@ func (j *judge) surelyRefused(c *call) bool {
 	if !c.ctxEnded.IsZero() {
 		to = earliest(to, c.ctxEnded)
 	}
-	if to.Sub(c.began) < j.k.air {
+	enough := j.k.soon // for the service to say so
+	if j.virtual {
+		enough = j.k.air
+	}
+	if to.Sub(c.began) < enough {
 		return false
 	}
 	return slices.ContainsFunc(j.attempts, func(b *attempt) bool {
@@ -403,7 +407,7 @@ func (j *judge) fits() {
 				"encoded in two ways; or a look and a change in two steps",
 				"%s of %v, which was held, says that it is lost: %v", c.op, c.of, oneLine(c.err))
 		case c.op == opRaise && j.knowsToken(c): // it need not ask
-		case c.op == opRelease && (j.gaveUpBefore(c) || !j.well(c) || c.ended.Sub(c.began) > j.k.air):
+		case (c.op == opRelease || c.op == opPass) && (j.gaveUpBefore(c) || !j.well(c) || c.ended.Sub(c.began) > j.k.air):
 			// The one before may have done it, or the first copy of one that was sent twice.
 		case c.err == nil && j.grants[c.of] != nil && s.to.Before(c.began) && j.endedBy(c):
 			j.broken(c, "it does not look whether the hold is there",
@@ -660,17 +664,21 @@ func (j *judge) onlyWaits(b *attempt) bool {
 
 // gate is when a writer that waits may keep sharers out.
 func (j *judge) gate(b *attempt) (s span) {
+	var arrived time.Time
 	for _, c := range j.calls {
 		switch {
 		case c.of == b && c.op == opAcquire:
 			s = span{c.began, c.span().to}
+			if !c.ended.IsZero() {
+				arrived = j.arrives(c)
+			}
 			if !c.ended.IsZero() && c.err != nil && !j.k.g.Queue {
-				s.to = latest(c.ended, j.arrives(c)).Add(time.Second + j.k.tol)
+				s.to = latest(c.ended, arrived).Add(time.Second + j.k.tol)
 			} else if !c.ended.IsZero() {
-				s.to = j.arrives(c)
+				s.to = arrived
 			}
 		case c.op == opLeave && c.who == b.who && c.name == b.req.Name && c.err == nil && c.began.After(s.from) &&
-			!c.ended.IsZero():
+			!c.ended.IsZero() && !arrived.After(c.began):
 			s.to = earliest(s.to, c.ended)
 		}
 	}
@@ -889,7 +897,8 @@ func (j *judge) state(c *call, st locker.State) {
 	unnamed := slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		return a.req.Label == "" && (slices.Contains(may, a) || a.req.Shared && a.req.Name == c.name) // one that has left
 	})
-	j.k.knows(c, sure[0], !unnamed, until.Sub(c.ended) > j.k.coarse, st, bad)
+	raised := slices.ContainsFunc(j.about[sure[0]], func(c *call) bool { return c.op == opRaise })
+	j.k.knows(c, sure[0], !unnamed, until.Sub(c.ended) > j.k.coarse, raised, st, bad)
 	if st.Sharers < sharers {
 		if j.maybeMiscounted() {
 			return
