@@ -123,8 +123,8 @@ type Request struct {
 	// when it has learned that another has the lock, or is before it in the queue.
 	// The engine can then tell "held" from "no answer yet" to callers that wait
 	// behind this attempt in the Client. It does not block, may be called more
-	// than once, and has no meaning after Acquire has returned. It is never nil
-	// when the engine calls with Wait.
+	// than once, and has no meaning after Acquire has returned. The engine never passes nil
+	// with Wait.
 	Queued func()
 
 	_ struct{}

@@ -145,9 +145,7 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 	}
 	req.Queued = func() {
 		a.heard.Store(i == 1)
-		if a.req.Queued != nil {
-			a.req.Queued()
-		}
+		a.req.Queued()
 	}
 	var poll locker.Poll
 	defer poll.End()
@@ -158,9 +156,7 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 				return // of a poll that was not granted
 			}
 			a.end(fmt.Errorf("%s: gone while it was being taken: %w", s.name, locker.ErrUnavailable))
-			if a.req.Lost != nil {
-				a.req.Lost()
-			}
+			a.req.Lost()
 		}
 		g, err := s.Acquire(a.ctx, req)
 		a.h.on[i].answered(g, err)

@@ -129,9 +129,7 @@ func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, 
 			return g, err
 		}
 	}
-	if req.Queued != nil {
-		req.Queued()
-	}
+	req.Queued()
 	defer b.keepOut(ctx, on.path)()
 	for {
 		f, err := b.get(ctx, on, nil)

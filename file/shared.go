@@ -58,9 +58,7 @@ func (b *Backend) share(ctx context.Context, req locker.Request) (locker.Grant, 
 			return g, err
 		}
 	}
-	if req.Queued != nil {
-		req.Queued()
-	}
+	req.Queued()
 	for {
 		t, g, err := b.takeTurn(ctx, turn, on, req)
 		if t == nil {

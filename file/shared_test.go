@@ -181,7 +181,7 @@ func TestFirstSharersHaveOneToken(t *testing.T) {
 		for i := range tokens {
 			b := newBackend(t, dir)
 			all.Go(func() {
-				g, err := b.Acquire(t.Context(), locker.Request{Name: strconv.Itoa(round), Shared: true, Wait: i%2 == 0})
+				g, err := b.Acquire(t.Context(), locker.Request{Name: strconv.Itoa(round), Shared: true, Wait: i%2 == 0, Queued: func() {}})
 				assert.NoError(t, err)
 				tokens[i], holds[i] = g.Token, g.Hold
 			})
@@ -279,7 +279,7 @@ func TestMinHoldOfSharers(t *testing.T) {
 	b := newBackend(t, t.TempDir())
 	req := func(owner string, minHold time.Duration, shared bool) locker.Request {
 		return locker.Request{Name: "n", Owner: owner, TTL: time.Second, MinHold: minHold, Shared: shared,
-			Lost: func() {}}
+			Lost: func() {}, Queued: func() {}}
 	}
 	acquire := func(minHold time.Duration) locker.Hold {
 		t.Helper()
@@ -324,7 +324,7 @@ func TestUndoRemovesAMinHold(t *testing.T) {
 	b, writers := newBackend(t, dir), newBackend(t, dir)
 	req := func(owner string, minHold time.Duration, shared bool) locker.Request {
 		return locker.Request{Name: "n", Owner: owner, TTL: time.Second, MinHold: minHold, Shared: shared,
-			Wait: owner == "w", Lost: func() {}}
+			Wait: owner == "w", Lost: func() {}, Queued: func() {}}
 	}
 	kept, err := b.Acquire(t.Context(), req("a", time.Hour, true))
 	require.NoError(t, err)
@@ -373,11 +373,11 @@ func TestWriterOfANameThatWasNeverShared(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, err := b.Acquire(ctx, locker.Request{Name: "n", Owner: "w", TTL: time.Second, Wait: true})
+		_, err := b.Acquire(ctx, locker.Request{Name: "n", Owner: "w", TTL: time.Second, Wait: true, Queued: func() {}})
 		left <- err
 	}()
 	waitUntilBlocked(t, 1)
-	reads := locker.Request{Name: "n", Owner: "r", TTL: time.Second, Shared: true}
+	reads := locker.Request{Name: "n", Owner: "r", TTL: time.Second, Shared: true, Queued: func() {}}
 	_, err := b.Acquire(t.Context(), reads)
 	require.ErrorIs(t, err, locker.ErrHeld)
 	cancel()
@@ -436,7 +436,7 @@ func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := []*file.Backend{newBackend(t, dir), newBackend(t, dir)}
-	req := locker.Request{Name: "n", Owner: "r", TTL: time.Second}
+	req := locker.Request{Name: "n", Owner: "r", TTL: time.Second, Queued: func() {}}
 	for range 20 {
 		w, err := b[0].Acquire(t.Context(), req)
 		require.NoError(t, err)

@@ -181,7 +181,7 @@ func TestCancelAtTheMomentOfTheGrantLeavesNothingHeld(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			g, err := b.Acquire(ctx, locker.Request{Name: "n", Wait: true})
+			g, err := b.Acquire(ctx, locker.Request{Name: "n", Wait: true, Queued: func() {}})
 			if err == nil {
 				assert.NoError(t, g.Hold.Release(context.Background()))
 			} else {

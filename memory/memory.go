@@ -296,9 +296,7 @@ func (b *Backend) Break(_ context.Context, st locker.State) error {
 	}
 	b.mu.Unlock()
 	for _, h := range have { // without b.mu: Lost may call back
-		if h.lost != nil {
-			h.lost()
-		}
+		h.lost()
 	}
 	return nil
 }
