@@ -23,12 +23,6 @@ const (
 // How the tests ask for a lock.
 var once, waiting = request{ttl: ttl}, request{ttl: ttl, waiting: true}
 
-// awkward are names that a careless key layout confuses.
-var awkward = []string{
-	"", "a", "%", "%25", "%7D", "{", "}", "{}", "{}a", "a{b}c", "a}:fence", "}:void:x", "{{a}}",
-	"a:fence", "a:void:x", "locker:1:{a}", "\x00", "\xff\xfe", "a\r\nb", "*", "[a-z]?",
-}
-
 // newNode returns a Backend on client. Both are closed with the test.
 func newNode(t *testing.T, client redis.UniversalClient) *Backend {
 	t.Helper()
