@@ -57,8 +57,9 @@ func TestConformance(t *testing.T) {
 func TestProveConformance(t *testing.T) {
 	lab.NeedProve(t)
 	t.Run("unix socket and ACL user", func(t *testing.T) {
+		// The least rights, and that for List.
 		s := lab.StartRedis(t, lab.WithSocket(), lab.WithUser("default", "off"),
-			lab.WithUser("locker", append([]string{"on", ">p@ss/word"}, strings.Fields(leastRights(t))...)...))
+			lab.WithUser("locker", append(strings.Fields(leastRights(t)), "on", ">p@ss/word", "+scan")...))
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
 				return redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket(), Username: "locker",
