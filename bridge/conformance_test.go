@@ -102,7 +102,9 @@ func harness(first, second *service, both bool) conformance.Harness {
 			}
 			return join(ct, open(ct, urls[0]), open(ct, urls[1])), way
 		},
-		Unproven: unproven,
+		// One service ends its half of a hold before the other, which keeps it until the engine undoes it: an answer
+		// that no rule of one service explains.
+		Unproven: map[string]string{"histories": "the two halves of a hold do not end at one moment"},
 		URL:      first.ownURL() + " " + second.ownURL() + "?patience=10s", // the suite adds one more
 		Open:     backends.Openers,
 		KnownGoroutines: []string{
