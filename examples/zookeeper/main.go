@@ -47,6 +47,8 @@ func (g Guard) once(ctx context.Context, resource string, token fencing.Token, o
 	path, data := "/fencing/mark-"+url.PathEscape(resource), []byte(token.String())
 	var move any
 	switch text, stat, err := g.Conn.Get(path); {
+	case ctx.Err() != nil: // nothing is written for a caller that has given up
+		return false, fencing.Failed(ctx, op, ctx.Err(), fencing.Unsent)
 	case errors.Is(err, zk.ErrNoNode):
 		move = &zk.CreateRequest{Path: path, Data: data, Acl: zk.WorldACL(zk.PermAll)}
 	case err != nil:
@@ -73,9 +75,7 @@ func (g Guard) once(ctx context.Context, resource string, token fencing.Token, o
 
 type order struct{ Guard }
 
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.Multi(ctx, "order/42", token)
-}
+func (o order) Raise(ctx context.Context, token fencing.Token) error { return o.Multi(ctx, "order/42", token) }
 
 func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
 	return o.Multi(ctx, "order/42", token,
