@@ -75,7 +75,9 @@ func (g Guard) once(ctx context.Context, resource string, token fencing.Token, o
 
 type order struct{ Guard }
 
-func (o order) Raise(ctx context.Context, token fencing.Token) error { return o.Multi(ctx, "order/42", token) }
+func (o order) Raise(ctx context.Context, token fencing.Token) error {
+	return o.Multi(ctx, "order/42", token)
+}
 
 func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
 	return o.Multi(ctx, "order/42", token,
