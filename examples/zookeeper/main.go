@@ -27,8 +27,7 @@ func (g Guard) Multi(ctx context.Context, resource string, token fencing.Token, 
 		return err
 	}
 	for {
-		var again bool
-		var err error
+		again, err := false, error(nil)
 		done := make(chan struct{})
 		go func() { defer close(done); again, err = g.once(ctx, resource, token, ops) }()
 		select {
