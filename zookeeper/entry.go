@@ -32,6 +32,7 @@ type entry struct {
 	path    string // of the node, once it is known
 	czxid   int64
 	sending chan struct{} // closed when the driver is through with the creation
+	removal chan struct{} // closed when the last removal that was begun has ended; nil: there was none
 	void    bool          // no creation may be sent any more
 	guarded bool          // the watch on the node is set
 }

@@ -101,7 +101,7 @@ func (e *entry) Renew(ctx context.Context) (locker.Validity, error) {
 			return locker.Validity{}, err
 		}
 	}
-	if _, err := e.heldNode(); err != nil {
+	if _, err := e.heldNode(ctx); err != nil {
 		return locker.Validity{}, err
 	}
 	v, err := e.s.validity(ctx, time.Now())
@@ -111,17 +111,29 @@ func (e *entry) Renew(ctx context.Context) (locker.Validity, error) {
 	return v, err
 }
 
-// heldNode returns the path of the node of an entry that is held.
-func (e *entry) heldNode() (string, error) {
-	switch {
-	case e.s.isOver():
-		return "", e.ended()
-	case e.current() == leaving:
-		return "", errLeaving
-	case e.current() != held:
-		return "", errGone
+// heldNode returns the path of the node of an entry that is held. It waits for the end of a removal under way.
+func (e *entry) heldNode(ctx context.Context) (string, error) {
+	for {
+		e.mu.Lock()
+		state, path, removal := e.state, e.path, e.removal
+		e.mu.Unlock()
+		switch {
+		case e.s.isOver():
+			return "", e.ended()
+		case state == held:
+			return path, nil
+		case state != leaving:
+			return "", errGone
+		case isClosed(removal):
+			return "", errLeaving
+		}
+		select {
+		case <-removal:
+		case <-e.s.ctx.Done():
+		case <-ctx.Done():
+			return "", unanswered(ctx)
+		}
 	}
-	return e.node(), nil
 }
 
 // errLeaving is what a hold says whose release has failed: its node may still be there.
@@ -141,7 +153,7 @@ func (e *entry) ended() error {
 func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 	node := e.dir + "/" + tokensNode
 	for now := e.tokens; ; {
-		path, err := e.heldNode()
+		path, err := e.heldNode(ctx)
 		if err != nil {
 			return err
 		}
@@ -270,13 +282,16 @@ func (e *entry) takeBack(ctx context.Context) error {
 // out while the session may live: the second deletion then finds what the first
 // one did (R11).
 func (e *entry) remove(ctx context.Context, patience bool) error {
-	e.become(leaving)
+	removal := make(chan struct{})
+	defer close(removal)
 	e.mu.Lock()
 	path := e.path
+	e.removal = removal
 	if e.guard != nil {
 		e.guard.Stop()
 	}
 	e.mu.Unlock()
+	e.become(leaving)
 	for again := false; ; again = true {
 		err := e.s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
 		switch {

@@ -52,3 +52,20 @@ func TestReleaseThatWasGivenUpIsNoLoss(t *testing.T) {
 	_, err = g.Hold.Renew(within(t, soon))
 	require.ErrorIs(t, err, locker.ErrLost)
 }
+
+// A renewal beside a release that nothing hinders says how it ended, not that it was begun.
+func TestRenewWaitsForARelease(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, []string{lab.StartZooKeeper(t).Addr()}, zookeeper.Options{})
+	for range 100 {
+		g, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
+		require.NoError(t, err)
+		released := make(chan error, 1)
+		go func() { released <- g.Hold.Release(within(t, soon)) }()
+		for err == nil {
+			_, err = g.Hold.Renew(within(t, soon))
+		}
+		require.ErrorIs(t, err, locker.ErrLost)
+		require.NoError(t, <-released)
+	}
+}
