@@ -28,7 +28,15 @@ type poolError struct{ err error }
 func (e *poolError) Error() string { return e.err.Error() }
 func (e *poolError) Unwrap() error { return e.err }
 
-// unknown reports whether the statement may have been carried out.
+// unread reports whether the server had ended the connection before it read anything of what was sent, with the
+// SQLSTATE of idle_session_timeout.
+func unread(err error) bool {
+	var late *unconfirmed
+	return sqlstate.Of(err) == "57P05" && !errors.As(err, &late)
+}
+
+// unknown reports whether the statement may have been carried out. pgconn.SafeToRetry does not tell: it is true of
+// what follows in a batch whose connection is lost.
 func unknown(err error) bool {
 	var e *pgconn.PgError
 	var none *poolError
@@ -36,7 +44,7 @@ func unknown(err error) bool {
 	switch {
 	case errors.As(err, &late):
 		return true
-	case errors.As(err, &none), pgconn.SafeToRetry(err):
+	case errors.As(err, &none), unread(err):
 		return false
 	case errors.As(err, &e):
 		// An ERROR of the server has undone it. An error that ends the connection may have come during the

@@ -163,7 +163,8 @@ func granted(requests []request, answers []grant, lost int, err error) {
 			stored++
 		}
 		if stored > 1 {
-			a.hold.copied.Store(true)
+			until := time.Now().Add(a.ttl + a.ttl/50)
+			a.hold.copied.Store(&until)
 		}
 		if i < len(answers) {
 			answers[i].lost = lost
@@ -208,7 +209,7 @@ func each(values []any, found func()) func(pgx.Rows) error {
 // hold is a lock that was granted, or may have been.
 type hold struct {
 	undo        locker.Undo
-	copied      atomic.Bool // more than one request may have stored it, or may yet
+	copied      atomic.Pointer[time.Time] // more than one request may have stored it, or may yet, until then
 	b           *Backend
 	kind        *kind
 	name, owner string
@@ -323,8 +324,17 @@ func (b *Backend) renew(
 	return answers, err
 }
 
-// Release implements [locker.Hold].
+// Release implements [locker.Hold]. What was there and is removed need not be all: each copy of the request may
+// store the hold, and after nil, nobody looks again.
 func (h *hold) Release(ctx context.Context) error {
+	err := h.release(ctx)
+	if until := h.copied.Load(); err == nil && until != nil && time.Now().Before(*until) {
+		return h.b.failure(ctx, errMayCome)
+	}
+	return err
+}
+
+func (h *hold) release(ctx context.Context) error {
 	answer, err := h.kind.releases.Do(ctx, request{name: h.name, owner: h.owner})
 	switch {
 	case err != nil:
@@ -337,16 +347,12 @@ func (h *hold) Release(ctx context.Context) error {
 	return h.lost()
 }
 
-// Undo implements [locker.Hold]. What was there and is removed need not be all: each copy may store the hold.
-func (h *hold) Undo(ctx context.Context) error {
-	return h.undo.Undo(ctx, func(ctx context.Context) error {
-		err := h.Release(ctx)
-		if err == nil && h.copied.Load() {
-			return h.lost()
-		}
-		return err
-	})
-}
+// Undo implements [locker.Hold].
+func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.release) }
+
+// errMayCome is why a hold that is removed is not over.
+var errMayCome = errors.New("the lock is released, but the request for it was sent twice, " +
+	"and the lost one may still come and take it again")
 
 // errLostRelease is why it is not known whether a release was in time.
 var errLostRelease = errors.New("the connection was lost, and it is not known " +

@@ -226,8 +226,8 @@ func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch))
 
 // ask calls do with a connection. One that is lost without an answer, as an idle one is that the server or
 // a proxy has closed, is no outage (R26): do is called again with the next one. Whatever is asked may be
-// asked twice (R11), and lost says how often it was in vain: each of those may still be under way, and what the
-// last one has found is not the end.
+// asked twice (R11), and lost says how often the server may have read it in vain: each of those may still be
+// under way, and what the last one has found is not the end.
 func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (lost int, err error) {
 	for tries := b.pool.Config().MaxConns; ; tries-- {
 		conn, err := b.pool.Acquire(ctx)
@@ -241,7 +241,9 @@ func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (l
 		case err == nil:
 			return lost, nil
 		case tries > 0 && ctx.Err() == nil && lostConnection(err):
-			lost++
+			if !unread(err) {
+				lost++
+			}
 		default:
 			return lost, err
 		}

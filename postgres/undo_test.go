@@ -89,3 +89,66 @@ func TestUndoOfACopyWaitsForTheFirst(t *testing.T) {
 		assert.GreaterOrEqual(t, time.Since(began), req.TTL*9/10)
 	}
 }
+
+// The copy that was granted the lock is removed, and the first one comes only then: who releases is told of it, since
+// nobody would look again otherwise.
+func TestReleaseOfACopyTellsOfTheFirst(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	acquire(t, direct, "another", owner(9)) // the table is there
+	held := func(name string) bool {
+		st, err := direct.Inspect(t.Context(), name)
+		return assert.NoError(t, err) && st.Held
+	}
+	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+		links := make(chan *lab.Link, 1)
+		p.OnRequest("nextval", func(l *lab.Link) {
+			l.Requests(lab.Hold)
+			l.Replies(lab.Reset)
+			links <- l
+		})
+		req.MinHold = time.Hour
+		g, err := b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.ErrorIs(t, g.Hold.Release(t.Context()), locker.ErrUnavailable)
+		require.False(t, held(req.Name))
+		(<-links).Requests(lab.Pass)
+		require.Eventually(t, func() bool { return held(req.Name) }, 5*time.Second, time.Millisecond)
+		require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost)
+		require.False(t, held(req.Name))
+
+		req.Name, req.TTL, req.MinHold = req.Name+"2", 300*time.Millisecond, 0
+		p.CutReply("nextval")
+		g, err = b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		for began := time.Now(); time.Since(began) < 2*req.TTL; time.Sleep(req.TTL / 10) {
+			_, err = g.Hold.Renew(t.Context())
+			require.NoError(t, err)
+		}
+		require.NoError(t, g.Hold.Release(t.Context()), "it may not come any more")
+	}
+}
+
+// A request without an answer may still arrive, although nothing of it is there.
+func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	acquire(t, b, "another", owner(9)) // the table is there
+	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+		req.TTL = time.Second
+		p.OnRequest("nextval", func(l *lab.Link) { l.Requests(lab.Hold) })
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		g, err := b.Acquire(ctx, req)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotNil(t, g.Hold)
+		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, 5*time.Second, time.Millisecond)
+		assert.GreaterOrEqual(t, time.Since(began), req.TTL)
+	}
+}
