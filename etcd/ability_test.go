@@ -28,8 +28,10 @@ func TestListTellsWhoWaits(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "test", st.Label)
 		assert.Equal(t, 1, st.Waiters)
-		st.Holder = "zookeeper 1"
-		require.ErrorIs(t, b.Break(ctx, st), locker.ErrInvalid, "it is another backend's")
+		for _, other := range []string{"zookeeper 1-1", "etcd 1", st.Holder + " ", st.Holder + "0x", "etcd 0x1-1"} {
+			st.Holder = other
+			require.ErrorIs(t, b.Break(ctx, st), locker.ErrInvalid, other)
+		}
 	}
 	nobody(t, answer)
 	_, err = locktest.Break(ctx, b, "b")

@@ -73,8 +73,8 @@ func state(name string, queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.S
 		return locker.State{Name: name}
 	}
 	st := locker.State{
-		Name: name, Held: true, Holder: fmt.Sprintf(holderForm, have[len(have)-1].CreateRevision),
-		Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait),
+		Name: name, Held: true, Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait),
+		Holder: fmt.Sprintf(holderForm, have[0].CreateRevision, have[len(have)-1].CreateRevision),
 	}
 	if isShared(string(have[0].Key)) {
 		st.Sharers, st.Sharing = len(have), labels(have)
@@ -137,22 +137,27 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 	}
 }
 
-// holderForm is that of State.Holder: the create revision of the last that has the lock.
-const holderForm = "etcd %d"
+// holderForm is that of State.Holder: the create revisions of the first and the last that have the lock.
+const holderForm = "etcd %d-%d"
 
 // Break implements [locker.Operator]: it takes the lock from the holder that State.Holder names, or from all that
 // share it with one who did then. A copy of it finds others, or nobody. It deletes shadows, too: the next one is let
 // in at once, whatever those before believe. The oldest sharers go last: as long as one is there, they are the same.
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
-	var newest int64
-	if _, err := fmt.Sscanf(st.Holder, holderForm, &newest); err != nil && st.Holder != "" {
+	var first, last int64
+	_, _ = fmt.Sscanf(st.Holder, holderForm, &first, &last)
+	if st.Holder != "" && st.Holder != fmt.Sprintf(holderForm, first, last) {
 		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
 	}
 	queue, _, err := b.queue(ctx, st.Name)
-	if err != nil || len(queue) == 0 || queue[0].CreateRevision > newest {
+	if err != nil {
 		return b.failure(ctx, err)
 	}
 	have, _ := holders(queue)
+	if len(have) == 0 || have[0].CreateRevision < first || have[0].CreateRevision > last ||
+		first != last && !isShared(string(have[0].Key)) {
+		return nil
+	}
 	slices.Reverse(have)
 	for chunk := range slices.Chunk(have, keysAtOnce/same) {
 		var ops []clientv3.Op

@@ -262,3 +262,46 @@ func TestBreakThatIsLostBreaksTheShadow(t *testing.T) {
 	assert.True(t, broken.Held)
 	assert.Empty(t, all(t, s.admin))
 }
+
+// A Break breaks nobody but the holder that its State tells of: not those who hold when it comes late, though a
+// sharer that died waiting has left its shadow before them, and not by a State of another cluster, or of before a
+// restore, with higher revisions.
+func TestBreakOfAnotherHolderBreaksNobody(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	_, err := s.admin.Put(ctx, queue("n")+"s!DEAD.0", "owner/0:label")
+	require.NoError(t, err)
+	b := backend(t, s.Addrs())
+	share := request("n", time.Minute, false)
+	share.Shared = true
+	first, err := b.Acquire(ctx, share)
+	require.NoError(t, err)
+	late, err := b.Inspect(ctx, "n")
+	require.NoError(t, err)
+	require.NoError(t, first.Hold.Release(ctx))
+	share.Owner = "next"
+	next, err := b.Acquire(ctx, share)
+	require.NoError(t, err)
+	require.NoError(t, b.Break(ctx, late))
+	_, err = next.Hold.Renew(ctx)
+	require.NoError(t, err, "it was late")
+
+	alone, err := b.Acquire(ctx, request("alone", time.Minute, false))
+	require.NoError(t, err)
+	for _, name := range []string{"n", "later"} { // one before, and one after
+		if name == "later" {
+			_, err = b.Acquire(ctx, request(name, time.Minute, false))
+			require.NoError(t, err)
+		}
+		other, err := b.Inspect(ctx, name)
+		require.NoError(t, err)
+		other.Name = "alone"
+		require.NoError(t, b.Break(ctx, other))
+		_, err = alone.Hold.Renew(ctx)
+		require.NoError(t, err, name)
+	}
+	require.NoError(t, b.Break(ctx, locker.State{Name: "alone", Held: true, Holder: "etcd 1-9000000000"}))
+	_, err = alone.Hold.Renew(ctx)
+	require.NoError(t, err, "it is no sharer")
+}

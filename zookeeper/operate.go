@@ -61,8 +61,8 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 	return head{}, nil
 }
 
-// holderForm is that of State.Holder: the czxid of the last that has the lock.
-const holderForm = "zookeeper %d"
+// holderForm is that of State.Holder: the czxids of the first and the last that have the lock.
+const holderForm = "zookeeper %d-%d"
 
 // inspect returns what is known of a lock.
 func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (locker.State, error) {
@@ -93,7 +93,7 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (loc
 	if err != nil {
 		return locker.State{}, err
 	}
-	st.Holder = fmt.Sprintf(holderForm, newest)
+	st.Holder = fmt.Sprintf(holderForm, h.czxid, newest)
 	return st, nil
 }
 
@@ -160,8 +160,9 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 
 // Break implements [locker.Operator].
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
-	var newest int64
-	if _, err := fmt.Sscanf(st.Holder, holderForm, &newest); err != nil && st.Holder != "" {
+	var first, last int64
+	_, _ = fmt.Sscanf(st.Holder, holderForm, &first, &last)
+	if st.Holder != "" && st.Holder != fmt.Sprintf(holderForm, first, last) {
 		return invalid("%q is no Holder of this backend", st.Holder)
 	}
 	s, err := b.join(ctx, 0)
@@ -169,15 +170,15 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 		return err
 	}
 	defer s.leave(0)
-	return s.remove(ctx, b.dir(st.Name), newest)
+	return s.remove(ctx, b.dir(st.Name), first, last)
 }
 
 // remove takes a lock from the holder that inspect has named, or from all that share it with one who did then:
 // they are told at once. A copy of it finds others, or nobody. The oldest sharers go last: as long as one is
 // there, they are the same. One that comes meanwhile stays.
-func (s *session) remove(ctx context.Context, dir string, newest int64) error {
+func (s *session) remove(ctx context.Context, dir string, first, last int64) error {
 	h, err := s.headOf(ctx, dir, true)
-	if err != nil || h.czxid > newest {
+	if err != nil || len(h.have) == 0 || h.czxid < first || h.czxid > last || first != last && !h.have[0].shared {
 		return err
 	}
 	for _, n := range slices.Backward(h.have) {

@@ -20,11 +20,25 @@ func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 	token, _ := l.Token()
 	for st, err := range b.List(within(t, soon), "a/") {
 		require.NoError(t, err)
-		st.Holder = "etcd 1"
-		assert.Equal(t, locker.State{Name: "a/2 %ä", Held: true, Holder: "etcd 1", Label: "me", Token: token}, st)
-		require.ErrorIs(t, b.Break(within(t, soon), st), locker.ErrInvalid, "it is another backend's")
+		for _, other := range []string{"etcd 1-1", "zookeeper 1", st.Holder + " ", st.Holder + "0x"} {
+			st.Holder = other
+			require.ErrorIs(t, b.Break(within(t, soon), st), locker.ErrInvalid, other)
+		}
+		st.Holder = ""
+		assert.Equal(t, locker.State{Name: "a/2 %ä", Held: true, Label: "me", Token: token}, st)
 	}
-	_, err := locktest.Break(within(t, soon), b, "a/2 %ä")
+	// As of another cluster, or of before a restore.
+	locktest.Lock(t, newClientOf(t, b, soon), "later")
+	later, err := b.Inspect(within(t, soon), "later")
+	require.NoError(t, err)
+	for _, other := range []string{later.Holder, "zookeeper 1-9000000000"} {
+		require.NoError(t, b.Break(within(t, soon), locker.State{Name: "a/2 %ä", Held: true, Holder: other}))
+	}
+	require.NoError(t, l.Err())
+	st, err := b.Inspect(within(t, soon), "a/2 %ä")
+	require.NoError(t, err)
+	require.True(t, st.Held, "it is another holder's")
+	_, err = locktest.Break(within(t, soon), b, "a/2 %ä")
 	require.NoError(t, err)
 	select {
 	case <-l.Done():
