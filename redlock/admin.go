@@ -122,7 +122,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 		for _, name := range slices.Compact(names) {
 			var value string
 			var seen []redisconn.Status
-			if value, seen, err = b.inspect(ctx, "list", name); errors.As(err, new(*foreignError)) {
+			if value, seen, err = b.inspect(ctx, "list", name); onlyForeign(err) {
 				err = nil
 				continue
 			} else if err != nil {
@@ -137,6 +137,15 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			yield(locker.State{}, err)
 		}
 	}
+}
+
+// onlyForeign reports whether a key in the way, which is no lock, is why each node failed that did.
+func onlyForeign(err error) bool {
+	q, ok := errors.AsType[*QuorumError](err)
+	return ok && !slices.ContainsFunc(q.Causes, func(c NodeError) bool {
+		_, foreign := errors.AsType[*foreignError](c.Err)
+		return !foreign
+	})
 }
 
 // Break implements [locker.Operator]: it removes the holder from the nodes that answer, a quorum at least, and

@@ -58,6 +58,36 @@ func TestListBreakAndCheck(t *testing.T) {
 	assert.Equal(t, locker.SeverityWarning, find("node "+s.servers[2].Addr()))
 }
 
+// A key in the way at one node does not hide the lock that the others may have.
+func TestListTellsWhatItCouldNotLookAt(t *testing.T) {
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{})
+	s.everywhere(t, acquire(t, b, "a", time.Minute), "a")
+	list := func() (names []string, last error) {
+		for st, err := range b.List(t.Context(), "") {
+			if err != nil {
+				return names, err
+			}
+			names = append(names, st.Name)
+		}
+		return names, nil
+	}
+	for _, i := range []int{0, 1} {
+		s.servers[i].MustDo(t, "RPUSH", redisconn.LockKey("b"), "no lock")
+	}
+	names, err := list()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a"}, names, "b is none")
+	s.servers[0].MustDo(t, "DEL", redisconn.LockKey("a"))
+	s.servers[0].MustDo(t, "RPUSH", redisconn.LockKey("a"), "no lock")
+	names, err = list()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a"}, names)
+	s.proxies[1].Set(lab.Reset)
+	_, err = list()
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+}
+
 func TestMinHold(t *testing.T) {
 	s := durable(t, 3)
 	b := s.backend(t, redlock.Options{Fencing: true, MaxTTL: time.Hour})

@@ -71,6 +71,23 @@ func TestSharersRenewAndLeaveWhenMemoryIsFull(t *testing.T) {
 	assert.Equal(t, int64(1), server.MustDo(t, "DBSIZE"), "the counter alone")
 }
 
+// Copies of requests of sharers that were broken while memory was full come to nothing.
+func TestBrokenSharersAreVoidWhenMemoryIsFull(t *testing.T) {
+	server, node := setUp(t)
+	for _, value := range []string{"a:", "b:"} {
+		share(t, node, "n", value)
+	}
+	st, err := node.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
+	require.NoError(t, node.Break(t.Context(), st))
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+	for _, value := range []string{"a:", "b:"} {
+		assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":void:"+value))
+	}
+}
+
 func TestWithoutTheRightsASharerTakesNothing(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithUser("locker", rightsOfTheDocs...))
 	node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
