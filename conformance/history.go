@@ -56,8 +56,9 @@ type call struct {
 	of    *attempt // nil where there is none
 	next  *attempt // of a Pass
 	yield bool
-	token uint64 // that RaiseToken was given
-	seen  *call  // the Inspect whose State a Break was given; the Notify that a wake or a stop is of
+	noted []*attempt // of one wait, whose notes a Leave takes back
+	token uint64     // that RaiseToken was given
+	seen  *call      // the Inspect whose State a Break was given; the Notify that a wake or a stop is of
 
 	began    time.Time
 	over     bool      // its context had ended before

@@ -677,7 +677,7 @@ func (j *judge) gate(b *attempt) (s span) {
 			} else if !c.ended.IsZero() {
 				s.to = arrived
 			}
-		case c.op == opLeave && c.who == b.who && c.name == b.req.Name && c.err == nil && c.began.After(s.from) &&
+		case c.op == opLeave && slices.Contains(c.noted, b) && c.err == nil && c.began.After(s.from) &&
 			!c.ended.IsZero() && !arrived.After(c.began):
 			s.to = earliest(s.to, c.ended)
 		}

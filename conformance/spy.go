@@ -286,8 +286,8 @@ func (s *spy) listen(ctx context.Context, name string, wake func()) (stop func()
 }
 
 // leave takes the note back of a caller that stops waiting.
-func (s *spy) leave(ctx context.Context, name string, note *locker.HeldError) {
-	_, _ = s.do(ctx, &call{op: opLeave, name: name}, func(ctx context.Context) (locker.Grant, error) {
+func (s *spy) leave(ctx context.Context, name string, noted []*attempt, note *locker.HeldError) {
+	_, _ = s.do(ctx, &call{op: opLeave, name: name, noted: noted}, func(ctx context.Context) (locker.Grant, error) {
 		return locker.Grant{}, note.Leave(ctx)
 	})
 }
@@ -321,11 +321,12 @@ func (s *spy) wait(ctx context.Context, req locker.Request, poll time.Duration, 
 	})
 	defer stop()
 	var note *locker.HeldError
+	var noted []*attempt
 	defer func() {
 		if note != nil {
 			brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience)
 			defer cancel()
-			s.leave(brief, req.Name, note)
+			s.leave(brief, req.Name, noted, note)
 		}
 	}()
 	req.Wait = true
@@ -338,7 +339,7 @@ func (s *spy) wait(ctx context.Context, req locker.Request, poll time.Duration, 
 		}
 		var he *locker.HeldError
 		if errors.As(err, &he) && he.Leave != nil {
-			note = he
+			note, noted = he, append(noted, a)
 		}
 		if !refused(err) || ctx.Err() != nil || s.isClosed() {
 			return
