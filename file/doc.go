@@ -46,7 +46,10 @@
 // name; how many there are in all is up to the number of files that are open.
 //
 // A MinHold of a sharer keeps writers out, and not sharers, unless a writer waits for its
-// end. Inspect says how many share a lock where
+// end. The file has the longest, and the longest of those that came after a longer one. If
+// one is taken back (nobody was given the lock), the others stay. One that came after a longer
+// one stays, too, until its own end: it is not known by then whose it is.
+// Inspect says how many share a lock where
 // the system tells, as Linux does in /proc/locks, and otherwise that there is one. The
 // label is that of one of them, who may have left.
 //

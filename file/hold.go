@@ -98,7 +98,7 @@ func (h *hold) keeps() bool {
 // Inspect, which also work without it.
 //
 // A longer MinHold of another sharer stands in the place of this one, which comes back if that is removed: then
-// the error matches ErrLost.
+// the error matches ErrLost. What came after a longer one stays until its time, since it is not known whose it is.
 func (h *hold) leave(f *os.File) (err error) {
 	keeps := h.keeps()
 	defer func() {
@@ -128,7 +128,9 @@ func (h *hold) leave(f *os.File) (err error) {
 	case keeps && r.kept.After(h.record.kept):
 		return fmt.Errorf("%w: a longer MinHold stands in the place of its own", locker.ErrLost)
 	case r.kept.Equal(h.record.kept):
-		r.kept = h.before
+		if r.kept = h.before; r.under.After(r.kept) {
+			r.kept = r.under
+		}
 	}
 	if alone && r.left(time.Now()) <= 0 {
 		r = record{token: r.token, raised: r.raised}

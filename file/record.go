@@ -24,6 +24,7 @@ type record struct {
 	since  time.Time
 	label  string
 	kept   time.Time // up to here the lock is not free, whoever holds it or not; zero: not asked for
+	under  time.Time // the longest MinHold that was promised while a longer one stood in kept; zero: none
 	raised uint64    // later tokens are greater than this, too; 0: not asked for
 }
 
@@ -51,6 +52,9 @@ func (r record) encode(name string) []byte {
 	if !r.kept.IsZero() {
 		holder += fmt.Sprintf("kept until %s\n", r.kept.UTC().Format(time.RFC3339Nano))
 	}
+	if !r.under.IsZero() {
+		holder += fmt.Sprintf("in any case until %s\n", r.under.UTC().Format(time.RFC3339Nano))
+	}
 	if r.raised != 0 {
 		holder += fmt.Sprintf("raised to %d\n", r.raised)
 	}
@@ -71,16 +75,18 @@ var errRecord = errors.New("not what this release writes into the lock file of t
 // that part count. Later records replace no more than the first sector, at once.
 func decode(content []byte, name string) (record, error) {
 	var r record
-	var how, since, kept string
+	var how, since, kept, under string
 	_, _ = fmt.Sscanf(string(content), magic+"token %d\n%s by process %d since %s as %q\n", &r.token,
 		&how, &r.pid, &since, &r.label)
 	r.shared = how == "shared"
 	for line := range strings.Lines(string(content)) {
 		_, _ = fmt.Sscanf(line, "kept until %s\n", &kept)
+		_, _ = fmt.Sscanf(line, "in any case until %s\n", &under)
 		_, _ = fmt.Sscanf(line, "raised to %d\n", &r.raised)
 	}
 	r.since, _ = time.Parse(time.RFC3339Nano, since)
 	r.kept, _ = time.Parse(time.RFC3339Nano, kept)
+	r.under, _ = time.Parse(time.RFC3339Nano, under)
 	whole := r.encode(name)
 	header := content[:min(len(content), headerLen)]
 	switch start := bytes.TrimRight(header, "\x00"); {

@@ -127,9 +127,13 @@ func join(f *os.File, req locker.Request, now time.Time) (r record, before time.
 		return r, before, err
 	}
 	r = old
-	if kept := now.Add(req.MinHold); req.MinHold > 0 && kept.After(old.kept) {
+	kept := now.Add(req.MinHold)
+	switch {
+	case req.MinHold > 0 && kept.After(old.kept):
 		r.kept, r.since = kept, now
-	} else if alive(old.pid) {
+	case req.MinHold > 0 && kept.After(old.under):
+		r.under = kept
+	case alive(old.pid):
 		return r, old.kept, nil
 	}
 	r.pid, r.label = os.Getpid(), req.Label

@@ -363,6 +363,37 @@ func TestUndoRemovesAMinHold(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Whatever longer ones are undone, in any order, a MinHold stays that was promised beside them.
+func TestUndoLeavesTheShorterMinHolds(t *testing.T) {
+	b := newBackend(t, t.TempDir())
+	req := locker.Request{Name: "n", Owner: "a", TTL: time.Second, Lost: func() {}, Queued: func() {}}
+	for i, hours := range [][]int{{3, 1}, {3, 1, 2}, {3, 2, 1}, {2, 3, 1}, {1, 3, 2}, {2, 1, 3}, {1, 2, 3}} {
+		var undone []locker.Hold
+		var f *os.File
+		for _, h := range hours {
+			req.Name, req.MinHold, req.Shared = fmt.Sprint(i), time.Duration(h)*time.Hour, true
+			g, err := b.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			if h > 1 {
+				undone = append(undone, g.Hold)
+			} else {
+				require.True(t, g.Hold.(locker.Aser).As(&f))
+			}
+		}
+		for range 2 {
+			for _, h := range undone {
+				_ = h.Undo(t.Context())
+			}
+		}
+		require.NoError(t, f.Close(), "as its process dies")
+		req.MinHold, req.Shared = 0, false
+		_, err := b.Acquire(t.Context(), req)
+		var held *locker.HeldError
+		require.ErrorAs(t, err, &held, "%v", hours)
+		assert.Greater(t, held.Remaining, 59*time.Minute, "%v", hours)
+	}
+}
+
 // A writer that waits for a name that was never shared before keeps sharers out, from the first one on.
 func TestWriterOfANameThatWasNeverShared(t *testing.T) {
 	dir := t.TempDir()
