@@ -152,3 +152,33 @@ func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
 		assert.GreaterOrEqual(t, time.Since(began), req.TTL)
 	}
 }
+
+// A renewal that waits in the queue for its row is under way until it has its answer.
+func TestUndoBesideARenewalInTurn(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	_, direct := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+		g, err := b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		tx, err := direct.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = $1 FOR UPDATE", []byte(req.Name))
+		require.NoError(t, err)
+		links := make(chan *lab.Link, 1)
+		p.OnRequest("lock_timeout", func(l *lab.Link) {
+			l.Requests(lab.Hold)
+			links <- l
+		})
+		renewed := make(chan error, 1)
+		go func() { _, err := g.Hold.Renew(t.Context()); renewed <- err }()
+		l := <-links
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost, "it is removed, and the renewal is not there yet")
+		l.Requests(lab.Pass)
+		require.ErrorIs(t, <-renewed, locker.ErrLost)
+		require.NoError(t, g.Hold.Undo(t.Context()))
+	}
+}
