@@ -162,6 +162,13 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	p.Replies(lab.Drop)
 	waited := <-waiting
 	require.NotNil(t, waited.Hold, "its node is still there")
+	require.Eventually(t, func() bool {
+		_, err := held.Hold.Renew(within(t, soon))
+		return errors.Is(err, locker.ErrLost)
+	}, soon, time.Millisecond)
+	err = held.Hold.Release(within(t, time.Second/10))
+	require.ErrorIs(t, err, locker.ErrUnavailable, "its node is still there")
+	require.NotErrorIs(t, err, locker.ErrLost)
 	p.Replies(lab.Pass)
 	for name, left := range map[string]struct {
 		hold  locker.Hold
@@ -172,4 +179,32 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	}
 	require.NoError(t, b.Close())
 	assert.NoError(t, held.Hold.Undo(within(t, soon)), "it is known")
+}
+
+// What the service has closed is gone with all its nodes; what it has not said so of may be there.
+func TestUndoAfterClose(t *testing.T) {
+	t.Parallel()
+	z := lab.StartZooKeeper(t)
+	p := lab.StartProxy(t, z.Addr())
+	undo := func(name string) error {
+		b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
+		g, err := b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second,
+			Lost: func() {}})
+		require.NoError(t, err)
+		if name == "unheard" {
+			p.Replies(lab.Drop)
+		}
+		require.NoError(t, b.Close())
+		if err = g.Hold.Undo(within(t, soon)); err == nil {
+			require.ErrorIs(t, g.Hold.Release(within(t, soon)), locker.ErrLost)
+			assert.Empty(t, queueOf(t, z.Addr(), name))
+		}
+		return err
+	}
+	tries := 0
+	for undo(fmt.Sprint("heard-", tries)) != nil { // Close waits for half a second
+		tries++
+		require.Less(t, tries, 5)
+	}
+	require.ErrorIs(t, undo("unheard"), locker.ErrUnavailable)
 }

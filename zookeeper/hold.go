@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -224,7 +225,11 @@ func (e *entry) Release(ctx context.Context) error {
 		return errGone
 	case queued, held, leaving:
 	}
-	return e.remove(ctx, true)
+	err := e.remove(ctx, true)
+	if err != nil && e.s.isOver() && !e.settled() { // its node may still be there
+		err = cmp.Or(e.s.stays(ctx), err)
+	}
+	return err
 }
 
 // Undo implements [locker.Hold].

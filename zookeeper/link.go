@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -26,13 +27,16 @@ type link struct {
 
 	mu      sync.Mutex
 	greeted bool
-	head    []byte        // the answer to the greeting, as far as it came
+	head    []byte        // what matters of the answer to the greeting, and then of each other, as far as it came
+	rest    int           // of an answer, which does not matter
+	closing []byte        // the number of the request that ends the session; nil: it was not sent
 	restore chan struct{} // closed when the driver has sent its watches again; nil: it has none, or has
 	asked   bool          // a request was sent on this link
 }
 
 // Operation codes of the protocol.
 const (
+	opClose      = -11
 	opSetAuth    = 100
 	opSetWatches = 101
 )
@@ -40,6 +44,12 @@ const (
 // greetingEnd is where the parts of the answer that matter end: length,
 // protocol version, timeout, session ID.
 const greetingEnd = 4 + 4 + 4 + 8
+
+// answerHead is what each other answer begins with: length, number of the request, transaction, error.
+const (
+	answerHead  = 4 + afterLength
+	afterLength = 4 + 8 + 4
+)
 
 func newLink(s *session, conn net.Conn, server string, patience time.Duration) *link {
 	l := &link{Conn: conn, in: bufio.NewReader(conn), session: s, server: server, began: time.Now()}
@@ -81,6 +91,11 @@ func (l *link) isGreeted() bool {
 
 // Write passes on one packet: the driver writes each by itself.
 func (l *link) Write(p []byte) (int, error) {
+	if l.isGreeted() && len(p) >= 12 && int32(binary.BigEndian.Uint32(p[8:])) == opClose {
+		l.mu.Lock()
+		l.closing = bytes.Clone(p[4:8])
+		l.mu.Unlock()
+	}
 	n, err := l.Conn.Write(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +115,7 @@ func (l *link) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Read looks at the answer to the greeting as it passes.
+// Read looks at the answers to the greeting and to the end of the session as they pass.
 func (l *link) Read(p []byte) (int, error) {
 	n, err := l.in.Read(p)
 	l.mu.Lock()
@@ -114,6 +129,7 @@ func (l *link) Read(p []byte) (int, error) {
 		l.greet()
 		return n, nil
 	}
+	l.follow(p[:n])
 	if restore := l.restore; restore != nil && l.asked {
 		// The driver reads a number without a lock when it sends its watches
 		// again, and writes it when the first answer comes: the answer waits.
@@ -126,6 +142,23 @@ func (l *link) Read(p []byte) (int, error) {
 		l.restore = nil
 	}
 	return n, err
+}
+
+// follow looks for the service's word that it has ended the session. l.mu is held.
+func (l *link) follow(p []byte) {
+	for len(p) > 0 {
+		n := min(l.rest, len(p))
+		l.rest, p = l.rest-n, p[n:]
+		n = min(answerHead-len(l.head), len(p))
+		l.head, p = append(l.head, p[:n]...), p[n:]
+		if len(l.head) < answerHead {
+			continue
+		}
+		if bytes.Equal(l.head[4:8], l.closing) && binary.BigEndian.Uint32(l.head[16:]) == 0 {
+			l.session.removed.Store(true)
+		}
+		l.rest, l.head = max(int(binary.BigEndian.Uint32(l.head))-afterLength, 0), l.head[:0]
+	}
 }
 
 // notTakenUp says why a server that was there did not take up the session.

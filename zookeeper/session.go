@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -59,8 +60,8 @@ type session struct {
 	refused  error // why the last heartbeat was refused; nil: it was not
 	watched  map[string]*watch
 
-	asking  sync.Mutex // whether it is removed
-	removed bool       // guarded by asking
+	asking  sync.Mutex  // whether it is removed
+	removed atomic.Bool // the service has said that it has ended the session
 }
 
 // What is sent is small, but for the watches that are set again on a new
@@ -197,17 +198,17 @@ func (s *session) over() error {
 // then its own node is gone, too. It asks on another session, for one caller at a time.
 func (s *session) stays(ctx context.Context) (err error) {
 	switch {
-	case errors.Is(context.Cause(s.ctx), errExpired):
+	case s.removed.Load() || errors.Is(context.Cause(s.ctx), errExpired):
 		return nil
 	case !s.asking.TryLock():
 		return errStays
 	}
 	defer s.asking.Unlock()
-	if s.removed {
-		return nil
-	}
 	other, err := s.backend.join(ctx, 0)
-	if err != nil {
+	switch {
+	case errors.Is(err, locker.ErrClosed):
+		return errStays // nobody can ask any more
+	case err != nil:
 		return err
 	}
 	defer other.leave(0)
@@ -221,11 +222,11 @@ func (s *session) stays(ctx context.Context) (err error) {
 	if there {
 		return errStays
 	}
-	s.removed = err == nil
+	s.removed.Store(err == nil)
 	return err
 }
 
-var errStays = fmt.Errorf("zookeeper: its session is over for this client, and the service still keeps it: %w",
+var errStays = fmt.Errorf("zookeeper: its session is over for this client, and the service may still keep it: %w",
 	locker.ErrUnavailable)
 
 // granted returns the session's ID and timeout, once it has been taken up.
