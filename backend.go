@@ -239,12 +239,15 @@ func (u *Undo) Sent(late bool) {
 
 // Undo is [Hold.Undo] if release is [Hold.Release].
 func (u *Undo) Undo(ctx context.Context, release func(context.Context) error) error {
+	u.mu.Lock()
+	quiet := u.sending == 0 // what arrives during the release may come after it
+	u.mu.Unlock()
 	err := release(ctx)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	nothing := err == nil || errors.Is(err, ErrLost)
 	switch {
-	case u.sending == 0 && (nothing && !u.late || !time.Now().Before(u.until)):
+	case u.sending == 0 && (quiet && nothing && !u.late || !time.Now().Before(u.until)):
 		return nil
 	case err == nil:
 		return fmt.Errorf("a request of it may still arrive: %w", ErrLost)

@@ -262,6 +262,9 @@ func (c *Client) close() error {
 		l.close()
 	}
 	deadline := began.Add(releaseTime)
+	for _, t := range c.waitingTakeBacks() { // they wait for no request that hangs
+		t.close()
+	}
 	quiet := c.asking.wait(deadline) && c.renewing.wait(deadline) && c.work.busy.wait(deadline)
 	// Requests that were in flight may have left something to take back.
 	quiet = c.drain(deadline) && quiet
@@ -299,12 +302,17 @@ func (c *Client) closeBackend(deadline time.Time) error {
 func (c *Client) drain(deadline time.Time) bool {
 	c.mu.Lock()
 	c.drained = true
-	pending := slices.Collect(maps.Keys(c.pending))
 	c.mu.Unlock()
-	for _, t := range pending {
+	for _, t := range c.waitingTakeBacks() {
 		t.close()
 	}
 	return c.work.busy.wait(deadline)
+}
+
+func (c *Client) waitingTakeBacks() []*takeBack {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.pending))
 }
 
 func (c *Client) isClosed() bool { return c.life.Err() != nil }

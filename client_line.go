@@ -42,7 +42,8 @@ type line struct {
 	outage error     // why it could not be asked the last time; nil: it has answered
 	away   time.Time // since when it could not be asked
 
-	visit time.Time // since when the lock is passed on in this line
+	visit time.Time  // since when the lock is passed on in this line
+	note  *HeldError // of a call that has left: the place of the whole client in a line of the service
 }
 
 // longVisit is how long the callers of one line pass the lock on among themselves while
@@ -208,19 +209,35 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 		err = &waitError{ctx: err, state: cl.line.inTheWay(cl)}
 	}
 	ls.remove(cl)
+	cl.client.removeNote(cl.line.unused())
 	return err
 }
 
-// leave takes cl out of its line, and lets others ask. It reports whether some wait there.
-func (ls *lines) leave(cl *call) (others bool) {
+// leave takes cl, with its note, out of its line, and lets others ask. It returns the note that is to
+// be removed; the client's place in a line of the service stays until the last who waits here has left.
+func (ls *lines) leave(cl *call, note *HeldError) *HeldError {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if note != nil && note.AskWithin == 0 {
+		cl.line.note, note = note, nil
+	}
 	ls.remove(cl)
-	return cl.line.waiting > 0
+	return cmp.Or(note, cl.line.unused())
 }
 
-// remove is leave for a caller that holds ls.mu.
+// unused returns the client's place in a line of the service if nobody waits for the name any more.
+func (ln *line) unused() (note *HeldError) {
+	if ln.waiting == 0 {
+		note, ln.note = ln.note, nil
+	}
+	return note
+}
+
+// remove takes cl out of its line, and lets others ask.
 func (ls *lines) remove(cl *call) {
+	if cl.place == gone {
+		return // and its line may have ended, and another of that name have begun
+	}
 	ls.unlink(cl)
 	ls.admit(cl.line)
 }
@@ -228,11 +245,10 @@ func (ls *lines) remove(cl *call) {
 // unlink takes cl out of its line.
 func (ls *lines) unlink(cl *call) {
 	ln := cl.line
-	if cl.place == gone {
-		return
-	}
 	if cl.place == asks {
-		ln.asking--
+		if ln.asking--; ln.asking == 0 {
+			ln.held = false // that was told to cl
+		}
 	}
 	if ln.next == cl {
 		ln.next = cl.waitsAfter()
@@ -262,7 +278,7 @@ func (ls *lines) admit(ln *line) {
 	}
 	if ln.first == nil && ln.holder == nil {
 		ln.answered(false) // what is known is of long ago when somebody asks again
-		if len(ln.sharers) == 0 {
+		if len(ln.sharers) == 0 && ls.byName[ln.name] == ln {
 			delete(ls.byName, ln.name)
 		}
 	}
@@ -285,6 +301,7 @@ func (ls *lines) grant(cl *call, l *Lease, g Grant, passed bool) error {
 	}
 	ls.held++
 	ln.answered(false)
+	ln.note = nil // the grant has removed it
 	switch {
 	case !l.settings.shared:
 		if ln.holder = l; !passed {
@@ -342,11 +359,28 @@ func (ls *lines) pass(ln *line, l *Lease, cl *call, won *passed) bool {
 	return here
 }
 
-// toldHeld notes that the service has answered the first call with "held".
-func (ls *lines) toldHeld(ln *line) {
+// asked is an attempt of a call that waits in the service. It knows no more than it needs, since
+// the backend may keep it.
+type asked struct {
+	line *line
+	over bool // what the service says of its queue has no meaning any more
+}
+
+// toldHeld notes that the service has told an attempt that another has the lock; it returns
+// false if the attempt is over.
+func (ls *lines) toldHeld(a *asked) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln.answered(true)
+	if !a.over {
+		a.line.answered(true)
+	}
+	return !a.over
+}
+
+func (ls *lines) over(a *asked) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	a.over = true
 }
 
 // refused notes that the service has refused cl, or could not be asked, and returns whether

@@ -44,7 +44,7 @@ func (cl *call) abandon() {
 	case cl.lease != nil:
 		go func() { _ = cl.lease.Unlock(context.Background()) }()
 	case cl.line != nil:
-		cl.leaveService(cl.client.lines.leave(cl))
+		cl.leave()
 	}
 }
 
@@ -79,7 +79,7 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) (*Lease, 
 			return l, nil
 		}
 		if err = cl.follow(ctx, err); err != nil {
-			cl.leaveService(c.lines.leave(cl))
+			cl.leave()
 			return nil, err
 		}
 	}
@@ -132,7 +132,9 @@ func (cl *call) attempt(ctx context.Context) (*Lease, error) {
 	if cl.beside {
 		req.Wait = false // it waits in the line
 	} else if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
-		req.Queued = cl.queued()
+		told := &asked{line: cl.line}
+		req.Queued = cl.queued(told)
+		defer c.lines.over(told)
 	}
 	began := time.Now()
 	err := cl.try(ctx, l, req)

@@ -37,6 +37,7 @@ func (p *Poll) End() {
 	if p.stop != nil {
 		p.stop()
 	}
+	*p = Poll{}
 }
 
 // The pauses between attempts.

@@ -93,20 +93,20 @@ func (cl *call) waiting(err error, left time.Duration) {
 }
 
 // queued is [Request.Queued] of an attempt of this call.
-func (cl *call) queued() func() {
-	c, ln := cl.client, cl.line
-	told := c.trace.Waiting
+func (cl *call) queued(a *asked) func() {
+	c, told := cl.client, cl.client.trace.Waiting
 	if told == nil {
-		return func() { c.lines.toldHeld(ln) }
+		return func() { c.lines.toldHeld(a) }
 	}
 	began, values, e := cl.began, cl.values, Event{Op: cl.op, Name: cl.name, Err: ErrHeld}
 	var once sync.Once
 	return func() {
-		c.lines.toldHeld(ln)
-		once.Do(func() {
-			e.Took = time.Since(began)
-			told(values, e)
-		})
+		if c.lines.toldHeld(a) {
+			once.Do(func() {
+				e.Took = time.Since(began)
+				told(values, e)
+			})
+		}
 	}
 }
 
@@ -153,20 +153,21 @@ func noteOf(err error) *HeldError {
 	return nil
 }
 
-// leaveService removes, in the background, what the backend has noted for a call that does not wait any
-// more. If others of the client do, the client's place is theirs: it stays.
-func (cl *call) leaveService(others bool) {
-	if cl.note == nil {
-		return
-	}
-	if !others || cl.note.AskWithin > 0 {
-		cl.client.removeNote(cl.note)
-	}
+// leave takes the call out of its line, and what the backend has noted for it out of the service.
+func (cl *call) leave() {
+	note := cl.note
 	cl.note = nil // once, also if a function of Trace panics afterwards
-	cl.client.asking.done()
+	cl.client.removeNote(cl.client.lines.leave(cl, note))
+	if note != nil {
+		cl.client.asking.done()
+	}
 }
 
+// removeNote removes a note, if there is one, in the background.
 func (c *Client) removeNote(note *HeldError) {
+	if note == nil {
+		return
+	}
 	c.asking.run(func() {
 		ctx, cancel := context.WithTimeout(c.rest, unlockTimeout)
 		defer cancel()

@@ -271,6 +271,10 @@ func (l *Lease) finish(why ending, err error) bool {
 		l.mu.Unlock()
 		return false
 	}
+	if why == lost { // Close waits until its take-back is arranged
+		l.client.renewing.add()
+		defer l.client.renewing.done()
+	}
 	l.err = err
 	if l.done != nil {
 		close(l.done)

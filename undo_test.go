@@ -56,3 +56,12 @@ func TestUndoOfAService(t *testing.T) {
 		})
 	}
 }
+
+// A request that is answered while the release is under way may have come after it.
+func TestUndoKnowsOfARequestThatArrivesBesideIt(t *testing.T) {
+	var u locker.Undo
+	u.Sends(time.Minute)
+	beside := func(context.Context) error { u.Sent(false); return locker.ErrLost }
+	assert.Error(t, u.Undo(t.Context(), beside))
+	assert.NoError(t, u.Undo(t.Context(), func(context.Context) error { return nil }))
+}

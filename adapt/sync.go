@@ -40,11 +40,17 @@ func (s *syncLocker) Lock() {
 	case <-s.ctx.Done():
 		panic(context.Cause(s.ctx))
 	}
+	locked := false
+	defer func() {
+		if !locked { // also if the lock service's code panics
+			<-s.turn
+		}
+	}()
 	lease, err := s.lock()
 	if err != nil {
-		<-s.turn
 		panic(err)
 	}
+	locked = true
 	over, cancel := lease.Context(context.Background())
 	stop := context.AfterFunc(over, func() { s.onLoss(context.Cause(over)) })
 	s.unlock <- func() {
