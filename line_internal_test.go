@@ -63,7 +63,7 @@ func (p *inLines) step(do, who string) {
 	case "leaves":
 		asked := cl.place == asks
 		if p.ends[who](); asked {
-			ls.leave(cl, nil)
+			_ = ls.leave(cl, nil)
 		}
 	case "minute":
 		time.Sleep(time.Minute)
