@@ -31,9 +31,8 @@
 // # Shared locks
 //
 // Sharers ([locker.Shared]) lock the file shared, and the kernel keeps those out who want
-// it alone. They have one token, which the first of them draws, until none of them is left
-// and their MinHold is over (or, if somebody looks at the file just then, until a writer has
-// had the lock). A sharer ends with its process at the latest, and the others stay.
+// it alone. They have one token until a writer has had the lock, which the first of them
+// draws. A sharer ends with its process at the latest, and the others stay.
 //
 // A second file, the turn, whose name ends in .turn instead of .lock, is made when a name
 // is shared or waited for the first time. A writer that waits keeps it locked, and new

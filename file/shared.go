@@ -29,9 +29,7 @@ import (
 //     file keeps its turn meanwhile. Nobody who has the file waits for the turn, so nobody waits in a circle.
 //   - A sharer leaves while others hold: its try to lock the file alone fails, and the record stays. If the last
 //     one fails, too, since somebody looks at the file just then, or dies, the record says that the free file is
-//     shared. The next one goes by the kernel's lock: a sharer that can lock the file alone, for a moment and with
-//     the turn, removes that record when its MinHold is over, and draws a new token. If it cannot, since somebody
-//     looks just then, it goes on with the old one: no writer has been there.
+//     shared. The next one goes by the kernel's lock, and a sharer by the token, since no writer has been there.
 //   - A sharer leaves while another comes: for a moment it has the file alone. The other takes it for a visitor,
 //     and tries again.
 //   - A sharer dies at any moment: the kernel unlocks both files. If it has not written the record, the next one
@@ -66,7 +64,6 @@ func (b *Backend) share(ctx context.Context, req locker.Request) (locker.Grant, 
 		if t == nil {
 			return g, err
 		}
-		b.anew(on.path, req.Name)
 		f, err := b.get(ctx, on, nil)
 		if err == nil {
 			// With a turn that was deleted meanwhile, it is not the only one to write.
@@ -93,26 +90,12 @@ func (b *Backend) tryShare(path string, req locker.Request) (g locker.Grant, err
 	if err != nil {
 		return g, err
 	}
-	b.anew(path, req.Name)
 	f, err := b.tryLock(path, req.Name, localfile.Shared)
 	if err != nil {
 		localfile.LetGo(turn)
 		return g, err
 	}
 	return b.enter(turn, f, req)
-}
-
-// anew ends sharers of whom nobody is left, for a caller that has the turn: those who come next have a token of their
-// own. What it cannot lock or write stays as it is.
-func (b *Backend) anew(path, name string) {
-	f, err := b.tryLock(path, name, localfile.Exclusive)
-	if err != nil {
-		return
-	}
-	defer localfile.LetGo(f)
-	if r, _, err := read(f, name); err == nil && r.shared && r.left(time.Now()) <= 0 {
-		_ = clearHolder(f, name, r.token)
-	}
 }
 
 // enter makes a hold of the locks of a sharer, which keeps the turn no longer.

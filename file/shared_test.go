@@ -394,40 +394,6 @@ func TestUndoLeavesTheShorterMinHolds(t *testing.T) {
 	}
 }
 
-// Sharers who come when nobody of those before is left are others: who breaks those does not break them.
-func TestSharersAfterAPauseAreOthers(t *testing.T) {
-	b := newBackend(t, t.TempDir())
-	req := locker.Request{Name: "n", Owner: "a", TTL: time.Second, MinHold: 50 * time.Millisecond, Shared: true,
-		Lost: func() {}, Queued: func() {}}
-	died, err := b.Acquire(t.Context(), req)
-	require.NoError(t, err)
-	old, err := b.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	require.True(t, old.Held)
-	var f *os.File
-	require.True(t, died.Hold.(locker.Aser).As(&f))
-	require.NoError(t, f.Close())
-	require.Eventually(t, func() bool {
-		st, err := b.Inspect(t.Context(), "n")
-		return err == nil && !st.Held
-	}, patience, time.Millisecond)
-	req.MinHold = time.Hour
-	next, err := b.Acquire(t.Context(), req)
-	require.NoError(t, err)
-	assert.Greater(t, next.Token, died.Token)
-	beside, err := b.Acquire(t.Context(), req)
-	require.NoError(t, err)
-	assert.Equal(t, next.Token, beside.Token)
-	for _, g := range []locker.Grant{next, beside} {
-		require.True(t, g.Hold.(locker.Aser).As(&f))
-		require.NoError(t, f.Close())
-	}
-	require.NoError(t, b.Break(t.Context(), old))
-	st, err := b.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	assert.True(t, st.Held, "its MinHold is there")
-}
-
 // A writer that waits for a name that was never shared before keeps sharers out, from the first one on.
 func TestWriterOfANameThatWasNeverShared(t *testing.T) {
 	dir := t.TempDir()
