@@ -124,9 +124,7 @@
 // sent again on the next one. So a connection closed by idle_session_timeout, an
 // administrator or a proxy refuses no lock. If the second copy of a release finds the lock
 // released, Unlock returns an error that matches [locker.ErrUnavailable]: whether the lock was
-// held until then was in the lost reply. It also does if the request for the lock was sent twice, less
-// than its TTL or its MinHold ago: the lock is released then, but the first copy may still come and take
-// it again. The Client goes on removing it until that time is over.
+// held until then was in the lost reply.
 //
 // Open sets pgx's PingTimeout to a tenth of Options.Timeout, and TCP keepalives, against
 // proxies that forget connections. It reads password files, service files and certificates

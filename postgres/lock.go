@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/batch"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
@@ -324,14 +325,24 @@ func (b *Backend) renew(
 	return answers, err
 }
 
-// Release implements [locker.Hold]. What was there and is removed need not be all: each copy of the request may
-// store the hold, and after nil, nobody looks again.
+// Release implements [locker.Hold]. What was there and is removed need not be all: a lost copy of the request
+// may still store the hold, and after nil, the engine does not look again.
 func (h *hold) Release(ctx context.Context) error {
 	err := h.release(ctx)
 	if until := h.copied.Load(); err == nil && until != nil && time.Now().Before(*until) {
-		return h.b.failure(ctx, errMayCome)
+		go h.clear(*until)
 	}
 	return err
+}
+
+// clear removes what a copy brings after the release, until none can last any more or the Backend is closed.
+func (h *hold) clear(until time.Time) {
+	for delay := 100 * time.Millisecond; clock.Sleep(h.b.life, min(delay, time.Until(until))) == nil; delay *= 2 {
+		_ = h.release(h.b.life)
+		if !time.Now().Before(until) {
+			return
+		}
+	}
 }
 
 func (h *hold) release(ctx context.Context) error {
@@ -349,10 +360,6 @@ func (h *hold) release(ctx context.Context) error {
 
 // Undo implements [locker.Hold].
 func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.release) }
-
-// errMayCome is why a hold that is removed is not over.
-var errMayCome = errors.New("the lock is released, but the request for it was sent twice, " +
-	"and the lost one may still come and take it again")
 
 // errLostRelease is why it is not known whether a release was in time.
 var errLostRelease = errors.New("the connection was lost, and it is not known " +
