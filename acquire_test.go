@@ -666,10 +666,13 @@ func TestHangingServiceDoesNotPileUpGoroutines(t *testing.T) {
 		f := newFake()
 		f.renew = func(_ int, ctx context.Context) error { return hang(ctx) }
 		var back atomic.Bool
+		var takeBacks atomic.Int64
 		f.release = func(_ int, ctx context.Context) error {
 			if back.Load() {
 				return nil
 			}
+			takeBacks.Add(1)
+			defer takeBacks.Add(-1)
 			return hang(ctx)
 		}
 		c := locker.New(f, &locker.Options{TTL: ttl})
@@ -687,7 +690,7 @@ func TestHangingServiceDoesNotPileUpGoroutines(t *testing.T) {
 		for range 20 {
 			time.Sleep(time.Second)
 			synctest.Wait()
-			assert.Less(t, runtime.NumGoroutine(), 700, "take-backs")
+			assert.LessOrEqual(t, takeBacks.Load(), int64(512)) // NumGoroutine counts some that have ended
 		}
 		back.Store(true)
 		time.Sleep(time.Minute)

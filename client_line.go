@@ -213,16 +213,16 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 	return err
 }
 
-// leave takes cl, with its note, out of its line, and lets others ask. It returns the note that is to
-// be removed; the client's place in a line of the service stays until the last who waits here has left.
-func (ls *lines) leave(cl *call, note *HeldError) *HeldError {
+// leave takes cl out of its line, and lets others ask. place is the client's in a line of the service, if
+// cl knows of it: it stays until the last who waits here has left, who gets it to remove.
+func (ls *lines) leave(cl *call, place *HeldError) *HeldError {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if note != nil && note.AskWithin == 0 {
-		cl.line.note, note = note, nil
+	if place != nil {
+		cl.line.note = place
 	}
 	ls.remove(cl)
-	return cmp.Or(note, cl.line.unused())
+	return cl.line.unused()
 }
 
 // unused returns the client's place in a line of the service if nobody waits for the name any more.
@@ -278,7 +278,7 @@ func (ls *lines) admit(ln *line) {
 	}
 	if ln.first == nil && ln.holder == nil {
 		ln.answered(false) // what is known is of long ago when somebody asks again
-		if len(ln.sharers) == 0 && ls.byName[ln.name] == ln {
+		if len(ln.sharers) == 0 {
 			delete(ls.byName, ln.name)
 		}
 	}

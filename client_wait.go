@@ -155,11 +155,15 @@ func noteOf(err error) *HeldError {
 
 // leave takes the call out of its line, and what the backend has noted for it out of the service.
 func (cl *call) leave() {
-	note := cl.note
+	c, note, place := cl.client, cl.note, cl.note
 	cl.note = nil // once, also if a function of Trace panics afterwards
-	cl.client.removeNote(cl.client.lines.leave(cl, note))
+	if note == nil || note.AskWithin > 0 {
+		place = nil // it is the call's own
+		c.removeNote(note)
+	}
+	c.removeNote(c.lines.leave(cl, place))
 	if note != nil {
-		cl.client.asking.done()
+		c.asking.done()
 	}
 }
 

@@ -207,3 +207,22 @@ func TestALateRenewalRevivesNothing(t *testing.T) {
 		require.NoError(t, c.Close())
 	})
 }
+
+// A Poll that has ended listens again when it is used again.
+func TestAPollMayBeUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &notifying{fake: newFake()}
+		var p locker.Poll
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			for f.wake() == 0 { // the first waits are short, until the backend listens
+				require.NoError(t, p.Wait(ctx, f, "job", locker.ErrHeld))
+				synctest.Wait()
+			}
+			require.NoError(t, p.Wait(ctx, f, "job", locker.ErrHeld))
+			p.End()
+			cancel()
+			assert.Zero(t, f.wake(), "nobody listens any more")
+		}
+	})
+}
