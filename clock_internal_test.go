@@ -66,3 +66,21 @@ func TestMinHoldDoesNotEndWithAStepOfTheWallClock(t *testing.T) {
 	require.NoError(t, c.Close())
 	assert.Zero(t, c.Stats().TakenBack, "MinHold lasts")
 }
+
+// renewing is a hold that is renewed whenever somebody asks.
+type renewing struct{ granting }
+
+func (renewing) Renew(context.Context) (Validity, error) {
+	return Validity{Since: time.Now(), TTL: time.Hour}, nil
+}
+
+// An answer that comes after the end, and before the timer of the end, does not bring a lease back.
+func TestALateRenewalRevivesNothing(t *testing.T) {
+	c := New(granting{}, nil)
+	until := time.Now().Add(-time.Millisecond)
+	l := &Lease{client: c, name: "job", hold: renewing{}, start: until.Add(-time.Second), until: until, expiry: until,
+		settings: settings{ttl: time.Second}}
+	require.ErrorIs(t, l.renewOnce(t.Context(), t.Context()), ErrLost)
+	assert.Equal(t, until, l.Until())
+	require.NoError(t, c.Close())
+}

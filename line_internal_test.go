@@ -207,3 +207,11 @@ func TestLinesHoldTogether(t *testing.T) {
 		})
 	}
 }
+
+// A lock is passed to a call at the moment when its context ends: it has the lock.
+func TestWhoWasPassedALockTakesIt(t *testing.T) {
+	var ls lines
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, ls.await(ctx, &call{won: &passed{}}))
+}
