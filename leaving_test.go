@@ -96,13 +96,13 @@ func TestWhatWasSaidOfAQueueLeavesWithWhoWasTold(t *testing.T) {
 		}
 		c := closing(t, locker.New(f, nil))
 		ends := make(chan error, 3)
-		for _, d := range []time.Duration{1, 3, 2} { // the second asks, and hears nothing; the third is behind it
-			ctx, cancel := context.WithTimeout(t.Context(), d*time.Second)
+		for _, d := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second} { // the second asks, and hears nothing; the third is behind it
+			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			go func() { _, err := c.Lock(ctx, "job"); ends <- err }()
 			synctest.Wait()
 		}
-		<-ends
+		require.Error(t, <-ends)
 		require.NotErrorIs(t, <-ends, locker.ErrHeld)
 		require.NotErrorIs(t, <-ends, locker.ErrHeld)
 	})
