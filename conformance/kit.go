@@ -45,13 +45,16 @@ type kit struct {
 	promptly time.Duration // what Prompt promises
 	wake     time.Duration // how long a wake-up may take
 
+	longest time.Duration // that a TTL can be
+
 	turn  chan struct{}    // has one place, for the one who calls a hook
+	again chan struct{}    // likewise, for what is played again
 	plain []locker.Backend // clients that all scripts share; nil: each has its own
 }
 
 // newKit finds out what the backend can do.
 func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
-	k := &kit{h: h, lines: timelineLines, check: histories, virtual: virtual, facts: f, turn: make(chan struct{}, 1)}
+	k := &kit{h: h, lines: timelineLines, check: histories, virtual: virtual, facts: f, turn: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	var b [4]byte
 	_, _ = rand.Read(b[:])
 	k.run = hex.EncodeToString(b[:])
@@ -62,8 +65,8 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	}
 	defer func() { _ = one.Close() }()
 	k.g = one.Guarantees()
-	longest := cmp.Or(k.g.MaxTTL, 24*time.Hour)
-	k.times(min(max(h.ttlOrDefault(), k.g.MinTTL), longest), longest)
+	k.longest = cmp.Or(k.g.MaxTTL, 24*time.Hour)
+	k.times(max(h.ttlOrDefault(), k.g.MinTTL), 1)
 	_, k.operates = one.(locker.Operator)
 	_, k.notifies = one.(locker.Notifier)
 	p, ok := one.(locker.Prompt)
@@ -86,13 +89,15 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	return k
 }
 
-// times derives all times from the TTL.
-func (k *kit) times(ttl, longest time.Duration) {
-	k.ttl, k.long = ttl, min(20*ttl, longest)
+// times derives all times from the TTL, for a machine that is that much slower than it can be.
+func (k *kit) times(ttl time.Duration, slower int) {
+	k.ttl = min(ttl*time.Duration(slower), k.longest)
+	k.long = min(20*k.ttl, k.longest)
 	k.soon = min(max(k.ttl, time.Second), 3*time.Second)
 	k.patience = 10*k.soon + k.g.DeadHolderSlack
 	k.slow = k.patience / 2
-	k.tol, k.air, k.promptly = k.ttl/4+50*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond+k.ttl/8
+	k.air = 100 * time.Millisecond * time.Duration(slower)
+	k.tol, k.promptly = k.ttl/4+k.air/2, k.air+k.ttl/8
 	k.wake, k.coarse = k.soon/2, time.Second+k.tol
 	if k.virtual {
 		k.slow = k.soon
@@ -363,22 +368,31 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 	cells := k.cells()
 	var mu sync.Mutex
 	next := 0
-	take := func() int {
+	most := min(atOnce, 4*runtime.GOMAXPROCS(0)) // side by side: fewer while the machine, or the service, is slow
+	take := func(worker int) (n int, wait bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(broken) >= eventually || time.Since(began) > share || r.Context().Err() != nil || only >= 0 && next > only {
-			return -1
+			return -1, false
+		}
+		if worker >= most {
+			return 0, true
 		}
 		if only >= 0 {
 			next = only
 		}
 		next++
-		return next - 1
+		return next - 1, false
 	}
-	add := func(more []brokenScript) {
+	add := func(more []brokenScript, slow bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		broken = append(broken, more...)
+		if slow {
+			most = max(2, most/2)
+		} else {
+			most = min(most+1, atOnce)
+		}
 	}
 	note := func(b brokenScript, stalled time.Duration) {
 		mu.Lock()
@@ -386,14 +400,15 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 		log = append(log, fmt.Sprintf("played again, since the machine stalled for %v: %s", stalled, b.tell(seed, "")))
 	}
 	var all sync.WaitGroup
-	for range atOnce {
+	for worker := range atOnce {
 		all.Go(func() {
-			for n := take(); n >= 0; n = take() {
+			for n, wait := take(worker); n >= 0; n, wait = take(worker) {
+				if wait {
+					k.pause(r.Context(), k.air)
+					continue
+				}
 				add(k.steady(note, func(k *kit) []brokenScript {
-					if b := k.one(r.Context(), n, k.script(cells, seed, n), func(*recorder, server) {}); b.failed() {
-						return []brokenScript{b}
-					}
-					return nil
+					return []brokenScript{k.one(r.Context(), n, k.script(cells, seed, n), func(*recorder, server) {})}
 				}))
 			}
 		})
@@ -403,7 +418,8 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 	if only < 0 && len(broken) == 0 {
 		for event := range eventChecks {
 			began := time.Now()
-			broken = append(broken, k.steady(note, func(k *kit) []brokenScript { return k.event(r, seed, event) })...)
+			more, _ := k.steady(note, func(k *kit) []brokenScript { return k.event(r, seed, event) })
+			broken = append(broken, more...)
 			log = append(log, fmt.Sprintf("servers %s: %v", event, time.Since(began).Round(time.Millisecond)))
 		}
 	}
@@ -420,19 +436,31 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 }
 
 // steady plays something again, at most twice, that failed while the machine did not run its goroutines, or the
-// service did not answer, for a good part of the TTL: a stall explains a failure, and never hides one.
-func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) []brokenScript) []brokenScript {
-	for try := 1; ; try++ {
+// service did not answer, for a good part of the TTL: a stall explains a failure, and never hides one. All times are
+// then twice as long as before, and what is played again is played one after the other. slow says that there was
+// such a stall.
+func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) []brokenScript) (broken []brokenScript, slow bool) {
+	for try := 0; ; try++ {
 		own := *k
-		own.run += strings.Repeat("+", try-1) // what a failure has left is in nobody's way
-		stop := stall.Longest()
-		broken := play(&own)
-		stalled := stop()
-		for _, b := range broken {
-			stalled = max(stalled, b.slow)
+		own.run += strings.Repeat("+", try) // what a failure has left is in nobody's way
+		own.times(k.ttl, 1<<try)
+		if try == 1 {
+			k.again <- struct{}{}
+			defer func() { <-k.again }()
 		}
-		if len(broken) == 0 || try == tries || stalled <= max(k.ttl/10, k.air/2) {
-			return broken
+		stop := stall.Longest()
+		played := play(&own)
+		stalled := stop()
+		broken = nil
+		for _, b := range played {
+			stalled = max(stalled, b.slow)
+			if b.failed() {
+				broken = append(broken, b)
+			}
+		}
+		slow = slow || stalled > max(own.ttl/10, own.air/2)
+		if len(broken) == 0 || try == tries-1 || stalled <= max(own.ttl/10, own.air/2) {
+			return broken, slow
 		}
 		note(broken[0], stalled)
 	}
@@ -478,11 +506,9 @@ func (k *kit) event(r *recorder, seed uint64, event server) (broken []brokenScri
 			n := 1e6 + i
 			b := k.one(r.Context(), n, k.script(cells[i:i+1], seed, n), func(*recorder, server) { come() })
 			come()
-			if b.failed() {
-				mu.Lock()
-				defer mu.Unlock()
-				broken = append(broken, b)
-			}
+			mu.Lock()
+			defer mu.Unlock()
+			broken = append(broken, b)
 		})
 	}
 	all.Wait()

@@ -14,7 +14,7 @@ import (
 type leaks struct{ known []goleak.Option }
 
 // goneWithin is how long goroutines may take to end after everything was closed.
-const goneWithin = 5 * time.Second
+const goneWithin = 15 * time.Second
 
 func watchLeaks(h Harness) leaks {
 	// A Proxy may be there for longer than one check, and is no backend's.

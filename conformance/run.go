@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/stall"
 )
 
@@ -24,6 +25,7 @@ import (
 // so nothing else should be running at the same time: do not call t.Parallel.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
+	h = h.calibrated(t.Context())
 	run(t, allChecks(), onService(h))
 	runHistories(t, h)
 }
@@ -65,6 +67,7 @@ func RunOnly(t *testing.T, h Harness, names ...string) {
 	if err != nil {
 		t.Fatal("conformance: ", err)
 	}
+	h = h.calibrated(t.Context())
 	run(t, checks, onService(h))
 	if slices.Contains(names, histories) {
 		runHistories(t, h)
@@ -82,6 +85,7 @@ func Check(ctx context.Context, h Harness, names ...string) error {
 	if err != nil {
 		return err
 	}
+	h = h.calibrated(ctx)
 	var p prover
 	var errs []error
 	for _, c := range checks {
@@ -194,8 +198,8 @@ type prover struct {
 // prove runs one check. It returns when the check and its clean-ups have ended, or its
 // watchdog has given up.
 //
-// A check that fails while the machine did not run its goroutines for a good part of the
-// TTL may be right. It is run again, at most twice, each time with twice the TTL, and has
+// A check that fails while the machine did not run its goroutines, or the service was slow, for a
+// good part of the TTL may be right. It is run again, at most twice, each time with twice the TTL, and has
 // failed if it fails each time: a stall explains a failure, and never hides one.
 func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 	began := time.Now()
@@ -215,13 +219,16 @@ func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 		stalled := stop()
 		r.Outcome, r.Reason, r.Failures = tried.Outcome, tried.Reason, tried.Failures
 		r.Log = append(r.Log, tried.Log...)
-		if r.Outcome != failed || stalled < h.TTL/4 || ctx.Err() != nil {
+		if r.Outcome == failed && stalled < h.TTL/4 {
+			stalled = max(stalled, h.latency(ctx))
+		}
+		if r.Outcome != failed || stalled < h.TTL/8 || ctx.Err() != nil {
 			break
 		}
-		r.Log = append(r.Log, fmt.Sprintf("try %d of %d failed, and the machine stalled for %v meanwhile",
+		r.Log = append(r.Log, fmt.Sprintf("try %d of %d failed, and the machine, or the service, stalled for %v",
 			try, tries, stalled))
 		if try == tries {
-			r.Failures = append(r.Failures, fmt.Sprintf("the machine stalled in each of %d tries, at "+
+			r.Failures = append(r.Failures, fmt.Sprintf("the machine, or the service, stalled in each of %d tries, at "+
 				"last for %v with a TTL of %v: run it again on one that is less busy", tries, stalled, h.TTL))
 			break
 		}
@@ -230,4 +237,61 @@ func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 	}
 	r.Took = time.Since(began)
 	return r
+}
+
+// calibrated returns h with a TTL that fits how slow its service is on this machine.
+func (h Harness) calibrated(ctx context.Context) Harness {
+	if h.Virtual == nil && h.validate() == nil {
+		h.TTL = max(h.ttlOrDefault(), min(20*h.latency(ctx), 4*h.ttlOrDefault()))
+	}
+	return h
+}
+
+// latency is the longest that one of some locks takes now, on a connection that is there. A call that hangs is no
+// sign of a slow service.
+func (h Harness) latency(ctx context.Context) time.Duration {
+	r := newRecorder(ctx, histories)
+	done := make(chan time.Duration, 1)
+	go func() {
+		var longest time.Duration
+		_ = r.Do(func() { longest = h.slowest(r) })
+		r.cancel()
+		r.Close()
+		done <- longest
+	}()
+	select {
+	case longest := <-done:
+		return longest
+	case <-time.After(2 * patienceOfLatency):
+		return 0
+	}
+}
+
+const patienceOfLatency = 5 * time.Second
+
+func (h Harness) slowest(r *recorder) (longest time.Duration) {
+	b := h.New(r)
+	if b == nil {
+		return 0
+	}
+	defer func() { _ = b.Close() }()
+	req := locker.Request{Name: "conformance-" + owner(), TTL: max(defaultTTL, b.Guarantees().MinTTL), Lost: func() {},
+		Queued: func() {}}
+	ctx, cancel := context.WithTimeout(r.Context(), patienceOfLatency)
+	defer cancel()
+	for n := range 10 {
+		req.Owner = owner()
+		began := time.Now()
+		grant, err := b.Acquire(ctx, req)
+		if err == nil && grant.Hold != nil {
+			err = grant.Hold.Release(ctx)
+		}
+		if n > 0 {
+			longest = max(longest, time.Since(began))
+		}
+		if err != nil {
+			return longest
+		}
+	}
+	return longest
 }

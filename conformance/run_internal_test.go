@@ -40,7 +40,7 @@ func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
 		assert.Equal(t, c.want, r.Outcome)
 		assert.Equal(t, []time.Duration{h.TTL, 2 * h.TTL, 4 * h.TTL}[:c.ttls], ttls, "each try has more time")
 		if c.stalled == 3 {
-			assert.Contains(t, r.Failures[len(r.Failures)-1], "the machine stalled in each of 3 tries")
+			assert.Contains(t, r.Failures[len(r.Failures)-1], "stalled in each of 3 tries")
 		}
 	}
 }
