@@ -14,7 +14,7 @@ PROVE := '^Test(Ageing|Fleet|Prove)'
 BY_NAME := '^Test(Search|ManyNamesOverHours|TheProgramsOfFencing|SQLiteImmediate|SQLiteWithoutPatience|MariaDBSnapshotIsolation)'
 VIRTUAL := '^Test(BrokenBackendsBreakARule|GoodBackendsKeepEveryRule)'
 SOAK_FOR ?= 30m
-AT_ONCE := 4
+AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
@@ -22,8 +22,8 @@ DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etc
 
 all: lint build-everywhere test
 
-# Four packages at a time, the longest first, and up to four tests of each, on a machine with two cores: they wait more
-# than they work, and each has servers of its own. More would make the times that they measure meaningless. What works
+# Three packages at a time on two cores, else four, the longest first, and as many tests of each: they wait more than
+# they work, and each has servers of its own. More would make the times that they measure meaningless. What works
 # more than it waits goes on beside them with what they leave of the machine. The gate says at the end what failed and
 # where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
