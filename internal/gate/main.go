@@ -26,9 +26,10 @@ import (
 )
 
 const (
-	tooMany  = 12 // tests that failed: that is no stall
-	slowest  = 12
-	keptText = 40 // lines of a failed test at the end
+	tooMany   = 12 // tests that failed: that is no stall
+	moreTries = 2
+	slowest   = 12
+	keptText  = 40 // lines of a failed test at the end
 )
 
 func main() {
@@ -193,23 +194,29 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 	}
 }
 
-// again runs once more what failed while the machine stalled, each test by
-// itself, and returns what has failed for good.
+// again runs what failed while the machine stalled once more, each test by itself, and a second
+// time if the machine stalled again. It returns what has failed for good.
 func (g *gate) again(flags []string, failed []outcome) (left []outcome) {
 	for _, f := range failed {
-		if f.test == "" || !f.stall.long() || final.MatchString(f.text) || len(failed) > tooMany {
-			left = append(left, f)
-			continue
+		tries := moreTries
+		if len(failed) > tooMany {
+			tries = 0
 		}
-		fmt.Fprintf(g.out, "=== %v failed, and the machine stalled meanwhile: %v. Once more, alone:\n", f, f.stall)
-		r, err := g.goTest(append(slices.Clone(flags), "-p", "1", "-count", "1", "-run",
-			"^"+regexp.QuoteMeta(f.test)+"$", f.pkg))
-		switch {
-		case err == nil && r.broken == "":
-			fmt.Fprintf(g.out, "=== %v passed in the second try\n", f)
-		case len(r.failed) > 0:
-			left = append(left, r.failed[0])
-		default:
+		for ; tries > 0 && f.test != "" && f.stall.long() && !final.MatchString(f.text); tries-- {
+			fmt.Fprintf(g.out, "=== %v failed, and the machine stalled meanwhile: %v. Once more, alone:\n", f, f.stall)
+			r, err := g.goTest(append(slices.Clone(flags), "-p", "1", "-count", "1", "-run",
+				"^"+regexp.QuoteMeta(f.test)+"$", f.pkg))
+			if err != nil || r.broken != "" && len(r.failed) == 0 {
+				break
+			}
+			if len(r.failed) == 0 {
+				fmt.Fprintf(g.out, "=== %v passed when it was tried again\n", f)
+				f = outcome{}
+				break
+			}
+			f = r.failed[0]
+		}
+		if f.pkg != "" {
 			left = append(left, f)
 		}
 	}

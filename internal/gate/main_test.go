@@ -55,7 +55,8 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 		{"passes", "", "it is late", works, true, 1},
 		{"no stall", "x", "it is late", works, false, 1},
 		{"a stall", "x", "it is late", stalls, true, 2},
-		{"a stall each time", "xxxxxx", "it is late", stalls, false, 2},
+		{"a stall, and another", "xx", "it is late", stalls, true, 3},
+		{"a stall each time", "xxxxxx", "it is late", stalls, false, 3},
 		{"a race is no stall", "x", "WARNING: DATA RACE", stalls, false, 1},
 		{"it does not build", "x", `" + nothing + "`, stalls, false, 1},
 	} {
