@@ -2,12 +2,15 @@ package etcd_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
@@ -37,6 +40,51 @@ func TestListTellsWhoWaits(t *testing.T) {
 	_, err = locktest.Break(ctx, b, "b")
 	require.NoError(t, err)
 	require.NoError(t, s.get(t, answer, 5*time.Second).lease.Unlock(ctx))
+}
+
+// A page of the service may end between the keys of one name.
+func TestListGoesOverPages(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	b := backend(t, s.Addrs())
+	for _, name := range []string{"a", "m"} {
+		_, err := b.Acquire(ctx, request(name, time.Minute, false))
+		require.NoError(t, err)
+	}
+	lockLater(ctx, client(t, s.Addrs(), time.Minute), "m")
+	s.queued(t, "m", 2)
+	pair, err := s.admin.Get(ctx, queue("m"), clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	require.NoError(t, err)
+	const names = 1010
+	var puts []clientv3.Op
+	for _, kv := range pair.Kvs { // the one who holds came first
+		for i := 1; i < names; i++ {
+			puts = append(puts, clientv3.OpPut(queue(fmt.Sprintf("m%04d", i))+strings.TrimPrefix(string(kv.Key), queue("m")),
+				string(kv.Value)))
+		}
+	}
+	for txn := range slices.Chunk(puts, 100) {
+		_, err := s.admin.Txn(ctx).Then(txn...).Commit()
+		require.NoError(t, err)
+	}
+	told := map[string]bool{}
+	for st, err := range b.List(ctx, "m") {
+		require.NoError(t, err)
+		require.False(t, told[st.Name], "%s twice", st.Name)
+		told[st.Name] = true
+		require.True(t, st.Held)
+		require.Equal(t, 1, st.Waiters, st.Name)
+	}
+	assert.Len(t, told, names)
+	told = map[string]bool{}
+	for st, err := range b.List(ctx, "") { // a key more, so that a page ends elsewhere
+		require.NoError(t, err)
+		told[st.Name] = true
+		require.Equal(t, st.Name != "a", st.Waiters == 1, st.Name)
+	}
+	assert.Len(t, told, names+1)
 }
 
 // MinHold counts from the grant, is kept whatever becomes of the client, and ends when it is over: for a job that
