@@ -24,9 +24,13 @@ func Checks() []OneCheck { return allChecks() }
 
 func Prove(ctx context.Context, h Harness, c OneCheck) Result { return new(prover).prove(ctx, h, c) }
 
-// Histories plays scripts in virtual time, and returns what is broken; "": nothing.
+// Histories plays scripts in virtual time, and returns what is broken; "": nothing. 0 is the seed of [SeedEnv].
 func Histories(t *testing.T, fresh func(T) Harness, seed uint64, scripts int) (told, rule string) {
-	b := checkVirtual(t, fresh, seed, -1, scripts)
+	only := -1
+	if seed == 0 {
+		seed, only = seedOf()
+	}
+	b := checkVirtual(t, fresh, seed, only, scripts)
 	if b == nil {
 		return "", ""
 	}

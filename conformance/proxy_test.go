@@ -146,13 +146,3 @@ func TestProxyOfTheWholeTestIsNoLeakOfABackend(t *testing.T) {
 	r := conformance.Prove(t.Context(), h, checkNamed(t, "close-cut-off"))
 	assert.Equal(t, conformance.Passed, r.Outcome, "%v", r.Failures)
 }
-
-func TestNetworkBackendOfTheExamplePassesEveryCheck(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some 50 seconds")
-	}
-	locks := &table{rows: make(map[string]row)}
-	server := httptest.NewServer(serve(locks))
-	defer server.Close()
-	conformance.Run(t, remoteHarness(server.Listener.Addr().String(), locks, 600*time.Millisecond))
-}

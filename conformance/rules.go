@@ -655,9 +655,11 @@ func (j *judge) free() {
 	}
 }
 
-// onlyWaits reports whether b was in the queue, and no more.
+// onlyWaits reports whether b was in the queue, and no more. The place of one whose client was closed before its
+// request arrived is taken back by nobody.
 func (j *judge) onlyWaits(b *attempt) bool {
-	return b.req.Wait && j.grants[b] == nil && !slices.ContainsFunc(j.about[b], func(c *call) bool {
+	first := j.first(b)
+	return !(j.broke(first) && j.closedBefore(first)) && b.req.Wait && j.grants[b] == nil && !slices.ContainsFunc(j.about[b], func(c *call) bool {
 		return c.op == opAcquire && c.grant.Hold != nil
 	})
 }

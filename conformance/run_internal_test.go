@@ -105,14 +105,14 @@ func TestFailuresMendTheServers(t *testing.T) {
 
 func TestLeakIsToldOnce(t *testing.T) {
 	h := Harness{New: func(T) locker.Backend { return memory.New() }}
-	end := make(chan struct{})
-	defer close(end)
-	leaking := check{Name: "leaking", Promise: "Nothing.", run: func(*trial) { go func() { <-end }() }}
-	// No stalls: each would be another try.
-	p := prover{watch: func() func() time.Duration { return func() time.Duration { return 0 } }}
-	first, second := p.prove(t.Context(), h, leaking), p.prove(t.Context(), h, leaking)
-	assert.Equal(t, failed, first.Outcome)
-	assert.Equal(t, passed, second.Outcome)
-	assert.Contains(t, second.Log,
-		"check leaking leaves goroutines behind, too, of the kind that was told of before")
+	leaking := check{Name: "leaking", Promise: "Nothing.", run: func(*trial) { go time.Sleep(time.Hour) }}
+	synctest.Test(t, func(t *testing.T) {
+		var p prover
+		first, second := p.prove(t.Context(), h, leaking), p.prove(t.Context(), h, leaking)
+		assert.Equal(t, failed, first.Outcome)
+		assert.Equal(t, passed, second.Outcome)
+		assert.Contains(t, second.Log,
+			"check leaking leaves goroutines behind, too, of the kind that was told of before")
+		time.Sleep(time.Hour)
+	})
 }
