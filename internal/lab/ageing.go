@@ -121,7 +121,7 @@ func until(t TB, happened func() int) (n int) {
 	t.Helper()
 	await(t, func() error {
 		if n = happened(); n == 0 {
-			return fmt.Errorf("lab: nothing happened within %v", readyTimeout)
+			return errors.New("lab: nothing happened")
 		}
 		return nil
 	})

@@ -77,9 +77,10 @@ func (p *Process) JumpClock(t TB, d time.Duration) {
 		return
 	}
 	await(t, func() error {
+		before := p.clock.now()
 		now, err := p.tells()
-		if off := now.Sub(p.clock.now()); err == nil && off.Abs() > time.Second {
-			err = fmt.Errorf("lab: its clock is off by %v", off)
+		if err == nil && (before.Sub(now) > time.Second || now.Sub(p.clock.now()) > time.Second) {
+			err = fmt.Errorf("lab: its clock is off by %v", now.Sub(before))
 		}
 		return err
 	}, p)

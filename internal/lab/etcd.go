@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Etcd is one member of an etcd cluster, on 127.0.0.1. Its methods may be called from any goroutine,
@@ -49,7 +48,7 @@ func StartEtcd(t TB, members int, opts ...Option) *EtcdCluster {
 		if c.certs != nil {
 			transport.TLSClientConfig = c.certs.ClientConfig()
 		}
-		c.http = &http.Client{Timeout: 2 * time.Second, Transport: transport}
+		c.http = &http.Client{Timeout: probe, Transport: transport}
 		for i := range members {
 			n := c.newNode(t, Need(t, cmp.Or(c.tool, ToolEtcd)), fmt.Sprintf("etcd-%d", i+1))
 			c.Nodes = append(c.Nodes, n)
@@ -221,7 +220,7 @@ func (c *EtcdCluster) Leader(t TB, except ...*Etcd) (found *Etcd) {
 				return nil
 			}
 		}
-		return fmt.Errorf("lab: etcd has no leader after %v: votes %v", readyTimeout, votes)
+		return fmt.Errorf("lab: etcd has no leader: votes %v", votes)
 	}, processes(c.Nodes)...)
 	return found
 }

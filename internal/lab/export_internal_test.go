@@ -1,10 +1,11 @@
 package lab
 
-import "time"
+import "os"
 
-// SetReadyTimeout makes servers give up sooner.
-func SetReadyTimeout(t TB, d time.Duration) {
-	was := readyTimeout
-	readyTimeout = d
-	t.Cleanup(func() { readyTimeout = was })
+// Patience is how long servers may say nothing before they are ready.
+const Patience = patience
+
+// Poll waits for servers that write to this log.
+func Poll(check func() error, log *os.File) error {
+	return poll(check, &Process{log: log}, &Process{log: log}) // one alone would have to run
 }

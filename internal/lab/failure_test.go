@@ -1,12 +1,14 @@
 package lab_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -22,7 +24,7 @@ func TestRedisThatDoesNotStartFailsTheTestAndShowsItsLog(t *testing.T) {
 	assert.True(t, r.Failed())
 	assert.Contains(t, r.said(), "ended instead of getting ready")
 	assert.Contains(t, r.said(), "no-such-directive", "the log tells why")
-	assert.Less(t, time.Since(begin), 10*time.Second, "nobody waits for a dead server")
+	assert.Less(t, time.Since(begin), lab.Patience, "nobody waits for a dead server")
 }
 
 func TestRedisShowsItsLogOnlyWhenTheTestFails(t *testing.T) {
@@ -87,18 +89,35 @@ exec `+real+` "$@"
 
 // On a busy machine a server is slow; one that says nothing any more hangs.
 func TestAServerThatMakesProgressIsWaitedFor(t *testing.T) {
-	real := lab.Need(t, lab.ToolRedis)
-	script := filepath.Join(t.TempDir(), "redis-server")
-	t.Setenv(lab.ToolEnv(lab.ToolRedis), script)
-	lab.SetReadyTimeout(t, time.Second)
-	for says, fails := range map[string]bool{"echo": false, ":": true} {
-		require.NoError(t, os.WriteFile(script, []byte(fmt.Sprintf(
-			"#!/bin/sh\nfor i in 1 2 3 4 5 6; do %s $i; sleep 0.4; done\nexec %s \"$@\"\n", says, real)), 0o700))
-		r := record(t, func(t lab.TB) { lab.StartRedis(t) })
-		assert.Equal(t, fails, r.Failed(), r.said())
-		if fails {
-			assert.Contains(t, r.said(), "has said nothing for 1s")
-		}
+	for says, want := range map[int]time.Duration{0: lab.Patience, 2: 2 * lab.Patience, 5: 3 * lab.Patience} {
+		synctest.Test(t, func(t *testing.T) {
+			log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+			require.NoError(t, err)
+			began := time.Now()
+			go func() {
+				for range says {
+					time.Sleep(lab.Patience / 4 * 3)
+					_, _ = log.WriteString("a line\n")
+				}
+			}()
+			err = lab.Poll(func() error {
+				if says == 2 && time.Since(began) > want {
+					return nil
+				}
+				return errors.New("not up")
+			}, log)
+			assert.InDelta(t, want.Seconds(), time.Since(began).Seconds(), 1)
+			if says == 2 {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "silence: not up")
+			}
+			if says == 5 {
+				assert.Contains(t, err.Error(), "said last:\na line\na line")
+			}
+			time.Sleep(2 * lab.Patience) // it has said all
+			_ = log.Close()
+		})
 	}
 }
 

@@ -79,7 +79,7 @@ func (s *Postgres) newData(initdb string) (made string, err error) {
 	data, password := filepath.Join(s.dir, "new"), filepath.Join(s.dir, "password")
 	if err := errors.Join(os.WriteFile(password, []byte(PostgresPassword), 0o600), giveAway(password),
 		s.runAlone(initdb, "-D", data, "-U", PostgresUser, "--auth=scram-sha-256", "--pwfile="+password, "-E", "UTF8",
-			"--locale=C", "--no-sync"), os.WriteFile(filepath.Join(data, "pg_hba.conf"),
+			"--locale=C", "--no-sync", "--wal-segsize=1"), os.WriteFile(filepath.Join(data, "pg_hba.conf"),
 			[]byte("host all all all scram-sha-256\nhost replication all all scram-sha-256\n"), 0o600)); err != nil {
 		return "", err
 	}
@@ -175,7 +175,7 @@ func (s *Postgres) children(do func(*os.Process)) {
 // Promote makes a standby a primary, and returns when it takes writes.
 func (s *Postgres) Promote(t TB) {
 	t.Helper()
-	if ok, err := s.query(readyTimeout, "SELECT pg_promote()"); err != nil || ok != "true" {
+	if ok, err := s.Try("SELECT pg_promote(wait_seconds => 3600)"); err != nil || ok != "true" {
 		t.Fatalf("lab: pg_promote returned %s, %v", ok, err)
 	}
 }
@@ -217,16 +217,12 @@ func (s *Postgres) Query(t TB, query string, args ...any) string {
 }
 
 // Try is Query for what may fail.
-func (s *Postgres) Try(query string, args ...any) (string, error) {
-	return s.query(doTimeout, query, args...)
-}
-
-func (s *Postgres) query(timeout time.Duration, query string, args ...any) (text string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+func (s *Postgres) Try(query string, args ...any) (text string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.URL(s.Addr(), "sslmode=disable"))
 	if err != nil {
-		return "", fmt.Errorf("lab: connect to %s: %w", s.name, err)
+		return "", fmt.Errorf("lab: connect to %s at %s: %w", s.name, s.Addr(), err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	rows, err := conn.Query(ctx, query, args...)

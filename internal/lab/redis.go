@@ -26,9 +26,6 @@ type Redis struct {
 	looks int64 // calls of Commands since the start
 }
 
-// doTimeout bounds Do: a paused server must not hang a test.
-const doTimeout = 5 * time.Second
-
 // Every server with authentication also has this user, so that tests can look at it and servers can
 // replicate from each other, whatever rights the users under test have. It protects nothing.
 const (
@@ -146,9 +143,9 @@ func (r *Redis) isUp() error {
 		return err
 	}
 	// INFO is answered even while data is loaded; PING is not.
-	_, err := r.do(time.Second, "PING")
+	_, err := r.do(probe, "PING")
 	if err == nil && !r.sentinel {
-		_, err = r.do(time.Second, "CONFIG", "RESETSTAT") // this is not to be counted
+		_, err = r.do(probe, "CONFIG", "RESETSTAT") // this is not to be counted
 		r.mu.Lock()
 		r.looks = 0
 		r.mu.Unlock()
@@ -158,7 +155,7 @@ func (r *Redis) isUp() error {
 
 // says returns nil if the fields of an answer are what they should be.
 func (r *Redis) says(want map[string]string, command ...any) error {
-	reply, err := r.do(time.Second, command...)
+	reply, err := r.do(probe, command...)
 	return differ(fields(reply), want, err)
 }
 
@@ -228,7 +225,7 @@ func (r *Redis) dial(timeout time.Duration) (*Conn, error) {
 // the same connection: WAIT, MULTI. It is closed when the test ends.
 func (r *Redis) Conn(t TB) *Conn {
 	t.Helper()
-	c, err := r.dial(doTimeout)
+	c, err := r.dial(patience)
 	if err != nil {
 		t.Fatalf("lab: connect to %s at %s: %v", r.name, r.Addr(), err)
 	}
@@ -237,13 +234,13 @@ func (r *Redis) Conn(t TB) *Conn {
 }
 
 // Do sends one command to the server, on a connection of its own that no [Proxy] is in the way of, and
-// as a user with all rights. It waits 5 s at most. Each call has another connection: for what depends on
+// as a user with all rights. It waits two minutes at most. Each call has another connection: for what depends on
 // earlier commands (WAIT counts the replicas that have what its own connection wrote) see [Redis.Conn].
 //
 // The reply is nil, an int64, a string, or a []any of these and of [ReplyError]. An error that the
 // server answered is a ReplyError. Arguments are sent as fmt.Sprint prints them, a []byte as it is.
 func (r *Redis) Do(args ...any) (any, error) {
-	return r.do(doTimeout, args...)
+	return r.do(patience, args...)
 }
 
 func (r *Redis) do(timeout time.Duration, args ...any) (reply any, err error) {

@@ -3,7 +3,7 @@ package lab_test
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +18,7 @@ import (
 // ping asks for an answer without trying again.
 func ping(t *testing.T, opts redis.Options) error {
 	t.Helper()
-	opts.MaxRetries, opts.DialerRetries, opts.ReadTimeout = -1, 1, time.Second
+	opts.MaxRetries, opts.DialerRetries, opts.ReadTimeout, opts.DialTimeout = -1, 1, soon, soon
 	c := redis.NewClient(&opts)
 	defer func() { _ = c.Close() }()
 	return c.Get(t.Context(), "lock:a").Err()
@@ -51,14 +51,15 @@ func TestRedisServersOfManyTestsDoNotShareAPort(t *testing.T) {
 
 func TestRedisPausedDoesNotAnswerAndCatchesUp(t *testing.T) {
 	r := lab.StartRedis(t)
-	c := redis.NewClient(&redis.Options{Addr: r.Addr(), ReadTimeout: 100 * time.Millisecond, MaxRetries: -1})
-	t.Cleanup(func() { _ = c.Close() })
-	require.NoError(t, c.Ping(t.Context()).Err())
 	r.Pause()
-	err := c.Set(t.Context(), "k", "late", 0).Err()
-	var timeout net.Error
-	require.ErrorAs(t, err, &timeout, "a paused server must not answer")
-	assert.True(t, timeout.Timeout())
+	c, err := connect(r.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	_, err = c.Write([]byte("SET k late\r\n"))
+	require.NoError(t, err)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "a paused server must not answer")
 	assert.True(t, r.Running())
 	r.Resume()
 	eventually(t, "what was sent during a pause is carried out after it",
@@ -144,7 +145,7 @@ func setReplicated(t *testing.T, primary *lab.Redis, key, value string, replicas
 	c := primary.Conn(t)
 	_, err := c.Do("SET", key, value)
 	require.NoError(t, err)
-	n, err := c.Do("WAIT", replicas, 4000)
+	n, err := c.Do("WAIT", replicas, soon.Milliseconds())
 	require.NoError(t, err)
 	require.EqualValues(t, replicas, n)
 }
@@ -174,7 +175,7 @@ func TestRedisClockJump(t *testing.T) {
 	assert.Nil(t, r.MustDo(t, "GET", "short"), "a forward jump expires keys early")
 	assert.Equal(t, "v", r.MustDo(t, "GET", "long"))
 
-	r.MustDo(t, "SET", "kept", "v", "PX", 2_000)
+	r.MustDo(t, "SET", "kept", "v", "PX", 30_000)
 	r.JumpClock(t, -time.Minute)
 	assert.Greater(t, r.TTL(t, "kept"), 55*time.Second, "a backward jump keeps keys")
 
@@ -182,8 +183,7 @@ func TestRedisClockJump(t *testing.T) {
 	r.Restart(t)
 	now, err := r.Time()
 	require.NoError(t, err)
-	assert.WithinDuration(t, time.Now().Add(time.Hour), now, 5*time.Second, "a jump outlives a restart")
-	assert.Contains(t, []string{"0", "1", "2", "3"}, r.Info(t, "server")["uptime_in_seconds"])
+	assert.WithinDuration(t, time.Now().Add(time.Hour), now, soon, "a jump outlives a restart")
 	r.JumpClock(t, -time.Hour)
 
 	// The event loop must go on after a jump back: it expires keys by itself.

@@ -25,9 +25,9 @@ type Conn struct {
 
 func newConn(raw net.Conn) *Conn { return &Conn{raw: raw, r: bufio.NewReader(raw)} }
 
-// Do sends one command and waits 5 s at most for its reply, which is as [Redis.Do] says. After an error
+// Do sends one command and waits two minutes at most for its reply, which is as [Redis.Do] says. After an error
 // that is no [ReplyError] the connection is of no more use.
-func (c *Conn) Do(args ...any) (any, error) { return c.do(doTimeout, args...) }
+func (c *Conn) Do(args ...any) (any, error) { return c.do(patience, args...) }
 
 // Close closes the connection.
 func (c *Conn) Close() error { return c.raw.Close() }

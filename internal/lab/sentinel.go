@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // Sentinel is a primary with replicas, watched by three Redis Sentinels that let a replica take over
@@ -70,43 +69,32 @@ func StartSentinel(t TB, replicas int, opts ...Option) *Sentinel {
 // Addrs returns the host:port of each Sentinel.
 func (s *Sentinel) Addrs() []string { return addrs(s.Sentinels) }
 
-// Primary returns the server that all running Sentinels take for the primary, and that does serve as
-// one. It waits until they agree.
-func (s *Sentinel) Primary(t TB) *Redis {
-	t.Helper()
-	return s.WaitForFailover(t, nil)
-}
-
-// KillPrimary kills the primary and returns the server that has taken over, once all running Sentinels
-// agree on it. If the old primary is restarted, the Sentinels make it a replica after 10 s or so, and
-// until then it is a second primary to whoever asks it directly.
-func (s *Sentinel) KillPrimary(t TB) *Redis {
-	t.Helper()
-	old := s.Primary(t)
-	old.Kill()
-	return s.WaitForFailover(t, old)
-}
-
-// WaitForFailover returns the server that has taken over from old, once all running Sentinels agree on
-// it: for a primary that a test has made unavailable by other means than KillPrimary.
-func (s *Sentinel) WaitForFailover(t TB, old *Redis) (primary *Redis) {
+// Primary returns the server that all running Sentinels take for the primary, and that does serve as one. It waits
+// until they agree, on another than those in except: servers that the test has made unavailable.
+func (s *Sentinel) Primary(t TB, except ...*Redis) (primary *Redis) {
 	t.Helper()
 	await(t, func() (err error) {
-		if primary, err = s.primary(); err == nil && primary == old {
-			err = fmt.Errorf("lab: the primary still is %s", old.Addr())
-		}
+		primary, err = s.primary(except)
 		return err
 	}, processes(s.Sentinels)...)
 	return primary
 }
 
-func (s *Sentinel) primary() (*Redis, error) {
+// KillPrimary kills the primary and returns the server that has taken over, once all running Sentinels agree on it.
+func (s *Sentinel) KillPrimary(t TB) *Redis {
+	t.Helper()
+	old := s.Primary(t)
+	old.Kill()
+	return s.Primary(t, old)
+}
+
+func (s *Sentinel) primary(except []*Redis) (*Redis, error) {
 	var named string
 	for _, sentinel := range s.Sentinels {
 		if !sentinel.Running() {
 			continue
 		}
-		reply, err := sentinel.do(time.Second, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name)
+		reply, err := sentinel.do(probe, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +112,9 @@ func (s *Sentinel) primary() (*Redis, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("lab: %q is named the primary, which is none of the servers", named)
 	}
+	if slices.Contains(except, s.Servers[i]) {
+		return nil, fmt.Errorf("lab: the primary still is %s", named)
+	}
 	return s.Servers[i], s.Servers[i].says(map[string]string{"role": "master"}, "INFO", "replication")
 }
 
@@ -137,7 +128,7 @@ func (s *Sentinel) knowsAll(sentinel *Redis, replicas int) error {
 		return err
 	}
 	// A replica counts as a candidate only after it has told about itself.
-	reply, err := sentinel.do(time.Second, "SENTINEL", "REPLICAS", s.Name)
+	reply, err := sentinel.do(probe, "SENTINEL", "REPLICAS", s.Name)
 	known, _ := reply.([]any)
 	for _, replica := range known {
 		err = differ(fields(replica), map[string]string{"flags": "slave", "master-link-status": "ok"}, err)

@@ -7,13 +7,6 @@ import (
 	"time"
 )
 
-// readyTimeout is how long a server may say nothing before it is ready. It is long because machines that run
-// tests are busy; a server is up in a fraction of it. While it still writes to its log, it has readyTimes as
-// long altogether.
-var readyTimeout = 90 * time.Second
-
-const readyTimes = 5
-
 var (
 	errPortTaken = errors.New("its port was taken by somebody else")
 	errEnded     = errors.New("ended")
@@ -48,7 +41,7 @@ func serve(servers ...*Process) error {
 		if err != nil {
 			break
 		}
-		if err = p.ready(p.answers); errors.Is(err, errEnded) && inUse(p.logFrom(from[i])) {
+		if err = poll(p.answers, p); errors.Is(err, errEnded) && inUse(p.logFrom(from[i])) {
 			err = fmt.Errorf("lab: %s: %w", p.name, errPortTaken)
 		}
 	}
@@ -72,7 +65,7 @@ func inUse(log string) bool {
 func restart(t TB, servers ...*Process) {
 	t.Helper()
 	// Somebody else may have got a port while it was free, and may give it back.
-	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * pollEvery) {
 		err := serve(servers...)
 		if err == nil {
 			return
@@ -92,53 +85,45 @@ func (p *Process) Restart(t TB) {
 	restart(t, p)
 }
 
-// ready polls check until it returns nil. It gives up when the process has ended or time is up.
-func (p *Process) ready(check func() error) error {
-	r, _ := p.current()
-	err := poll(check, r.done, p)
-	switch {
-	case errors.Is(err, errEnded):
-		return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s",
-			p.name, errEnded, r.cmd.ProcessState, p.lastWords())
-	case err != nil:
-		return fmt.Errorf("lab: %s is not ready, and has said nothing for %v: %w", p.name, readyTimeout, err)
-	}
-	return nil
-}
-
-// poll calls check until it returns nil, time is up, or ended is closed. What servers write to their logs is
-// progress, which gives them more time.
-func poll(check func() error, ended <-chan struct{}, servers ...*Process) error {
-	last, said := time.Now().Add(readyTimes*readyTimeout), int64(0)
-	for deadline := last; ; {
-		var size int64
+// poll calls check until it returns nil. It gives up when a server that is alone has ended, and when servers have
+// written nothing to their logs for as long as patience, or have come to nothing in three times as long: what they
+// write is progress.
+func poll(check func() error, servers ...*Process) error {
+	began, progress, said := time.Now(), time.Now(), int64(0)
+	for {
+		size := int64(0)
 		for _, s := range servers {
 			size += s.logSize()
 		}
-		now := time.Now()
-		if size != said || deadline.Equal(last) {
-			deadline, said = now.Add(readyTimeout), size
+		if size != said {
+			progress, said = time.Now(), size
 		}
+		ended := len(servers) == 1 && !servers[0].Running()
 		err := check()
-		if err == nil || now.After(deadline) || now.After(last) {
+		took, silent := time.Since(began), time.Since(progress)
+		switch {
+		case err == nil:
+			return nil
+		case ended:
+			r, _ := servers[0].current()
+			return fmt.Errorf("lab: %s %w instead of getting ready (%v): %w\n%s", servers[0].name, errEnded,
+				r.cmd.ProcessState, err, servers[0].lastWords())
+		case silent > patience || took > 3*patience:
+			err = fmt.Errorf("lab: not ready after %v, the last %v in silence: %w", took, silent, err)
+			for _, s := range servers {
+				err = fmt.Errorf("%w\n%s said last:\n%s", err, s.name, s.lastWords())
+			}
 			return err
 		}
-		select {
-		case <-ended:
-			return fmt.Errorf("%w: %w", errEnded, err)
-		case <-time.After(pollEvery):
-		}
+		// Looking is work, too, for a machine that is busy.
+		time.Sleep(min(max(took/20, pollEvery), 20*pollEvery))
 	}
 }
 
 // await fails the test unless check returns nil in the time that servers have to get ready. One alone must not end.
 func await(t TB, check func() error, servers ...*Process) {
 	t.Helper()
-	wait := func() error { return poll(check, nil, servers...) }
-	if len(servers) == 1 {
-		wait = func() error { return servers[0].ready(check) }
-	}
-	if err := wait(); err != nil {
+	if err := poll(check, servers...); err != nil {
 		t.Fatalf("%v", err)
 	}
 }

@@ -145,7 +145,7 @@ func (z *ZooKeeper) serves() error {
 // dialTLS connects to the port for TLS. It opens after the plain one, and a first handshake takes a program that has
 // just started some seconds where the machine is busy.
 func (z *ZooKeeper) dialTLS() (*tls.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := (&tls.Dialer{Config: z.certs.ClientConfig()}).DialContext(ctx, "tcp", z.TLSAddr())
 	if err != nil {
@@ -174,14 +174,14 @@ func (z *ZooKeeper) told(command, after, before string) (string, error) {
 
 // FourLetters sends one of the commands of four letters, such as srvr or wchp, and returns the answer.
 func (z *ZooKeeper) FourLetters(command string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), probe)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", z.Addr())
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(time.Second))
+	_ = c.SetDeadline(time.Now().Add(probe))
 	if _, err := io.WriteString(c, command); err != nil {
 		return "", err
 	}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -89,7 +90,7 @@ func (e *ZooKeeperEnsemble) Leader(t TB, candidates ...*ZooKeeper) (leader *ZooK
 				return nil
 			}
 		}
-		return fmt.Errorf("lab: no server leads after %v", readyTimeout)
+		return errors.New("lab: no server leads")
 	}, processes(e.Servers)...)
 	return leader
 }

@@ -47,7 +47,7 @@ func TestProveZooKeeperIsolatedFollowerServesNobody(t *testing.T) {
 	eventually(t, "it notices", func() bool { mode, err := follower.Mode(); return err == nil && mode == "" })
 	assert.Contains(t, e.Others(follower), e.Leader(t), "the others go on")
 	e.Isolate(follower, lab.Pass)
-	testEventually(t, time.Minute, func() bool { mode, _ := follower.Mode(); return mode == "follower" })
+	eventually(t, "it follows again", func() bool { mode, _ := follower.Mode(); return mode == "follower" })
 }
 
 func TestProveZooKeeperIsolatedLeaderIsReplaced(t *testing.T) {
@@ -58,10 +58,5 @@ func TestProveZooKeeperIsolatedLeaderIsReplaced(t *testing.T) {
 	next := e.Leader(t, e.Others(old)...)
 	assert.NotSame(t, old, next)
 	e.Isolate(old, lab.Pass)
-	testEventually(t, time.Minute, func() bool { mode, _ := old.Mode(); return mode == "follower" })
-}
-
-func testEventually(t *testing.T, d time.Duration, condition func() bool) {
-	t.Helper()
-	require.Eventually(t, condition, d, 10*time.Millisecond)
+	eventually(t, "it follows", func() bool { mode, _ := old.Mode(); return mode == "follower" })
 }
