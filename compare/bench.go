@@ -40,8 +40,6 @@ type bench struct {
 	g       locker.Guarantees
 	a, b, c *holder
 	begun   int    // rounds
-	over    int    // rounds that are told to be over, under live's mutex
-	doing   string // what is told to be done, likewise
 	gone    string // why it was given up
 }
 
@@ -66,10 +64,12 @@ type serverFault struct {
 
 // begin opens the service, starts the holders, and says in run.json what the service is and declares.
 func (b *bench) begin() {
-	b.run.live.now(b, "starting", 0)
 	b.untried = map[string]string{}
 	b.start(b)
-	b.Cleanup(watchServers(b.run.journal, b.name, b.watched))
+	b.Cleanup(watchServers(func(e history.Event) {
+		e.Service = b.name
+		b.run.write(e)
+	}, b.watched))
 	// Straight first, so that an error speaks of the service and not of a proxy.
 	again := b.opens // servers have just been started
 	if b.given {
@@ -129,20 +129,18 @@ func (b *bench) missing(err error) {
 	}
 	why := strings.TrimPrefix(err.Error(), "locker: open: ")
 	b.describe(func(s *history.Service) { s.Missing = why })
-	b.run.live.now(b, "not tried", 0)
-	b.run.live.say("%s: not tried: %s", b.name, why)
+	b.run.say("%s: not tried: %s", b.name, why)
 }
 
 // task is one thing to try.
 type task struct {
 	history.Fault // with the name for --only; no Class: none
 	script        func(r *round)
-	tries         int
 }
 
 // tasks is what there is to try here, and leaves word of what is not.
-func (b *bench) tasks() []*task {
-	tasks := []*task{{Fault: history.Fault{ID: healthy}, script: (*round).healthy}}
+func (b *bench) tasks() []task {
+	tasks := []task{{history.Fault{ID: healthy}, (*round).healthy}}
 	for _, f := range clientFaults {
 		if f.net && b.hosts == nil {
 			b.leave(f.ID, b.why)
@@ -150,102 +148,85 @@ func (b *bench) tasks() []*task {
 		if f.shares && b.g.Shared == locker.SharingNone {
 			b.leave(f.ID, "it has no shared locks")
 		}
-		tasks = append(tasks, &task{Fault: f.Fault, script: f.script})
+		tasks = append(tasks, task{f.Fault, f.script})
 	}
 	for _, f := range b.faults {
 		if f.services != nil && !slices.Contains(f.services, b.name) {
 			b.leave(f.ID, "it is not for this service")
 		}
-		tasks = append(tasks, &task{Fault: f.Fault, script: func(r *round) { r.serverFault(f) }})
+		tasks = append(tasks, task{f.Fault, func(r *round) { r.serverFault(f) }})
 	}
-	tasks = append(tasks, &task{Fault: history.Fault{ID: order}, script: (*round).order})
-	return slices.DeleteFunc(tasks, func(t *task) bool { return !b.run.wants(t.ID) || b.untried[t.ID] != "" })
+	tasks = append(tasks, task{history.Fault{ID: order}, (*round).order})
+	return slices.DeleteFunc(tasks, func(t task) bool { return !b.run.wants(t.ID) || b.untried[t.ID] != "" })
 }
 
-// tryAll does everything once, in the order of the tasks, and then, while there is time, again and again.
+// tryAll does everything once, whatever it takes, and then, while there is time, again and again.
 func (b *bench) tryAll() {
+	failures := 0
 	tasks := b.tasks()
-	for failures := 0; ; {
-		t := b.next(tasks)
-		if t == nil {
-			b.run.live.now(b, "done", 0)
-			return
-		}
-		before := b.run.stalled.Load()
-		err := b.round(t)
-		if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
-			b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.name, t.ID,
-				d.Round(time.Millisecond))
-			err = b.round(t)
-		}
-		if b.ctx.Err() != nil {
-			return
-		}
-		t.tries++
-		var gone *host.SkipError
-		switch {
-		case errors.As(err, &gone):
-			b.leave(t.ID, gone.Why)
-			tasks = slices.DeleteFunc(tasks, func(o *task) bool { return o == t })
-		case err != nil:
-			if failures++; failures == 3 {
-				b.gone = err.Error()
+	for turn := 0; len(tasks) > 0; turn++ {
+		for _, t := range slices.Clone(tasks) {
+			if turn > 0 && time.Now().After(b.run.end) {
+				return
 			}
-		default:
-			failures = 0
+			before := b.run.stalled.Load()
+			err := b.round(t, turn)
+			if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
+				b.run.say("%s: %s: tried again, since this machine stood still for %v", b.name, t.ID,
+					d.Round(time.Millisecond))
+				err = b.round(t, turn)
+			}
+			var cannot *host.SkipError
+			switch {
+			case b.ctx.Err() != nil:
+				return
+			case errors.As(err, &cannot):
+				b.leave(t.ID, cannot.Why)
+				tasks = slices.DeleteFunc(tasks, func(o task) bool { return o.ID == t.ID })
+			case err == nil:
+				failures = 0
+			default:
+				if failures++; failures == 3 {
+					b.gone = err.Error()
+				}
+			}
+			if b.gone != "" {
+				b.run.say("%s: given up: %s", b.name, b.gone)
+				return
+			}
 		}
-		if b.gone != "" {
-			b.run.live.say("%s: given up: %s", b.name, b.gone)
-			b.run.live.now(b, "given up", 0)
-			return
-		}
 	}
-}
-
-// next is what to try now: what was tried least often comes first. Nil: everything was tried once, and
-// the time is over.
-func (b *bench) next(tasks []*task) *task {
-	if len(tasks) == 0 {
-		return nil
-	}
-	best := slices.MinFunc(tasks, func(a, b *task) int { return cmp.Compare(a.tries, b.tries) })
-	if best.tries > 0 && time.Now().After(b.run.end) {
-		return nil
-	}
-	return best
 }
 
 // round runs the task's script with a number of names of its own. What fails in it sets the trial
 // aside, and is told.
-func (b *bench) round(t *task) error {
+func (b *bench) round(t task, turn int) error {
 	b.begun++
-	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.key, b.begun)}
+	r := &round{bench: b, task: t, turn: turn, id: fmt.Sprintf("%s-%d", b.key, b.begun)}
 	for i := range b.locks {
 		r.names = append(r.names, fmt.Sprintf("%s%s/%d", b.run.prefix, r.id, i))
 	}
-	begin := history.Event{Kind: history.TrialBegin, Value: int64(b.ttl)}
+	begin, end := history.Event{Kind: history.TrialBegin, Value: int64(b.ttl)}, history.Event{Kind: history.TrialEnd}
 	if t.Class != "" {
 		begin.Fault = t.ID
 	}
-	b.run.live.now(b, t.ID, 0)
 	r.event(begin)
 	before := b.run.stalled.Load()
 	err := b.Do(func() { t.script(r) })
 	if r.faulty {
 		r.faultEnd("it was healed after something else had failed")
 	}
-	if d := time.Duration(b.run.stalled.Load() - before); err != nil && d > 0 {
-		err = fmt.Errorf("%w (this machine stood still for %v meanwhile)", err, d.Round(time.Millisecond))
-	}
 	if b.ctx.Err() != nil {
 		return err // what was cut short stays without an end, and is not counted
 	}
-	end := history.Event{Kind: history.TrialEnd}
 	if err != nil {
+		if d := time.Duration(b.run.stalled.Load() - before); d > 0 {
+			err = fmt.Errorf("%w (this machine stood still for %v meanwhile)", err, d.Round(time.Millisecond))
+		}
 		end.Error = err.Error()
 	}
 	r.event(end)
-	b.run.live.did(b, t.ID, err)
+	b.run.say("%s: %s: %s", b.name, t.ID, cmp.Or(end.Error, "done"))
 	return cmp.Or(err, b.Do(func() { b.recover(err) }))
 }
 

@@ -5,11 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -22,13 +20,10 @@ const childEnv = "LOCKER_COMPARE_HOLDER"
 
 // part is what a holder is started with.
 type part struct {
-	Process string
-	Service string
-	URL     string
-	Journal string // path of the file
-	TTL     time.Duration
-	Act     time.Duration // how often a holder acts
-	Opens   time.Duration // how long the service may take to answer for the first time
+	URL   string
+	TTL   time.Duration
+	Act   time.Duration // how often a holder acts
+	Opens time.Duration // how long the service may take to answer for the first time
 }
 
 // command is what the parent tells a holder, as a line of JSON.
@@ -40,22 +35,19 @@ type command struct {
 	Within time.Duration // hold: how long to wait for the lock
 	Again  bool          // hold: ask again where the service is away
 	Try    bool          // hold: do not wait, but ask again and again
-	Shared bool          // hold, loop: together with others
+	Shared bool          // hold: together with others
 	Gate   bool          // hold: stand still between a check of the lease and the act, until "open"
-	Keep   time.Duration // hold, loop: how long to hold; 0 with hold: until "release"
-	For    time.Duration // loop, flood: for how long
-	Count  int           // flood: how many callers
+	Keep   time.Duration // hold: how long; 0: until "release"
+	For    time.Duration // hold: again and again, for so long
 	Seq    uint64        // landed: the act that has arrived
 }
 
 // What a holder tells the parent, as a line of JSON, are the events of its history, and these.
 const (
-	isOpen  history.Kind = "open"    // the client is open
-	failed  history.Kind = "failed"  // Error says why it could not be opened
-	full    history.Kind = "full"    // Error says why the journal cannot be written
-	atGate  history.Kind = "gate"    // this caller has checked its lease and stands still
-	flooded history.Kind = "flooded" // the answer to "flood": Value locks were taken
-	isOver  history.Kind = "over"    // the command of this caller is over
+	isOpen history.Kind = "open"   // the client is open
+	failed history.Kind = "failed" // Error says why it could not be opened
+	atGate history.Kind = "gate"   // this caller has checked its lease and stands still
+	isOver history.Kind = "over"   // the command of this caller is over
 )
 
 // PlayHolder turns this process into one of the holders that a comparison starts, if it was started as
@@ -80,10 +72,9 @@ func PlayHolder(openers locker.Openers) {
 // holderProgram is a process that holds locks and acts under them.
 type holderProgram struct {
 	part
-	client  *locker.Client
-	journal *history.Journal
+	client *locker.Client
 
-	out sync.Mutex // one line at a time
+	out sync.Mutex // one line at a time, in the order of their times
 
 	mu      sync.Mutex
 	callers map[int]*caller
@@ -95,42 +86,28 @@ type caller struct {
 	release context.CancelFunc
 	gate    context.Context // ends when the parent says "open"
 	open    context.CancelFunc
-
-	acts   uint64        // under the program's mutex
-	landed chan struct{} // closed when the last of them has arrived; nil then
+	acts    uint64
+	landed  chan uint64 // those that have arrived
 }
 
+// say tells the parent, which writes it down, and reads always: where it is gone, so is this process soon.
 func (h *holderProgram) say(e history.Event) {
-	line, _ := json.Marshal(e) // an event always can be
 	h.out.Lock()
 	defer h.out.Unlock()
-	// The parent reads always; where it is gone, so is this process soon.
+	e.At = history.Now()
+	line, _ := json.Marshal(e) // an event always can be
 	_, _ = os.Stdout.Write(append(line, '\n'))
 }
 
-// tell journals an event of a caller, and tells the parent what it waits for. Where that cannot be
-// written, it does not return, so that nothing happens that nobody knows of: an Unlock, for one. The
-// parent ends such a process.
+// tell says an event of a caller.
 func (h *holderProgram) tell(c command, kind history.Kind, e history.Event) {
-	e.Kind, e.Service, e.Process = kind, h.Service, h.Process
-	e.Trial, e.Caller, e.Name = c.Trial, c.Caller, c.Name
-	at, err := h.journal.Write(e)
-	if err != nil {
-		h.say(history.Event{Kind: full, Error: err.Error()})
-		select {}
-	}
-	if c.Do == "hold" || kind == history.Acted {
-		e.At = at
-		h.say(e)
-	}
+	e.Kind, e.Trial, e.Caller, e.Name = kind, c.Trial, c.Caller, c.Name
+	h.say(e)
 }
 
 // run obeys until it is told to close, which ends the process, or the parent is gone.
 func (h *holderProgram) run(openers locker.Openers) (err error) {
-	if h.journal, err = history.Create(h.Journal); err != nil {
-		return err
-	}
-	defer watchStalls(h.journal, h.Service, h.Process, nil)()
+	defer watchStalls(h.say)()
 	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to
 	// come back.
 	h.client, err = openAgain(context.Background(), openers, h.URL,
@@ -182,7 +159,6 @@ func (h *holderProgram) close() {
 			break
 		}
 	}
-	_ = h.journal.Close()
 	os.Exit(0)
 }
 
@@ -191,36 +167,44 @@ func (h *holderProgram) obey(c command) {
 	defer h.mu.Unlock()
 	cl := h.callers[c.Caller]
 	switch {
-	case c.Do == "hold", c.Do == "loop":
-		cl = &caller{}
+	case c.Do == "hold":
+		cl = &caller{landed: make(chan uint64, 16)}
 		cl.ctx, cl.release = context.WithCancel(context.Background())
-		cl.gate, cl.open = context.WithCancel(context.Background())
+		cl.gate, cl.open = context.WithCancel(cl.ctx)
 		h.callers[c.Caller] = cl
-		go func() {
-			if c.Do == "loop" {
-				h.loop(c, cl)
-			} else {
-				h.hold(cl.ctx, c, cl)
-			}
-			cl.release()
-			cl.open()
-			h.mu.Lock()
-			delete(h.callers, c.Caller)
-			h.mu.Unlock()
-			h.say(history.Event{Kind: isOver, Caller: c.Caller})
-		}()
-	case c.Do == "flood":
-		go h.flood(c)
+		go h.call(c, cl)
 	case cl == nil:
 		// It is over.
-	case c.Do == "landed" && cl.acts == c.Seq && cl.landed != nil:
-		close(cl.landed)
-		cl.landed = nil
+	case c.Do == "landed":
+		select {
+		case cl.landed <- c.Seq:
+		default: // nobody waits for it any more
+		}
 	case c.Do == "open":
 		cl.open()
 	case c.Do == "release":
 		cl.release()
 	}
+}
+
+// call holds a lock, once or again and again.
+func (h *holderProgram) call(c command, cl *caller) {
+	ctx := cl.ctx
+	if c.For > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.For)
+		defer cancel()
+	}
+	for held := h.hold(ctx, c, cl); c.For > 0 && ctx.Err() == nil; held = h.hold(ctx, c, cl) {
+		if !held {
+			pause(ctx, 20*time.Millisecond) // what refuses at once would be asked without end
+		}
+	}
+	cl.release()
+	h.mu.Lock()
+	delete(h.callers, c.Caller)
+	h.mu.Unlock()
+	h.say(history.Event{Kind: isOver, Caller: c.Caller})
 }
 
 // hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports
@@ -239,25 +223,20 @@ func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 		return false
 	}
 	var over <-chan time.Time
-	if c.Keep > 0 || c.Do == "loop" {
+	if c.Keep > 0 {
 		over = time.After(c.Keep)
 	}
 	until, act := lease.Until(), time.NewTicker(h.Act)
 	defer act.Stop()
 	for n := 0; ; n++ {
-		left := false
-		if lease.Err() == nil {
-			if c.Gate && n == 1 {
-				h.say(history.Event{Kind: atGate, Caller: c.Caller})
-				select {
-				case <-cl.gate.Done():
-				case <-cl.ctx.Done():
-					left = true
-				}
-			}
-			if !left {
+		if held := lease.Err() == nil; held && c.Gate && n == 1 {
+			h.say(history.Event{Kind: atGate, Caller: c.Caller})
+			<-cl.gate.Done()
+			if cl.ctx.Err() == nil {
 				h.act(c, cl, lease)
 			}
+		} else if held {
+			h.act(c, cl, lease)
 		}
 		if u := lease.Until(); !u.Equal(until) {
 			until = u
@@ -316,17 +295,15 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 // act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits
 // until it has, or the holder is told of its loss: what else comes after it comes after its effect.
 func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease) {
-	landed := make(chan struct{})
-	h.mu.Lock()
 	cl.acts++
-	n := cl.acts
-	cl.landed = landed
-	h.mu.Unlock()
 	token, _ := lease.Token()
-	h.tell(c, history.Acted, history.Event{Token: token, Seq: n})
-	select {
-	case <-landed:
-	case <-lease.Done():
+	h.tell(c, history.Acted, history.Event{Token: token, Seq: cl.acts})
+	for landed := uint64(0); landed != cl.acts; {
+		select {
+		case landed = <-cl.landed:
+		case <-lease.Done():
+			return
+		}
 	}
 }
 
@@ -348,38 +325,4 @@ func (h *holderProgram) leave(c command, lease *locker.Lease) {
 		}
 		h.tell(c, history.Unlocked, e)
 	}
-}
-
-// loop locks, acts and unlocks, again and again.
-func (h *holderProgram) loop(c command, cl *caller) {
-	ctx, cancel := context.WithTimeout(cl.ctx, c.For)
-	defer cancel()
-	for ctx.Err() == nil {
-		if !h.hold(ctx, c, cl) {
-			pause(ctx, 20*time.Millisecond) // what refuses at once would be asked without end
-		}
-	}
-}
-
-// flood takes and gives back locks that nobody else wants, as fast as it can, and journals none of it.
-func (h *holderProgram) flood(c command) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.For)
-	defer cancel()
-	var taken atomic.Int64
-	var all sync.WaitGroup
-	for i := range c.Count {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				err := locker.Do(ctx, h.client, c.Name+fmt.Sprint(i), func(context.Context, *locker.Lease) error {
-					taken.Add(1)
-					return nil
-				})
-				if err != nil {
-					pause(ctx, 10*time.Millisecond)
-				}
-			}
-		})
-	}
-	all.Wait()
-	h.say(history.Event{Kind: flooded, Value: taken.Load()})
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,10 +33,9 @@ type holder struct {
 	killed  bool // by us
 
 	mu      sync.Mutex
-	open    bool   // the process has said that its client is open
-	failed  string // or why not
-	callers map[int]*seen
-	flooded int64 // locks that callers without a history have taken
+	open    bool          // the process has said that its client is open
+	failed  string        // or why not
+	callers map[int]*seen // a new one for each life
 }
 
 // seen is how far a caller has come, as it has told.
@@ -65,24 +63,25 @@ func (b *bench) newHolder(slot string) *holder {
 // start starts the process, in a life of its own, and waits until its client is open.
 func (h *holder) start() {
 	b := h.bench
-	h.killed = false
-	h.mu.Lock()
 	h.lives++
-	life := h.lives
-	h.open, h.failed, h.callers = false, "", map[int]*seen{}
+	h.killed = false
+	process := fmt.Sprintf("%s-%s%d", b.key, h.slot, h.lives)
+	h.mu.Lock()
+	h.process, h.open, h.failed, h.callers = process, false, "", map[int]*seen{}
 	h.mu.Unlock()
-	h.process = fmt.Sprintf("%s-%s%d", b.key, h.slot, life)
-	hosts := make([]string, len(h.proxies))
-	for i, p := range h.proxies {
-		hosts[i] = p.Addr()
+	var hosts []string
+	for _, p := range h.proxies {
+		hosts = append(hosts, p.Addr())
 	}
-	text, _ := json.Marshal(part{
-		Process: h.process, Service: b.name, URL: b.through(hosts), TTL: b.ttl,
-		Act: max(b.ttl/50, 10*time.Millisecond), Opens: b.opens,
-		Journal: filepath.Join(b.run.dir, h.process+".jsonl"),
-	})
+	text, _ := json.Marshal(part{URL: b.through(hosts), TTL: b.ttl, Act: max(b.ttl/50, 10*time.Millisecond),
+		Opens: b.opens})
+	journal, err := history.Create(filepath.Join(b.run.dir, process+".jsonl"))
+	if err != nil {
+		b.run.stop(err)
+		b.Fatal(err)
+	}
 	stdout, out := io.Pipe()
-	h.proc = lab.StartProcess(b, h.process, func() (cmd *exec.Cmd, err error) {
+	h.proc = lab.StartProcess(b, process, func() (cmd *exec.Cmd, err error) {
 		cmd = exec.CommandContext(context.Background(), b.run.program)
 		cmd.Env, cmd.Stdout = append(os.Environ(), childEnv+"="+string(text)), out
 		h.stdin, err = cmd.StdinPipe()
@@ -90,7 +89,22 @@ func (h *holder) start() {
 	})
 	var listening sync.WaitGroup
 	stdin := h.stdin
-	listening.Go(func() { h.listen(life, stdin, stdout) })
+	listening.Go(func() {
+		for lines := bufio.NewReader(stdout); ; {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				break
+			}
+			var e history.Event
+			if json.Unmarshal(line, &e) == nil { // half a line is of a process that was killed
+				e.Service, e.Process = b.name, process
+				h.hear(e, journal, stdin)
+			}
+		}
+		if err := journal.Close(); err != nil {
+			b.run.stop(err)
+		}
+	})
 	end := func() {
 		h.end()
 		_ = out.Close()
@@ -155,54 +169,42 @@ func (h *holder) end() {
 	h.proc.Kill()
 }
 
-// listen reads what one life of the process says.
-func (h *holder) listen(life int, stdin io.Writer, stdout io.Reader) {
-	lines := bufio.NewReaderSize(stdout, 1<<16)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return
-		}
-		var e history.Event
-		switch err := json.Unmarshal(line, &e); {
-		case err != nil: // half a line of a process that was killed
-		case e.Kind == history.Acted:
-			// The recorder: what is protected has been acted upon now.
-			landed := e
-			landed.Kind = history.Landed
-			h.bench.run.write(landed)
-			send(stdin, command{Do: "landed", Caller: e.Caller, Seq: e.Seq})
-		default:
-			h.hear(life, e)
-		}
+// hear notes what one life of the process says, and writes it down if it is of its history.
+func (h *holder) hear(e history.Event, journal *history.Journal, stdin io.Writer) {
+	if h.note(e) {
+		return
+	}
+	if err := journal.Write(e); err != nil {
+		h.bench.run.stop(err)
+	}
+	if e.Kind == history.Acted { // the recorder: what is protected has been acted upon now
+		e.Kind, e.At = history.Landed, 0
+		h.bench.run.write(e)
+		send(stdin, command{Do: "landed", Caller: e.Caller, Seq: e.Seq})
 	}
 }
 
-// hear notes what one life of the process says.
-func (h *holder) hear(life int, e history.Event) {
+// note notes what the process says, and reports whether that is no part of its history.
+func (h *holder) note(e history.Event) (aside bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lives != life {
-		return
-	}
 	s := h.callers[e.Caller]
-	if s == nil {
-		s = &seen{}
-		h.callers[e.Caller] = s
+	if s == nil || h.process != e.Process {
+		s = &seen{} // nobody's
 	}
 	switch e.Kind {
 	case isOpen:
-		h.open = true
+		h.open = h.open || h.process == e.Process
+		return true
 	case failed:
 		h.failed = e.Error
-	case full:
-		h.bench.run.stop(errors.New(e.Error))
-	case flooded:
-		h.flooded += e.Value
+		return true
 	case atGate:
 		s.gate = true
+		return true
 	case isOver:
 		s.done = true
+		return true
 	case history.Granted:
 		s.granted, s.until = true, e.Until
 	case history.Renewed:
@@ -210,6 +212,7 @@ func (h *holder) hear(life int, e history.Event) {
 	case history.GaveUp, history.Refused:
 		s.gaveUp, s.err = true, e.Error
 	}
+	return false
 }
 
 func (h *holder) send(c command) { send(h.stdin, c) }
@@ -217,13 +220,6 @@ func (h *holder) send(c command) { send(h.stdin, c) }
 func send(to io.Writer, c command) {
 	line, _ := json.Marshal(c)
 	_, _ = to.Write(append(line, '\n')) // a process that is gone does not hear it
-}
-
-// flood is how many locks the floods that are over have taken.
-func (h *holder) flood() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.flooded
 }
 
 // lost says how many bytes have vanished, or are under way for long, between h and the service since

@@ -160,7 +160,7 @@ func TestAServiceThatDies(t *testing.T) {
 	r := lab.StartRedis(t)
 	var out, errs strings.Builder
 	status := typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--ttl", "500ms", "--only",
-		"healthy,holder-stopped,holder-killed,overload", "redis://" + r.Addr()}, &out,
+		"healthy,holder-stopped,holder-killed,half-cut", "redis://" + r.Addr()}, &out,
 		writer(func(b []byte) (int, error) {
 			if strings.Contains(string(b), "redis: healthy: done") {
 				r.Kill()

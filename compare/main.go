@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -106,18 +105,6 @@ read or written; 130 after Ctrl-C.`),
 
   The verdicts again, from the histories:
     locker compare --recheck DIR`, "\n"),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			var all []string
-			for _, l := range labServices {
-				if openers[l.scheme] != nil {
-					all = append(all, l.scheme)
-				}
-			}
-			for _, scheme := range slices.Sorted(maps.Keys(openers)) {
-				all = append(all, scheme+"://")
-			}
-			return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.openers, o.urls = openers, args
 			if err := o.parse(fault, faults); err != nil {
@@ -143,24 +130,7 @@ read or written; 130 after Ctrl-C.`),
 	f.StringVar(&faults, "faults", "",
 		"`file` of faults with commands to inject, to prove\nand to heal them (docs/compare.md)")
 	f.StringVar(&o.rechecks, "recheck", "", "judge the histories in this `directory` again")
-	_ = cmd.RegisterFlagCompletionFunc("require", words(check.Rules()))
-	_ = cmd.RegisterFlagCompletionFunc("only", words(things()))
-	_ = cmd.RegisterFlagCompletionFunc("fault", cobra.NoFileCompletions)
-	_ = cmd.MarkFlagDirname("out")
-	_ = cmd.MarkFlagDirname("recheck")
 	return cmd
-}
-
-// words completes a list with commas.
-func words(all []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		before := typed[:strings.LastIndex(typed, ",")+1]
-		var lists []string
-		for _, word := range all {
-			lists = append(lists, before+word)
-		}
-		return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}
 }
 
 // options are what the command line says.
@@ -168,8 +138,6 @@ type options struct {
 	plan
 	rechecks string
 	require  []string
-
-	signalled bool // by Ctrl-C
 }
 
 // parse takes over the faults of the user's own, and says what is wrong with the command line.
@@ -204,23 +172,15 @@ func (o *options) parse(fault []string, faults string) error {
 
 // run compares, or judges again, and returns the exit status.
 func (o *options) run(out, errs io.Writer) int {
-	fail := func(status int, err error) int {
-		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "compare: "), "locker: open: ")
-		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(text, "\n", "; "))
-		return status
-	}
 	if o.rechecks != "" {
 		report, err := recheck(o.rechecks)
-		if report == nil {
-			return fail(ExitUsage, err)
-		}
-		return o.finish(report, err, o.rechecks, out, errs)
+		return o.finish(report, err, o.rechecks, false, out, errs)
 	}
-	var err error
 	ours := o.dir == ""
 	if ours {
+		var err error
 		if o.dir, err = os.MkdirTemp("", "locker-compare-"); err != nil {
-			return fail(ExitUnavailable, err)
+			return o.finish(nil, err, "", false, out, errs)
 		}
 	}
 	o.live, o.command = errs, asked()
@@ -232,17 +192,8 @@ func (o *options) run(out, errs io.Writer) int {
 	defer cancel()
 	context.AfterFunc(ctx, cancel) // a second Ctrl-C ends it at once
 	report, err := o.plan.run(ctx)
-	if report == nil {
-		_ = os.Remove(o.dir) // if there is nothing in it
-		var file *fs.PathError
-		if errors.As(err, &file) && !errors.Is(err, fs.ErrExist) {
-			return fail(ExitUnavailable, err)
-		}
-		return fail(ExitUsage, err)
-	}
-	o.signalled = ctx.Err() != nil
-	status := o.finish(report, err, o.dir, out, errs)
-	if ours && report.Trials == 0 {
+	status := o.finish(report, err, o.dir, ctx.Err() != nil, out, errs)
+	if ours && (report == nil || report.Trials == 0) {
 		_ = os.RemoveAll(o.dir)
 	}
 	return status
@@ -261,35 +212,41 @@ func asked() string {
 }
 
 // finish prints the table, and returns the exit status. failed is what kept the report from being read
-// or written as a whole.
-func (o *options) finish(r *history.Report, failed error, dir string, out, errs io.Writer) int {
-	status, why := o.status(r)
-	width := 0
-	if f, ok := out.(*os.File); ok {
-		width = report.Width(f)
+// or written as a whole, or, without a report, the run from beginning.
+func (o *options) finish(r *history.Report, failed error, dir string, signalled bool, out, errs io.Writer) int {
+	say := func(text string) {
+		text = strings.TrimPrefix(strings.TrimPrefix(text, "compare: "), "locker: open: ")
+		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(text, "\n", "; "))
 	}
-	if err := errors.Join(failed, report.Table(out, r, width, width > 0)); err != nil {
-		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(err.Error(), "\n", "; "))
-		if status != ExitBroken {
-			status = ExitUnavailable
+	if r == nil {
+		say(failed.Error())
+		var file *fs.PathError
+		if errors.As(failed, &file) && !errors.Is(failed, fs.ErrExist) {
+			return ExitUnavailable
 		}
+		return ExitUsage
+	}
+	status, why := o.status(r)
+	short := ExitHeld // what a report says that is not of the whole
+	if err := errors.Join(failed, report.Table(out, r)); err != nil {
+		say(err.Error())
+		short = ExitUnavailable
 	}
 	page := filepath.Join(dir, history.PageFile)
 	if _, err := os.Stat(page); err == nil && r.Trials > 0 {
 		fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", page)
 	}
 	if r.Interrupted != "" {
-		fmt.Fprintln(errs, "locker: the table has what was seen until the end:", r.Interrupted)
-		switch {
-		case status == ExitBroken:
-		case o.signalled:
-			status = ExitInterrupted
-		default:
-			status = ExitUnavailable
+		say("the table has what was seen until the end: " + r.Interrupted)
+		if short = ExitUnavailable; signalled {
+			short = ExitInterrupted
 		}
 	}
 	for _, line := range why {
-		fmt.Fprintln(errs, "locker:", line)
+		say(line)
+	}
+	if status != ExitBroken && short != ExitHeld {
+		return short
 	}
 	return status
 }
@@ -303,21 +260,19 @@ func (o *options) status(r *history.Report) (int, []string) {
 		if s.Missing != "" && len(o.urls) > 0 {
 			untried = append(untried, s.Name+": "+s.Missing)
 		}
-		held := map[string]bool{} // by rule, broken or not: it was tried
+		seen := map[string]bool{} // by rule: it was tried
 		for _, row := range r.Rows {
-			required := slices.Contains(o.require, row.Rule)
-			switch c := &row.Cells[i]; {
-			case c.Bad():
-				broken = append(broken, fmt.Sprintf("%s: %s: declared, and BROKEN: %s", s.Name, row.Title, c.Worst))
-			case c.Verdict == history.Undeclared && required:
-				broken = append(broken, fmt.Sprintf("%s: %s: required, and BROKEN: %s", s.Name, row.Title, c.Worst))
-			case c.Verdict != history.Held:
+			c, what := &row.Cells[i], "declared"
+			seen[row.Rule] = seen[row.Rule] || c.Verdict == history.Held || c.Broken > 0
+			if c.Verdict == history.Undeclared && slices.Contains(o.require, row.Rule) {
+				what = "required"
+			} else if c.Verdict != history.Broken {
 				continue
 			}
-			held[row.Rule] = true
+			broken = append(broken, fmt.Sprintf("%s: %s: %s, and BROKEN: %s", s.Name, row.Title, what, c.Worst))
 		}
 		for _, rule := range o.require {
-			if !held[rule] {
+			if !seen[rule] {
 				untried = append(untried, fmt.Sprintf("%s: %s is required, and was not tried", s.Name, rule))
 			}
 		}

@@ -2,7 +2,6 @@ package compare
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"time"
 
@@ -15,7 +14,8 @@ import (
 // round is some locks to which the same is done at the same time: one trial.
 type round struct {
 	*bench
-	task   *task
+	task   task
+	turn   int // how often this was tried before
 	id     string
 	names  []string
 	faulty bool          // between faultBegin and faultEnd
@@ -85,7 +85,7 @@ func (r *round) queue(h *holder) group {
 	g := h.hold(r, command{Within: 4*r.free() + 10*time.Second, Again: true})
 	waiting := r.ttl/10 + 20*time.Millisecond // long enough
 	if !r.faulty {
-		waiting += phase(r.task.tries, r.ttl/2) // libraries renew every third or half of a TTL
+		waiting += phase(r.turn, r.ttl/2) // libraries renew every third or half of a TTL
 	}
 	r.sleep(waiting)
 	return g
@@ -140,7 +140,7 @@ func (r *round) loops(callers, sharers int, holders ...*holder) {
 	var all []group
 	for _, h := range holders {
 		for i := range callers {
-			all = append(all, h.hold(r, command{Do: "loop", For: 3 * r.ttl / 2, Keep: time.Millisecond,
+			all = append(all, h.hold(r, command{For: 3 * r.ttl / 2, Keep: time.Millisecond,
 				Shared: i < sharers}))
 		}
 	}
@@ -309,20 +309,6 @@ func (r *round) readersAndWriters() {
 func (r *round) share(h *holder) {
 	r.sharing = true
 	r.beside = r.take(h, command{})
-}
-
-func (r *round) overload() {
-	r.faultBegin(nil, 0)
-	const callers = 256
-	before := r.c.flood()
-	r.c.send(command{Do: "flood", Name: r.run.prefix + "flood/", Count: callers, For: 2 * r.ttl})
-	r.loops(1, 0, r.a, r.b)
-	var taken int64
-	if r.wait(r.free()+4*r.ttl, func() bool { taken = r.c.flood() - before; return taken > 0 }) {
-		r.proof(fmt.Sprintf("%d callers beside it took %d locks", callers, taken))
-	}
-	r.faultEnd("")
-	r.end()
 }
 
 // serverFault does something to servers while locks are held and waited for.

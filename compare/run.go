@@ -54,7 +54,7 @@ type run struct {
 	program string // the executable of the holders
 	prefix  string // of all lock names
 	journal *history.Journal
-	live    *live
+	began   time.Time
 	end     time.Time // no round after it, but of what was not tried at all
 	stop    context.CancelCauseFunc
 	stalled atomic.Int64 // nanoseconds in which this process was not run
@@ -66,9 +66,17 @@ type run struct {
 // write appends to the parent's journal. When that fails the run ends: what cannot be written down is
 // not worth trying.
 func (r *run) write(e history.Event) {
-	if _, err := r.journal.Write(e); err != nil {
+	if err := r.journal.Write(e); err != nil {
 		r.stop(err)
 	}
+}
+
+// say tells people what happens.
+func (r *run) say(format string, args ...any) {
+	after := time.Since(r.began).Round(100 * time.Millisecond)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.live, "%6s  %s\n", after, fmt.Sprintf(format, args...))
 }
 
 // save writes run.json.
@@ -96,8 +104,8 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 	}
 	ctx, stop := context.WithCancelCause(caller)
 	defer stop(nil)
-	r := &run{plan: p, program: program, stop: stop}
-	r.prefix = fmt.Sprintf("locker-compare/%x/", time.Now().UnixNano())
+	r := &run{plan: p, program: program, stop: stop, began: time.Now()}
+	r.prefix = fmt.Sprintf("locker-compare/%x/", r.began.UnixNano())
 	benches, err := r.services()
 	if err != nil {
 		return nil, err
@@ -110,23 +118,22 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another "+
 			"directory: %w", r.dir, err)
 	}
-	r.live = newLive(p.live, p.tries, benches)
-	r.head.Began, r.head.Command, r.head.Machine, r.head.Faults = time.Now(), p.command, machine(), p.allFaults()
+	r.head.Began, r.head.Command, r.head.Machine, r.head.Faults = r.began, p.command, machine(), p.allFaults()
 	if err := r.save(); err != nil {
 		return nil, errors.Join(err, r.journal.Close())
 	}
-	stopWatching := watchStalls(r.journal, "", "", func(d time.Duration) { r.stalled.Add(int64(d)) })
+	stopWatching := watchStalls(func(e history.Event) {
+		r.stalled.Add(e.Value)
+		r.write(e)
+	})
 	stopTelling := r.tellBroken()
 	r.all(ctx, benches)
 	stopTelling()
 	stopWatching()
-	r.live.close()
 	err = r.journal.Close()
 	if ctx.Err() != nil {
 		if err = context.Cause(ctx); caller.Err() != nil {
 			err = errors.New("it was interrupted")
-		} else if errors.Is(err, locker.ErrInvalid) {
-			return nil, errors.Join(err, history.Remove(r.dir))
 		}
 	}
 	for _, b := range benches {
@@ -232,34 +239,31 @@ func (r *run) services() (benches []*bench, err error) {
 			return nil, fmt.Errorf("compare: %w: there is no backend %q: there is %s",
 				locker.ErrInvalid, scheme, strings.Join(slices.Sorted(maps.Keys(r.openers)), ", "))
 		}
-		b := &bench{run: r, index: i, locks: cmp.Or(r.locks, 4)}
-		switch at := slices.Index(kinds, kind); {
-		case isURL:
+		b := &bench{run: r, index: i, name: scheme, locks: cmp.Or(r.locks, 4), given: isURL}
+		b.ttl, b.opens = cmp.Or(r.ttl, time.Second), 40*time.Second
+		if isURL {
+			b.ttl, b.opens = cmp.Or(r.ttl, 2*time.Second), 10*time.Second
 			a, err := parseAddress(raw)
 			if err != nil {
 				return nil, fmt.Errorf("compare: %w", err)
 			}
-			b.given, b.ttl, b.opens = true, cmp.Or(r.ttl, 2*time.Second), 10*time.Second
 			b.start = func(b *bench) { b.staged(a, r.faults) }
-		case at < 0:
+		} else if at := slices.Index(kinds, kind); at < 0 {
 			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already "+
 				"is given by its URL", locker.ErrInvalid, kind, strings.Join(kinds, ", "))
-		default:
-			b.ttl, b.opens = cmp.Or(r.ttl, time.Second), 40*time.Second
+		} else {
 			b.start = func(b *bench) {
 				if known[at].start(b); kind != scheme {
 					b.address = b.of(scheme)
 				}
 			}
 		}
-		b.name = scheme
 		for n := 2; slices.Contains(names, b.name); n++ {
 			b.name = scheme + "-" + strconv.Itoa(n)
 		}
-		names = append(names, b.name)
 		b.key = strings.NewReplacer("/", "-", "+", "-", ":", "-").Replace(b.name)
+		names, benches = append(names, b.name), append(benches, b)
 		r.head.Services = append(r.head.Services, history.Service{Name: b.name})
-		benches = append(benches, b)
 	}
 	for _, f := range r.faults {
 		for _, name := range f.Services {
@@ -285,9 +289,6 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 			err := b.Do(b.begin)
 			started.Done()
 			if err != nil {
-				if b.given && errors.Is(err, locker.ErrInvalid) {
-					r.stop(err) // a URL is wrong: the others would be tried in vain
-				}
 				b.missing(err)
 				return
 			}
@@ -304,6 +305,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 // twentieth of the time on it.
 func (r *run) tellBroken() (stop func()) {
 	var next time.Time
+	told := map[string]bool{}
 	return stall.Every(5*time.Second, func() {
 		began := time.Now()
 		if began.Before(next) {
@@ -314,7 +316,14 @@ func (r *run) tellBroken() (stop func()) {
 		head.Services = slices.Clone(r.head.Services)
 		r.mu.Unlock()
 		seen, _ := check.Check(&head, history.Read(r.dir)) // where it was not read to its end: journals grow
-		r.live.broke(seen)
+		for _, row := range seen.Rows {
+			for _, c := range row.Cells {
+				if id := c.Service + "\x00" + row.ID; c.Broken > 0 && !told[id] {
+					told[id] = true
+					r.say("%s: %s: %s: %s", c.Service, row.Title, c.Verdict, c.Worst)
+				}
+			}
+		}
 		next = time.Now().Add(20 * time.Since(began))
 	})
 }

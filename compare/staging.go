@@ -104,7 +104,7 @@ func (f *ownFault) fault() serverFault {
 				_, err = shell(ctx, f.Heal) // Ctrl-C is sent to the command, too
 			}
 			if err != nil {
-				b.run.live.say("fault %s COULD NOT BE HEALED by %q: %v", f.Name, f.Heal, err)
+				b.run.say("fault %s COULD NOT BE HEALED by %q: %v", f.Name, f.Heal, err)
 				b.Fatalf("fault %s could not be healed: %v", f.Name, err)
 			}
 		},

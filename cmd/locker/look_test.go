@@ -44,8 +44,6 @@ func TestCompare(t *testing.T) {
 	assert.Contains(t, r.stdout, "--recheck directory")
 	r = do(t, nil, "compare", "--nosuch")
 	assert.Equal(t, result{64, "", "locker: unknown flag: --nosuch (see locker compare --help)\n"}, r)
-	assert.Contains(t, do(t, nil, "__complete", "compare", "z").stdout, "zookeeper\n")
-	assert.Contains(t, do(t, nil, "__complete", "compare", "--only", "healthy,").stdout, "healthy,fail-over\n")
 }
 
 func TestVersionHelpAndCompletion(t *testing.T) {

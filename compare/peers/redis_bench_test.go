@@ -1,15 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,21 +28,64 @@ import (
 	"github.com/golockers/locker/single"
 )
 
-// redisTime is the processor time that servers have used.
-func redisTime(b *testing.B, servers ...*lab.Redis) func() time.Duration {
-	return func() (sum time.Duration) {
-		for _, s := range servers {
-			info := s.Info(b, "cpu")
-			for _, kind := range []string{"used_cpu_sys", "used_cpu_user"} {
-				seconds, err := strconv.ParseFloat(info[kind], 64)
-				if err != nil {
-					b.Fatal(err)
-				}
-				sum += time.Duration(seconds * float64(time.Second))
-			}
-		}
-		return sum
+// Each contender is one library, or the raw commands of its driver, and `make bench` compares them.
+
+func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"contend": contendInChild}) }
+
+// taker takes a lock of that name.
+type taker func(ctx context.Context, name string) (release func(context.Context) error, err error)
+
+// pair takes a lock and gives it back.
+func (take taker) pair(ctx context.Context, name string) error {
+	release, err := take(ctx, name)
+	if err != nil {
+		return err
 	}
+	return release(ctx)
+}
+
+// contender is one library in a comparison.
+type contender struct {
+	name string
+	take taker
+}
+
+// turns is how often contenders take turns in one run: what the machine gives changes from second to second.
+const turns = 3
+
+// compete has the contenders take turns with so many goroutines, each with a name of its own.
+func compete(b *testing.B, goroutines int, contenders ...contender) {
+	for range turns {
+		for _, c := range contenders {
+			b.Run(c.name, func(b *testing.B) {
+				ctx, cancel := context.WithTimeout(b.Context(), time.Minute) // a contender that hangs fails
+				defer cancel()
+				pair := func(i int) error { return c.take.pair(ctx, "job-"+strconv.Itoa(i)) }
+				for _, n := range []int{max(200, 10*goroutines), b.N} { // connections and scripts first
+					b.ResetTimer()
+					if err := contest.Spread(n, goroutines, pair); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// processTime is the processor time that this process has used: unlike time, that is much the same on a
+// machine that has other work.
+func processTime() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC() // what was only reachable from pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // newRedis returns a client of its own for each contender: connections that one
@@ -125,53 +168,12 @@ func ofRueidislock(locks rueidislock.Locker) taker {
 	}
 }
 
-// What a hand-over costs without a half of passing (see locker.Passer): each caller acquires in a
-// request of its own, or the lock is passed on within a client as ever and is then anybody's.
-const noPass, noTurns = "locker-no-pass", "locker-no-turns"
-
-// halved is a backend without a half of passing.
-type halved struct {
-	*single.Backend
-	without string
-}
-
-func (b halved) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	g, err := b.Backend.Acquire(ctx, req)
-	return b.halve(g), err
-}
-
-func (b halved) halve(g locker.Grant) locker.Grant {
-	if passer, ok := g.Hold.(locker.Passer); ok && b.without == noTurns {
-		g.Hold = noTurnsHold{g.Hold, passer, b}
-	} else if ok {
-		g.Hold = struct{ locker.Hold }{g.Hold}
-	}
-	return g
-}
-
-type noTurnsHold struct {
-	locker.Hold
-	passer locker.Passer
-	b      halved
-}
-
-func (h noTurnsHold) Pass(ctx context.Context, req locker.Request, yield bool) (locker.Grant, error) {
-	if yield {
-		return locker.Grant{}, h.Release(ctx)
-	}
-	g, err := h.passer.Pass(ctx, req, false)
-	return h.b.halve(g), err
-}
-
-func newSingle(b testing.TB, addr string, ttl time.Duration, without ...string) *locker.Client {
-	backend, err := single.New(newRedis(b, addr), nil)
+// ours is a Client on a backend that it closes.
+func ours(b testing.TB, ttl time.Duration, backend locker.Backend, err error) *locker.Client {
 	if err != nil {
 		b.Fatal(err)
 	}
 	c := locker.New(backend, &locker.Options{TTL: ttl})
-	if len(without) > 0 && without[0] != "locker" {
-		c = locker.New(halved{backend, without[0]}, &locker.Options{TTL: ttl})
-	}
 	b.Cleanup(func() {
 		_ = c.Close()
 		_ = backend.Close()
@@ -179,126 +181,117 @@ func newSingle(b testing.TB, addr string, ttl time.Duration, without ...string) 
 	return c
 }
 
-func newRedlock(b testing.TB, ttl time.Duration, servers ...*lab.Redis) *locker.Client {
+func newSingle(b testing.TB, addr string, ttl time.Duration) *locker.Client {
+	backend, err := single.New(newRedis(b, addr), nil)
+	return ours(b, ttl, backend, err)
+}
+
+func newRedlock(b testing.TB, ttl time.Duration, addrs []string) *locker.Client {
 	var clients []*redis.Client
-	for _, s := range servers {
-		clients = append(clients, newRedis(b, s.Addr()))
+	for _, addr := range addrs {
+		clients = append(clients, newRedis(b, addr))
 	}
 	backend, err := redlock.New(clients, &redlock.Options{NoRestartGuard: true}) // the servers are new
-	if err != nil {
-		b.Fatal(err)
+	return ours(b, ttl, backend, err)
+}
+
+func ofLocker(c *locker.Client) taker {
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
+		l, err := c.Lock(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return l.Unlock, nil
 	}
-	c := locker.New(backend, &locker.Options{TTL: ttl})
-	b.Cleanup(func() {
-		_ = c.Close()
-		_ = backend.Close()
-	})
-	return c
 }
 
 // BenchmarkRedisAlone is one caller on one Redis.
 func BenchmarkRedisAlone(b *testing.B) {
-	s := lab.StartRedis(b)
-	compete(b, 1, redisTime(b, s),
-		contender{"raw", rawRedis(b, newRedis(b, s.Addr()))},
-		contender{"locker", ofLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
-		contender{"redislock", ofRedislock(newRedis(b, s.Addr()))},
-		contender{"redsync", ofRedsync(newRedis(b, s.Addr()))},
-		contender{"rueidislock", ofRueidislock(newRueidislock(b, s.Addr(), locker.DefaultTTL))},
+	addr := lab.StartRedis(b).Addr()
+	compete(b, 1,
+		contender{"raw", rawRedis(b, newRedis(b, addr))},
+		contender{"locker", ofLocker(newSingle(b, addr, locker.DefaultTTL))},
+		contender{"redislock", ofRedislock(newRedis(b, addr))},
+		contender{"redsync", ofRedsync(newRedis(b, addr))},
+		contender{"rueidislock", ofRueidislock(newRueidislock(b, addr, locker.DefaultTTL))},
 	)
 }
 
 // BenchmarkRedisCallers256 is 256 goroutines with names of their own on one Redis.
 // Raw commands and peers are given go-redis's own pipelining, where they take it.
 func BenchmarkRedisCallers256(b *testing.B) {
-	s := lab.StartRedis(b)
-	compete(b, 256, redisTime(b, s),
-		contender{"raw", rawRedis(b, autoPipeline(b, s.Addr()))},
-		contender{"locker", ofLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
-		contender{"redsync", ofRedsync(autoPipeline(b, s.Addr()))},
-		contender{"redislock", ofRedislock(autoPipeline(b, s.Addr()))},
-		contender{"rueidislock", ofRueidislock(newRueidislock(b, s.Addr(), locker.DefaultTTL))},
+	addr := lab.StartRedis(b).Addr()
+	compete(b, 256,
+		contender{"raw", rawRedis(b, autoPipeline(b, addr))},
+		contender{"locker", ofLocker(newSingle(b, addr, locker.DefaultTTL))},
+		contender{"redsync", ofRedsync(autoPipeline(b, addr))},
+		contender{"redislock", ofRedislock(autoPipeline(b, addr))},
+		contender{"rueidislock", ofRueidislock(newRueidislock(b, addr, locker.DefaultTTL))},
 	)
 }
 
-// BenchmarkRedisFresh256 is 256 goroutines on one Redis, each lock with a name that was never used.
-func BenchmarkRedisFresh256(b *testing.B) {
-	s := lab.StartRedis(b)
-	compete(b, 256, redisTime(b, s),
-		contender{"raw", fresh(rawRedis(b, autoPipeline(b, s.Addr())))},
-		contender{"locker", fresh(ofLocker(newSingle(b, s.Addr(), locker.DefaultTTL)))},
-		contender{"redsync", fresh(ofRedsync(autoPipeline(b, s.Addr())))},
-		contender{"redislock", fresh(ofRedislock(autoPipeline(b, s.Addr())))},
-	)
-}
-
-// BenchmarkRedlockCallers256 is 256 goroutines with names of their own on five
-// Redis.
-func BenchmarkRedlockCallers256(b *testing.B) {
-	servers := make([]*lab.Redis, 5)
-	var plain, piped []redis.UniversalClient
-	for i := range servers {
-		servers[i] = lab.StartRedis(b)
-		plain, piped = append(plain, newRedis(b, servers[i].Addr())),
-			append(piped, autoPipeline(b, servers[i].Addr()))
+// five are the addresses of five Redis.
+func five(b *testing.B) (addrs []string) {
+	for range 5 {
+		addrs = append(addrs, lab.StartRedis(b).Addr())
 	}
-	compete(b, 256, redisTime(b, servers...),
+	return addrs
+}
+
+// BenchmarkRedlockCallers256 is 256 goroutines with names of their own on five Redis.
+func BenchmarkRedlockCallers256(b *testing.B) {
+	servers := five(b)
+	var plain, piped []redis.UniversalClient
+	for _, addr := range servers {
+		plain, piped = append(plain, newRedis(b, addr)), append(piped, autoPipeline(b, addr))
+	}
+	compete(b, 256,
 		contender{"redsync", ofRedsync(plain...)},
-		contender{"locker", ofLocker(newRedlock(b, locker.DefaultTTL, servers...))},
+		contender{"locker", ofLocker(newRedlock(b, locker.DefaultTTL, servers))},
 		contender{"redsync-autopipeline", ofRedsync(piped...)},
 	)
 }
 
-// fresh takes a new name each time: nodes that the last release has not come to yet are no contenders.
-func fresh(take taker) taker {
-	var n atomic.Int64
-	return func(ctx context.Context, name string) (func(context.Context) error, error) {
-		return take(ctx, name+"-"+strconv.FormatInt(n.Add(1), 10))
-	}
-}
-
-// BenchmarkRedlockAlone is one caller on five Redis, beside the raw commands on all
-// of them at the same time.
+// BenchmarkRedlockAlone is one caller on five Redis, beside the raw commands on all of them at the same time.
+// Each takes new names: nodes that the last release has not come to yet are no contenders.
 func BenchmarkRedlockAlone(b *testing.B) {
-	servers := make([]*lab.Redis, 5)
-	raw := make([]taker, len(servers))
-	for i := range servers {
-		servers[i] = lab.StartRedis(b)
-		raw[i] = rawRedis(b, newRedis(b, servers[i].Addr()))
+	servers := five(b)
+	var raw []taker
+	for _, addr := range servers {
+		raw = append(raw, rawRedis(b, newRedis(b, addr)))
 	}
-	compete(b, 1, redisTime(b, servers...),
+	var n atomic.Int64
+	fresh := func(take taker) taker {
+		return func(ctx context.Context, name string) (func(context.Context) error, error) {
+			return take(ctx, name+"-"+strconv.FormatInt(n.Add(1), 10))
+		}
+	}
+	compete(b, 1,
 		contender{"raw", fresh(func(ctx context.Context, name string) (func(context.Context) error, error) {
 			return func(context.Context) error { return nil }, contest.Spread(len(raw), len(raw), func(n int) error {
 				return raw[n].pair(ctx, name)
 			})
 		})},
-		contender{"locker", fresh(ofLocker(newRedlock(b, locker.DefaultTTL, servers...)))},
+		contender{"locker", fresh(ofLocker(newRedlock(b, locker.DefaultTTL, servers)))},
 	)
 }
 
-// BenchmarkRedisHeld10000 is what 10,000 leases cost that are held and renewed
-// every three seconds. Its time is the client's for one renewal.
+// BenchmarkRedisHeld10000 is what 10,000 leases cost that are held and renewed every three seconds: in
+// processor time of the client for one renewal, which stands for its speed here.
 func BenchmarkRedisHeld10000(b *testing.B) {
 	const leases, ttl, cycle = 10_000, 9 * time.Second, 3 * time.Second
-	five := make([]*lab.Redis, 5)
-	for i := range five {
-		five[i] = lab.StartRedis(b)
-	}
-	for _, c := range []struct {
-		name    string
-		servers []*lab.Redis
-		open    func(b *testing.B) taker
-	}{
-		{"single/rueidislock", five[:1], func(b *testing.B) taker {
-			return ofRueidislock(newRueidislock(b, five[0].Addr(), ttl))
-		}},
-		{"single/locker", five[:1], func(b *testing.B) taker {
-			return ofLocker(newSingle(b, five[0].Addr(), ttl))
-		}},
-		{"redlock/locker", five, func(b *testing.B) taker { return ofLocker(newRedlock(b, ttl, five...)) }},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			hold := c.open(b)
+	servers := five(b)
+	for _, name := range []string{"single/rueidislock", "single/locker", "redlock/locker"} {
+		b.Run(name, func(b *testing.B) {
+			var hold taker
+			switch name {
+			case "single/rueidislock":
+				hold = ofRueidislock(newRueidislock(b, servers[0], ttl))
+			case "single/locker":
+				hold = ofLocker(newSingle(b, servers[0], ttl))
+			default:
+				hold = ofLocker(newRedlock(b, ttl, servers))
+			}
 			if _, err := hold(b.Context(), "warm"); err != nil {
 				b.Fatal(err)
 			}
@@ -311,11 +304,9 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 			})
 			heap = heapInUse() - heap
 			for b.Loop() {
-				u := startUsage(redisTime(b, c.servers...))
+				before := processTime()
 				time.Sleep(2 * cycle) // what is measured is a rate
-				u.report(b, 2*leases, "renewal")
-				// A renewal's client time stands for its speed here.
-				b.ReportMetric(float64((processTime()-u.client).Nanoseconds())/(2*leases), "ns/op")
+				b.ReportMetric(float64((processTime()-before).Nanoseconds())/(2*leases), "ns/op")
 			}
 			b.ReportMetric(float64(heap)/1e6, "heap-MB")
 		})
@@ -394,127 +385,52 @@ func BenchmarkRedisWaiting100000(b *testing.B) {
 	all.Wait()
 }
 
-// turn is one time in which a caller had the lock, in nanoseconds of the wall clock, which is that of
-// all processes.
-type turn struct{ asked, from, to, over int64 }
-
-// contend has 4 processes with 16 callers each want the same name, hold it for so long, and report what
-// came of it, by caller.
-func contend(b *testing.B, held time.Duration,
-	report func(b *testing.B, window time.Duration, all [][]turn), whose ...string) {
-	const processes, callers, window = 4, 16, 2 * time.Second
+// BenchmarkRedisOneName is 4 processes with 16 callers each that want the same name.
+func BenchmarkRedisOneName(b *testing.B) {
+	const processes, window = 4, 2 * time.Second
 	for range turns {
-		for _, who := range whose {
+		for _, who := range []string{"redislock", "locker"} {
 			b.Run(who, func(b *testing.B) {
 				s := lab.StartRedis(b) // of its own: a child that is killed leaves its last lock
-				programs := contest.Start(b, processes, "contend", who, s.Addr(), window.String(), held.String())
+				programs := contest.Start(b, processes, "contend", who, s.Addr(), window.String())
 				for b.Loop() {
 					for _, c := range programs {
 						c.Send(b, "go")
 					}
-					var all [][]turn
+					sum := 0
 					for _, c := range programs {
-						for range callers {
-							var his []turn
-							if err := json.Unmarshal([]byte(c.Expect(b, "had", time.Minute)), &his); err != nil {
-								b.Fatal(err)
-							}
-							all = append(all, his)
-						}
+						n, _ := strconv.Atoi(c.Expect(b, "had", time.Minute))
+						sum += n
 					}
-					report(b, window, all)
+					b.ReportMetric(float64(window.Nanoseconds())/float64(sum), "ns/op")
 				}
 			})
 		}
 	}
 }
 
-// UnmarshalJSON and MarshalJSON have a turn in a line that is not too long.
-func (t *turn) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[]any{&t.asked, &t.from, &t.to, &t.over})
-}
-
-func (t turn) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]int64{t.asked, t.from, t.to, t.over})
-}
-
-// contendInChild is one process of contend.
+// contendInChild is one process of BenchmarkRedisOneName.
 func contendInChild(p *lab.Parent) {
 	window, _ := time.ParseDuration(p.Args[2])
-	held, _ := time.ParseDuration(p.Args[3])
-	var take taker
-	switch b := new(testing.B); p.Args[0] {
-	case "rueidislock":
-		take = ofRueidislock(newRueidislock(b, p.Args[1], locker.DefaultTTL))
-	case "redislock":
-		take = ofRedislock(newRedis(b, p.Args[1]))
-	default:
-		take = ofLocker(newSingle(b, p.Args[1], locker.DefaultTTL, p.Args[0]))
+	take := ofLocker(newSingle(new(testing.B), p.Args[1], locker.DefaultTTL))
+	if p.Args[0] == "redislock" {
+		take = ofRedislock(newRedis(new(testing.B), p.Args[1]))
 	}
 	for p.Say("ready"); ; {
 		p.Hear()
-		// Where a wake-up was lost, a caller of rueidislock waits on.
 		ctx, cancel := context.WithTimeout(context.Background(), window)
 		var all sync.WaitGroup
+		var had atomic.Int64
 		for range 16 {
 			all.Go(func() {
-				his := []turn{}
-				for ctx.Err() == nil {
-					t := turn{asked: time.Now().UnixNano()}
-					release, err := take(ctx, "one")
-					if err != nil {
-						break // the time is over
-					}
-					t.from = time.Now().UnixNano()
-					time.Sleep(held)
-					t.to = time.Now().UnixNano()
+				for release, err := take(ctx, "one"); err == nil; release, err = take(ctx, "one") {
 					_ = release(context.Background())
-					t.over = time.Now().UnixNano()
-					his = append(his, t)
+					had.Add(1)
 				}
-				text, _ := json.Marshal(his)
-				p.Say("had %s", text)
 			})
 		}
 		all.Wait()
 		cancel()
+		p.Say("had %d", had.Load())
 	}
-}
-
-// BenchmarkRedisOneName is what they get together, how evenly, and how long one waits.
-func BenchmarkRedisOneName(b *testing.B) {
-	contend(b, 0, func(b *testing.B, window time.Duration, all [][]turn) {
-		sum, squares, worst := 0.0, 0.0, int64(0)
-		for _, his := range all {
-			n := float64(len(his))
-			sum, squares = sum+n, squares+n*n
-			var waits []int64
-			for _, t := range his {
-				waits = append(waits, t.over-t.asked)
-			}
-			if slices.Sort(waits); len(waits) > 0 {
-				worst = max(worst, waits[len(waits)*99/100])
-			}
-		}
-		b.ReportMetric(float64(window.Nanoseconds())/sum, "ns/op")
-		b.ReportMetric(sum*sum/squares/float64(len(all)), "jain")
-		b.ReportMetric(float64(worst)/1e6, "worst-p99-ms")
-	}, "redislock", "locker", noPass, noTurns)
-}
-
-// BenchmarkRedisOneNameHeld is the same with 1 ms of work under the lock: how long it is nobody's
-// between one holder and the next, as a median (ns/op).
-func BenchmarkRedisOneNameHeld(b *testing.B) {
-	contend(b, time.Millisecond, func(b *testing.B, window time.Duration, all [][]turn) {
-		holds := slices.Concat(all...)
-		slices.SortFunc(holds, func(a, b turn) int { return cmp.Compare(a.from, b.from) })
-		var gaps []int64
-		for i := range len(holds) - 1 {
-			gaps = append(gaps, holds[i+1].from-holds[i].to)
-		}
-		slices.Sort(gaps)
-		b.ReportMetric(float64(gaps[len(gaps)/2]), "ns/op")
-		b.ReportMetric(float64(gaps[len(gaps)*99/100])/1e6, "p99-ms")
-		b.ReportMetric(float64(len(holds))/window.Seconds(), "holds/s")
-	}, "rueidislock", "locker", noPass, noTurns)
 }

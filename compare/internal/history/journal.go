@@ -28,10 +28,9 @@ func Until(t time.Time) int64 {
 
 // Journal writes events. Its methods may be called from any goroutine.
 type Journal struct {
-	mu   sync.Mutex
-	f    *os.File
-	last int64
-	err  error
+	mu  sync.Mutex
+	f   *os.File
+	err error
 }
 
 // Create makes the journal file at path, which must not exist.
@@ -43,17 +42,17 @@ func Create(path string) (*Journal, error) {
 	return &Journal{f: f}, nil
 }
 
-// Write appends e, with At set to the present, and returns At. The event is with the operating system
-// then, so that it outlives a kill of this process. Once Write has failed, it writes nothing more: the
-// journal ends with a whole line or with half of one, which [Read] leaves out.
-func (j *Journal) Write(e Event) (at int64, err error) {
+// Write appends e, of the present if it has no time. The event is with the operating system then, so
+// that it outlives a kill of this process. Once Write has failed, it writes nothing more: the journal
+// ends with a whole line or with half of one, which [Read] leaves out.
+func (j *Journal) Write(e Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	// Read under the mutex, so that the journal is sorted.
-	e.At = max(Now(), j.last)
-	j.last = e.At
+	if e.At == 0 {
+		e.At = Now() // under the mutex, so that the journal is sorted
+	}
 	if j.err != nil {
-		return e.At, j.err
+		return j.err
 	}
 	line, _ := json.Marshal(e) // an event always can be
 	if _, err := j.f.Write(append(line, '\n')); err != nil {
@@ -62,7 +61,7 @@ func (j *Journal) Write(e Event) (at int64, err error) {
 			j.err = fmt.Errorf("%w. Make room, or name a directory on another disk", j.err)
 		}
 	}
-	return e.At, j.err
+	return j.err
 }
 
 // Close returns the first error that there ever was.

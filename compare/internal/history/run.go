@@ -2,7 +2,6 @@ package history
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,20 +107,11 @@ const (
 // Save writes run.json into dir.
 func (r *Run) Save(dir string) error { return save(filepath.Join(dir, runFile), r) }
 
-// Remove takes away what a run has written into dir, and leaves the rest.
-func Remove(dir string) error {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
-	for _, path := range append(paths, filepath.Join(dir, runFile)) {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
-}
-
 // LoadRun reads run.json of dir.
 func LoadRun(dir string) (*Run, error) {
 	b, err := os.ReadFile(filepath.Join(dir, runFile))
 	if err != nil {
-		return nil, fmt.Errorf("history: %s is not the directory of a run: %w", dir, err)
+		return nil, fmt.Errorf("history: %s is not the directory of a run: %v", dir, err)
 	}
 	var r Run
 	if err := json.Unmarshal(b, &r); err != nil {
