@@ -119,7 +119,7 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 						broken.Reset()
 					}
 					mu.Unlock()
-					eventually(t, 10*time.Second, "only the holder is left",
+					eventually(t, 30*time.Second, "only the holder is left",
 						func() bool { return len(locksIn(t, admin, name)) == 1 })
 					require.NoError(t, holder.Unlock(t.Context()))
 					next, err := other.Lock(within(t, 10*time.Second), name) // what arrives only now is taken back

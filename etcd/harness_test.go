@@ -38,7 +38,7 @@ func dial(t testing.TB, addrs []string, opts ...func(*clientv3.Config)) *clientv
 
 func newClient(addrs []string, opts ...func(*clientv3.Config)) (*clientv3.Client, error) {
 	config := clientv3.Config{
-		Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
+		Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: 30 * time.Second,
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 	}
 	for _, o := range opts {
@@ -86,7 +86,7 @@ func client(t testing.TB, addrs []string, ttl time.Duration, opts ...func(*clien
 // all lists every key of all queues: the locks, the waiters, the voids.
 func all(t testing.TB, c *clientv3.Client) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	resp, err := c.Get(ctx, "locker/1/lock/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	require.NoError(t, err)

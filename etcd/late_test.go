@@ -270,7 +270,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	_, err = held.Hold.Renew(t.Context())
 	require.NoError(t, err, "those that it has go on")
 	require.NoError(t, held.Hold.Release(t.Context()))
-	eventually(t, 10*time.Second, "it is revoked, and nothing of it is left", func() bool {
+	eventually(t, 30*time.Second, "it is revoked, and nothing of it is left", func() bool {
 		ttl, err := admin.TimeToLive(t.Context(), old)
 		return err == nil && ttl.TTL <= 0
 	})

@@ -217,11 +217,11 @@ func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T)
 		return err
 	}
 	replace(strangers.ClientCertFile, strangers.ClientKeyFile)
-	eventually(t, 5*time.Second, "a stranger's certificate is shown, and refused",
+	eventually(t, 30*time.Second, "a stranger's certificate is shown, and refused",
 		func() bool { return try() != nil })
 	require.NoError(t, certs.Renew()) // the server's, which is also good for clients
 	replace(certs.CertFile, certs.KeyFile)
-	eventually(t, 5*time.Second, "the new certificates are used", func() bool { return try() == nil })
+	eventually(t, 30*time.Second, "the new certificates are used", func() bool { return try() == nil })
 	require.NoError(t, held.Err())
 	require.NoError(t, held.Unlock(t.Context()))
 }

@@ -76,7 +76,7 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 				began := time.Now()
 				switch asks {
 				case "comes after":
-					eventually(t, 10*time.Second, "their leases are over", func() bool {
+					eventually(t, 30*time.Second, "their leases are over", func() bool {
 						resp, err := s.admin.Leases(ctx)
 						return err == nil && len(resp.Leases) <= 1
 					})

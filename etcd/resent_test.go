@@ -198,7 +198,7 @@ func TestStrictLockThatIsDeletedCanBeTakenAgain(t *testing.T) {
 	next, err := c.Lock(within(t, 15*time.Second), "n")
 	require.NoError(t, err)
 	require.NoError(t, next.Unlock(ctx))
-	eventually(t, 10*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
+	eventually(t, 30*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
 }
 
 // What stands at the place of a shadow may be another's by now.

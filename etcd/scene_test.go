@@ -36,7 +36,7 @@ type locked struct {
 // in the queue may not have been told so yet, and does not watch yet.
 func (s scene) watched(t testing.TB, n int) {
 	t.Helper()
-	s.watchedWithin(t, 10*time.Second, n)
+	s.watchedWithin(t, 30*time.Second, n)
 }
 
 func (s scene) watchedWithin(t testing.TB, d time.Duration, n int) {
@@ -111,8 +111,8 @@ func newScene(t testing.TB, members int, opts ...lab.Option) scene {
 // Those that only make a late request void are not among them.
 func (s scene) queued(t testing.TB, name string, n int) (keys []*clientv3.LeaseID, names []string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "as many in the queue", func() bool {
-		resp, err := s.admin.Get(within(t, 5*time.Second), queue(name),
+	eventually(t, 30*time.Second, "as many in the queue", func() bool {
+		resp, err := s.admin.Get(within(t, 30*time.Second), queue(name),
 			clientv3.WithRange(queue(name)+"~"),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 		keys, names = nil, nil

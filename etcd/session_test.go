@@ -85,7 +85,7 @@ func TestPlaceOfASessionThatWasGivenUpIsNotTakenOver(t *testing.T) {
 	leases, _ := s.queued(t, "n", 2)
 	_, err = s.admin.Delete(ctx, fmt.Sprintf("locker/1/session/%x", int64(*leases[1])))
 	require.NoError(t, err)
-	eventually(t, 10*time.Second, "it waits on another session", func() bool {
+	eventually(t, 30*time.Second, "it waits on another session", func() bool {
 		now, _ := s.queued(t, "n", 2)
 		return *now[1] != *leases[1]
 	})
@@ -128,7 +128,7 @@ func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
 	req.Lost = func() { lost.Store(true) }
 	g, err := b.Acquire(t.Context(), req)
 	require.NoError(t, err)
-	eventually(t, 10*time.Second, "the session has looked for its key", func() bool { return looks.Load() > 0 })
+	eventually(t, 30*time.Second, "the session has looked for its key", func() bool { return looks.Load() > 0 })
 	for range 2 { // the second asks after what that look said was told
 		_, err = g.Hold.Renew(t.Context())
 		require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
 		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return unknownLease{s, &told} }))
 	l, err := c.Lock(t.Context(), "n")
 	require.NoError(t, err)
-	eventually(t, 10*time.Second, "the lease is said to be unknown, and then kept alive",
+	eventually(t, 30*time.Second, "the lease is said to be unknown, and then kept alive",
 		func() bool { return told.Load() > 4 })
 	require.NoError(t, l.Unlock(t.Context()))
 }

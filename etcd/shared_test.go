@@ -159,7 +159,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 				return err == nil && len(resp.Kvs) <= 2+many
 			}
 			if asks == "joins" {
-				eventually(t, 10*time.Second, "their leases are over", over)
+				eventually(t, 30*time.Second, "their leases are over", over)
 			}
 			done := make(chan error, 1)
 			go func() {
@@ -191,7 +191,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 				return
 			}
 			// Who lives leaves when the leases of the others have been over for some time.
-			eventually(t, 10*time.Second, "their leases are over", over)
+			eventually(t, 30*time.Second, "their leases are over", over)
 			if asks == "tries" {
 				s.queued(t, "n", 2) // whoever is refused has found them, beside one that lives
 			} else {

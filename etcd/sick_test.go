@@ -143,7 +143,7 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			require.NoError(t, got.lease.Unlock(ctx))
 			network.Set(lab.Reset)
 			network.Set(lab.Pass)
-			eventually(t, 10*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
+			eventually(t, 30*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestStrictExpiryDoesNotKeepALockForEver(t *testing.T) {
 	began := time.Now()
 	_, err = next.TryLock(ctx, "n")
 	require.ErrorIs(t, err, locker.ErrHeld)
-	eventually(t, 10*time.Second, "a TTL after the first has asked", func() bool {
+	eventually(t, 30*time.Second, "a TTL after the first has asked", func() bool {
 		l, err := next.TryLock(ctx, "n")
 		return err == nil && l.Unlock(ctx) == nil
 	})

@@ -81,7 +81,7 @@ func TestAgeingTable(t *testing.T) {
 		require.NoError(t, g.Hold.Release(t.Context()))
 		require.Eventually(t, func() bool {
 			return s.Query(t, "SELECT count(*) FROM locker_locks WHERE name LIKE 'p%'") == "0"
-		}, 10*time.Second, 10*time.Millisecond)
+		}, 30*time.Second, 10*time.Millisecond)
 	}
 	_, err := held.Hold.Renew(t.Context())
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func TestProveWaitersCostOneConnectionAndNoQuery(t *testing.T) {
 	connections := func() string {
 		return s.Query(t, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiting'")
 	}
-	require.Eventually(t, func() bool { return connections() == "1" }, 10*time.Second, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return connections() == "1" }, 30*time.Second, 10*time.Millisecond,
 		"those of the pool, which are idle, go")
 	sent := p.Stats().Requests.Sent
 	time.Sleep(2 * time.Second) // what is measured is that nothing happens

@@ -123,7 +123,7 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 
 	// It ends all the same: the waiter is told of what comes after that.
 	s.Exec(t, "SELECT pg_terminate_backend("+before+", 5000)")
-	require.Eventually(t, func() bool { return s.Query(t, listens) != "" }, 5*time.Second,
+	require.Eventually(t, func() bool { return s.Query(t, listens) != "" }, 30*time.Second,
 		10*time.Millisecond)
 	began := time.Now()
 	require.NoError(t, l.Unlock(t.Context()))
@@ -141,12 +141,12 @@ func TestConnectionsThatAProxyForgot(t *testing.T) {
 	c := newClient(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=3", "pool_min_conns=3"), nil)
 	l, err := c.Lock(t.Context(), "a")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.Query(t, "SELECT count(*) "+ours) == "3" }, 5*time.Second,
+	require.Eventually(t, func() bool { return s.Query(t, "SELECT count(*) "+ours) == "3" }, 30*time.Second,
 		10*time.Millisecond)
 	require.Eventually(t, func() bool { // pgx asks a connection that was idle for so long whether it lives
 		return s.Query(t,
 			"SELECT count(*) "+ours+" AND clock_timestamp() - state_change > interval '1.1s'") == "3"
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	p.Set(lab.HoldOpen)
 	_, err = c.TryLock(t.Context(), "b")
 	require.NoError(t, err)

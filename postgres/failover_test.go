@@ -27,7 +27,7 @@ func TestProveFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
 	c := newClient(t, primary.URL(primary.Addr(), "sslmode=disable"), nil)
 	_, err := c.Lock(t.Context(), "known to both")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 10*time.Second,
+	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 30*time.Second,
 		5*time.Millisecond)
 	way.Set(lab.Drop)
 	_, err = c.Lock(t.Context(), "lost")
@@ -61,7 +61,7 @@ func TestProveFailoverSafe(t *testing.T) {
 	primary.Set(t, "synchronous_commit", "off") // which the backend does not go by
 	require.Eventually(t, func() bool {
 		return primary.Query(t, "SELECT sync_state FROM pg_stat_replication") == "sync"
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	l, err := c.Lock(t.Context(), "a")
 	require.NoError(t, err)
 	before, _ := l.Token()
@@ -94,7 +94,7 @@ func TestProveFailoverSafe(t *testing.T) {
 	after, _ := next.Token()
 	assert.Greater(t, after, before)
 	require.NoError(t, l.Err())
-	require.Eventually(t, func() bool { return l.Renew(t.Context()) == nil }, 10*time.Second,
+	require.Eventually(t, func() bool { return l.Renew(t.Context()) == nil }, 30*time.Second,
 		10*time.Millisecond, "leases go on")
 	require.NoError(t, sharer.Renew(t.Context()))
 	_ = l.Unlock(t.Context())
@@ -169,7 +169,7 @@ func synchronous(t *testing.T, s *lab.Postgres) {
 	s.Set(t, "synchronous_standby_names", "standby")
 	require.Eventually(t, func() bool {
 		return s.Query(t, "SELECT sync_state FROM pg_stat_replication") == "sync"
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // A commit that no standby has is neither a grant nor a renewal, even if the server says that it succeeded:
@@ -187,7 +187,7 @@ func TestProveWhatNoStandbyHasIsNotGranted(t *testing.T) {
 		"no standby any more": func() { primary.Set(t, "synchronous_standby_names", "") },
 		"no standby for a moment": func() {
 			primary.Set(t, "synchronous_standby_names", "")
-			require.Eventually(t, func() bool { return primary.Query(t, waiting) == "0" }, 5*time.Second,
+			require.Eventually(t, func() bool { return primary.Query(t, waiting) == "0" }, 30*time.Second,
 				time.Millisecond)
 			primary.Set(t, "synchronous_standby_names", "standby")
 		},
@@ -229,7 +229,7 @@ func TestProveWhatNoStandbyHasIsNotGranted(t *testing.T) {
 						cancel()
 						require.Error(t, <-answer, what)
 						return false
-					}, 20*time.Second, time.Millisecond)
+					}, 30*time.Second, time.Millisecond)
 					give()
 					select {
 					case err := <-answer:
@@ -305,7 +305,7 @@ func TestAStandbyIsKnownByItsName(t *testing.T) {
 			var now string
 			err := conn.QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&now)
 			return err == nil && now == names
-		}, 5*time.Second, time.Millisecond)
+		}, 30*time.Second, time.Millisecond)
 		var has bool
 		require.NoError(t, conn.QueryRow(t.Context(), postgres.ConfirmSQL, "").Scan(nil, nil, nil, nil, nil, &has), names)
 		assert.Equal(t, want, has, names)

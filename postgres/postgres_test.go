@@ -63,7 +63,7 @@ func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		return s.Query(t, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'`) == "1"
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 	var other uint64
 	if g, err := b.Acquire(t.Context(), request("name", owner(8))); err == nil {
 		other = g.Token

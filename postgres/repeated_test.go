@@ -47,7 +47,7 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		return s.Query(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1"
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	p.Set(lab.Reset)
 	p.Set(lab.Pass)
 	require.ErrorIs(t, <-answered, locker.ErrHeld)
@@ -55,7 +55,7 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 	require.Eventually(t, func() bool {
 		st, err := b.Inspect(t.Context(), "a")
 		return err == nil && st.Held
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.NotNil(t, g.Hold)
 	require.NoError(t, g.Hold.Release(t.Context()))
 }

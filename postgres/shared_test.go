@@ -104,7 +104,7 @@ func TestSharersReadNoneThatHaveLeft(t *testing.T) {
 		_, err := fmt.Sscan(s.Query(t, `SELECT idx_tup_read FROM pg_stat_user_indexes
 			WHERE indexrelname = 'locker_locks_pkey'`), &read)
 		return err == nil && read >= pairs
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	assert.Less(t, read/pairs, 40, "entries of the index that a pair has read")
 	t.Logf("a pair has read %d entries of the index", read/pairs)
 }

@@ -36,13 +36,13 @@ func TestOldRowsGoWithTheLoad(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return s.Query(t,
 			"SELECT count(*) FROM locker_locks WHERE name LIKE 'n%' AND name NOT LIKE 'new%'") == "0"
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 	assert.Equal(t, "101", s.Query(t,
 		"SELECT count(*) FROM locker_locks WHERE name LIKE 'young%' OR name = 'held'"))
 	require.Eventually(t, func() bool {
 		return s.Query(t,
 			"SELECT label FROM locker_locks WHERE name = ''") == "[]"
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	assert.Equal(t, "26000", s.Query(t, "SELECT token FROM locker_locks WHERE name = ''"),
 		"what was swept is remembered")
 }

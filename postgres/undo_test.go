@@ -85,7 +85,7 @@ func TestUndoOfACopyWaitsForTheFirst(t *testing.T) {
 		require.NoError(t, err)
 		began := time.Now()
 		require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost, "nothing is there now")
-		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, 30*time.Second, time.Millisecond)
 		assert.GreaterOrEqual(t, time.Since(began), req.TTL*9/10)
 	}
 }
@@ -115,8 +115,8 @@ func TestACopyThatComesAfterTheReleaseIsRemoved(t *testing.T) {
 		require.NoError(t, g.Hold.Release(t.Context()))
 		require.False(t, held(req.Name))
 		(<-links).Requests(lab.Pass)
-		require.Eventually(t, func() bool { return held(req.Name) }, 5*time.Second, time.Millisecond)
-		require.Eventually(t, func() bool { return !held(req.Name) }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return held(req.Name) }, 30*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return !held(req.Name) }, 30*time.Second, time.Millisecond)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotNil(t, g.Hold)
-		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, 30*time.Second, time.Millisecond)
 		assert.GreaterOrEqual(t, time.Since(began), req.TTL)
 	}
 }

@@ -34,7 +34,7 @@ func TestListBreakAndCheck(t *testing.T) {
 	st, err := locktest.Break(t.Context(), b, "b")
 	require.NoError(t, err)
 	assert.True(t, st.Held)
-	within(t, 5*time.Second, "it is free", func() bool { return s.holders(t, "b") == 0 })
+	within(t, 30*time.Second, "it is free", func() bool { return s.holders(t, "b") == 0 })
 	st, err = locktest.Break(t.Context(), b, "b")
 	require.NoError(t, err)
 	assert.False(t, st.Held)

@@ -75,7 +75,7 @@ func BenchmarkRedlockHung(b *testing.B) {
 				for i := range hung {
 					s.servers[i].Resume()
 				}
-				within(b, 10*time.Second, "they answer again", func() bool {
+				within(b, 30*time.Second, "they answer again", func() bool {
 					l, err := locks.Lock(b.Context(), "again")
 					if err == nil {
 						_ = l.Unlock(b.Context())

@@ -112,7 +112,7 @@ func (s *nodes) holders(t testing.TB, name string) int {
 // that were too slow for the acquire.
 func (s *nodes) everywhere(t testing.TB, g locker.Grant, name string) {
 	t.Helper()
-	within(t, 10*time.Second, "all nodes have it", func() bool {
+	within(t, 30*time.Second, "all nodes have it", func() bool {
 		if s.holders(t, name) == len(s.servers) {
 			return true
 		}

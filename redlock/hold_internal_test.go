@@ -147,7 +147,7 @@ func TestANodeIsRepairedOnceAtATime(t *testing.T) {
 		close(done)
 	}
 	go repair(first)
-	require.Eventually(t, func() bool { return left() == late }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return left() == late }, 30*time.Second, time.Millisecond)
 	go repair(second)
 	select {
 	case <-second: // it sends nothing
@@ -178,5 +178,5 @@ func TestALookThatARoundDidNotReadIsTheHolds(t *testing.T) {
 	require.Eventually(t, func() bool {
 		v, err := client.Get(t.Context(), redisconn.LockKey("x")).Result()
 		return err == nil && v == "v"
-	}, 10*time.Second, time.Millisecond, "the node has no lock")
+	}, 30*time.Second, time.Millisecond, "the node has no lock")
 }

@@ -60,7 +60,7 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 	// A server that was never asked is looked at before its vote, and one that is slow at that is not asked for it
 	// any more once the others are a quorum.
 	first := acquire(t, b, "first", time.Minute)
-	within(t, 10*time.Second, "each server was looked at", func() bool {
+	within(t, 30*time.Second, "each server was looked at", func() bool {
 		_, err := first.Hold.Renew(ctx)
 		require.NoError(t, err)
 		return s.holders(t, "first") == 3
@@ -169,7 +169,7 @@ func TestNotifyAndCloseWithHungNodes(t *testing.T) {
 			for _, r := range s.servers[c.hung:] {
 				r.MustDo(t, "PUBLISH", redisconn.WakeChannel("x"), "")
 			}
-			within(t, 10*time.Second, "it is woken", woken.Load)
+			within(t, 30*time.Second, "it is woken", woken.Load)
 			began = time.Now()
 			_ = b.Close()
 			assert.Less(t, time.Since(began), 1900*time.Millisecond, "a second, for all that hang")
@@ -231,7 +231,7 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	}
 	require.NotNil(t, g.Hold)
 	require.NoError(t, g.Hold.Release(t.Context()))
-	within(t, 10*time.Second, "notes on a quorum", func() bool {
+	within(t, 30*time.Second, "notes on a quorum", func() bool {
 		noted := 0
 		for _, r := range s.servers {
 			for _, key := range r.MustDo(t, "KEYS", "*:void:*").([]any) {
@@ -262,7 +262,7 @@ func TestAVoteThatWasSentTwiceIsKeptOut(t *testing.T) {
 		if cuts[i]() {
 			continue // a quorum had refused before this one was asked
 		}
-		within(t, 10*time.Second, "a note", func() bool {
+		within(t, 30*time.Second, "a note", func() bool {
 			return len(r.MustDo(t, "KEYS", "*:void:"+req.Owner+"*").([]any)) == 1
 		})
 	}

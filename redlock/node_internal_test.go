@@ -250,7 +250,7 @@ func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := q.askWhoItIs(t.Context())
 		return err == nil
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	_, err := q.tryVote(before, of("a", 0))
 	require.ErrorIs(t, err, errRestarted)
 	a := of("a", 1)

@@ -43,7 +43,7 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		})
 	}
 	for n := range 10 {
-		within(t, 10*time.Second, "it is served", func() bool {
+		within(t, 30*time.Second, "it is served", func() bool {
 			g, err := b.Acquire(t.Context(), request("warm", time.Minute))
 			return err == nil && g.Hold.Release(t.Context()) == nil
 		})
@@ -71,7 +71,7 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		select {
 		case second := <-again:
 			(<-vote).Requests(lab.Pass)
-			within(t, 5*time.Second, "the first round's vote",
+			within(t, 30*time.Second, "the first round's vote",
 				func() bool { return strings.HasPrefix(s.value(t, 0, r.Name), r.Owner+".0") })
 			second.Requests(lab.Pass)
 			select {
@@ -113,7 +113,7 @@ func TestLockIsOnAllNodesAndGoneAfterRelease(t *testing.T) {
 			assert.Equal(t, g.Token, st.Token)
 			assert.Equal(t, fencing, g.Token != 0)
 			release(t, g)
-			within(t, 10*time.Second, "no node has it", func() bool { return s.holders(t, "x") == 0 })
+			within(t, 30*time.Second, "no node has it", func() bool { return s.holders(t, "x") == 0 })
 			g2 := acquire(t, b, "x", 10*time.Second)
 			if fencing {
 				assert.Greater(t, g2.Token, g.Token)

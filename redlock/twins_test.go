@@ -52,7 +52,7 @@ func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 		}
 		return err
 	}
-	within(t, 10*time.Second, "it is found out", func() bool { return errors.Is(try(), locker.ErrInvalid) })
+	within(t, 30*time.Second, "it is found out", func() bool { return errors.Is(try(), locker.ErrInvalid) })
 	for range 50 {
 		err := try()
 		require.ErrorIs(t, err, locker.ErrInvalid)
@@ -60,7 +60,7 @@ func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 	}
 	nodes := b.Nodes()
 	assert.False(t, nodes[0].Ready && nodes[2].Ready, "one vote could count twice")
-	within(t, 10*time.Second, "nothing is left", func() bool { return s.holders(t, "x") == 0 })
+	within(t, 30*time.Second, "nothing is left", func() bool { return s.holders(t, "x") == 0 })
 }
 
 // Servers that change addresses are not taken for each other's twins for ever.
@@ -81,7 +81,7 @@ func TestServersThatChangePlacesAreNoTwins(t *testing.T) {
 		s.everywhere(t, g, "x")
 		return g.Hold.Release(t.Context()) == nil
 	}
-	within(t, 10*time.Second, "all vote", all)
+	within(t, 30*time.Second, "all vote", all)
 	for _, turn := range [][]int{{1, 0, 2}, {1, 2, 0}} { // two change places, and all three
 		var next []string
 		for _, i := range turn {

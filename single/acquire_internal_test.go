@@ -17,7 +17,7 @@ import (
 
 const (
 	ttl  = 30 * time.Second
-	soon = 5 * time.Second
+	soon = 20 * time.Second
 )
 
 // How the tests ask for a lock.

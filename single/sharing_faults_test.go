@@ -46,5 +46,5 @@ func TestSharerRenewsWhileItsSlotMoves(t *testing.T) {
 		_, err := g.Hold.Renew(t.Context())
 		require.NotErrorIs(t, err, locker.ErrLost)
 		return err == nil
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 }

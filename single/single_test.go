@@ -38,7 +38,7 @@ var openers = locker.Openers{
 
 const (
 	ttl  = 30 * time.Second
-	soon = 5 * time.Second
+	soon = 20 * time.Second
 )
 
 // newClient returns a client that is closed with the test.
@@ -200,7 +200,7 @@ func TestEvictionIsWarnedOf(t *testing.T) {
 			require.Eventually(t, func() bool { return bytes.Contains(log.bytes(), []byte(policy)) },
 				5*time.Second, time.Millisecond)
 		} else {
-			require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 5*time.Second,
+			require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 30*time.Second,
 				time.Millisecond)
 		}
 		require.NoError(t, c.Close())
@@ -237,7 +237,7 @@ func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 	}
 	once() // loads the scripts, looks at the eviction policy
-	require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 5*time.Second,
+	require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 30*time.Second,
 		time.Millisecond)
 	before := s.Commands(t)
 	for range 100 {

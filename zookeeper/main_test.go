@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/go-zookeeper/zk.(*Conn).Close.func1"))
 }
 
-const soon = 10 * time.Second
+const soon = 30 * time.Second
 
 // newBackend returns a backend that is closed with the test.
 func newBackend(t testing.TB, servers []string, opts zookeeper.Options) *zookeeper.Backend {

@@ -158,7 +158,7 @@ func TestSessionsFillAndEnd(t *testing.T) {
 
 // Two sessions of one process exclude each other, as those of two do.
 func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
-	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: soon})
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
 	ask := func(name string, wait bool) (locker.Grant, error) {
 		return b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second,
 			Wait: wait, Lost: func() {}})

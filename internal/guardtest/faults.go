@@ -19,7 +19,7 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-const soon = 20 * time.Second
+const soon = time.Minute
 
 // Proxied is a store whose Write, Raise and Mark go through a proxy. Its Read does not.
 type Proxied struct {

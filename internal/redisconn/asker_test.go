@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 const (
 	ttl  = 30 * time.Second
-	soon = 5 * time.Second
+	soon = 20 * time.Second
 )
 
 // asker has a Conn carry requests for locks that know no tokens.

@@ -139,7 +139,7 @@ func TestProveSentinelNamesTheNextMaster(t *testing.T) {
 	require.Eventually(t, func() bool {
 		state, err := node.take(t.Context(), "after", "me")
 		return err == nil && state == redisconn.Mine
-	}, 20*time.Second, 50*time.Millisecond)
+	}, 30*time.Second, 50*time.Millisecond)
 	for _, name := range []string{"before", "after"} { // the replica had the first
 		assert.Equal(t, "me", next.MustDo(t, "GET", redisconn.LockKey(name)))
 	}

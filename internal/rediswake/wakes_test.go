@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const soon = 5 * time.Second
+const soon = 20 * time.Second
 
 // listener is a client whose callers are told of releases.
 type listener struct {

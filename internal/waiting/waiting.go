@@ -92,7 +92,7 @@ func HandOver(b *testing.B, child *lab.Child, roundTrip func(context.Context) er
 		unlock, err := lock(ctx)
 		require.NoError(b, err)
 		child.Send(b, "wait")
-		child.Expect(b, "waiting", 20*time.Second)
+		child.Expect(b, "waiting", time.Minute)
 		time.Sleep(pause)
 		began := time.Now()
 		require.NoError(b, roundTrip(ctx))
@@ -101,7 +101,7 @@ func HandOver(b *testing.B, child *lab.Child, roundTrip func(context.Context) er
 		time.Sleep(pause)
 		released := time.Now().UnixNano() // the processes share the wall clock, not the monotonic one
 		require.NoError(b, unlock(ctx))
-		got, err := strconv.ParseInt(child.Expect(b, "got", 20*time.Second), 10, 64)
+		got, err := strconv.ParseInt(child.Expect(b, "got", time.Minute), 10, 64)
 		require.NoError(b, err)
 		handOvers = append(handOvers, float64(got-released))
 	}
