@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,38 +75,6 @@ func (s *shutting) assertClear(t *testing.T) {
 	defer s.mu.Unlock()
 	assert.False(t, s.held, "a lock is left behind")
 	assert.Zero(t, s.late, "the backend was asked after its Close")
-}
-
-func TestCloseWaitsForAnUnlockUnderWay(t *testing.T) {
-	for _, prompt := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &shutting{prompt: prompt, answers: time.Second}
-			c := s.open(t)
-			l, err := c.Lock(t.Context(), "job")
-			require.NoError(t, err)
-			unlocked := make(chan error, 1)
-			go func() { unlocked <- l.Unlock(context.Background()) }()
-			synctest.Wait()
-			require.NoError(t, c.Close())
-			require.NoError(t, <-unlocked)
-			s.assertClear(t)
-		})
-	}
-}
-
-func TestCloseWaitsForWhatAnAcquireUnderWayBrings(t *testing.T) {
-	for _, prompt := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &shutting{prompt: prompt, answers: time.Second}
-			c := s.open(t)
-			locked := make(chan error, 1)
-			go func() { _, err := c.Lock(context.Background(), "job"); locked <- err }()
-			synctest.Wait()
-			require.NoError(t, c.Close())
-			require.ErrorIs(t, <-locked, ErrClosed)
-			s.assertClear(t)
-		})
-	}
 }
 
 // The caller is in line when Close begins, and asks when Close is through.
@@ -182,39 +149,6 @@ func (h *hangingService) Acquire(ctx context.Context, req Request) (Grant, error
 func (h *hangingService) Release(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 func (h *hangingService) Undo(ctx context.Context) error    { return h.Release(ctx) }
 func (h *hangingService) Close() error                      { <-h.end; return nil }
-
-func TestCloseIsNotHeldUpByARenewalThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &hangingRenewal{}
-		c := New(h, nil)
-		_, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		time.Sleep(DefaultTTL / 2)
-		require.True(t, h.renewing.Load())
-		began := time.Now()
-		require.NoError(t, c.Close())
-		assert.Zero(t, time.Since(began))
-		assert.False(t, h.held)
-	})
-}
-
-// hangingRenewal is a service that answers everything but renewals.
-type hangingRenewal struct {
-	shutting
-	renewing atomic.Bool
-}
-
-func (h *hangingRenewal) Acquire(ctx context.Context, req Request) (Grant, error) {
-	g, err := h.shutting.Acquire(ctx, req)
-	g.Hold = h
-	return g, err
-}
-
-func (h *hangingRenewal) Renew(ctx context.Context) (Validity, error) {
-	h.renewing.Store(true)
-	<-ctx.Done()
-	return Validity{}, ctx.Err()
-}
 
 // gated is a service whose Acquire waits until it is let through.
 type gated struct {

@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -105,12 +104,6 @@ func (f *fake) put(name string, ttl time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keys[name] = &fakeKey{"somebody else", time.Now().Add(ttl)}
-}
-
-func (f *fake) remove(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.keys, name)
 }
 
 // owner returns who holds name, "" if nobody does.
@@ -232,23 +225,11 @@ func (f *notifying) wake() (listeners int) {
 	return len(f.wakes)
 }
 
-var errDown = fmt.Errorf("connection refused: %w", locker.ErrUnavailable)
-
 // hang waits for the context of a request, as a hanging service makes a
 // backend do.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return errors.Join(ctx.Err(), locker.ErrUnavailable)
-}
-
-// isDone reports whether the lease's Done is closed.
-func isDone(l *locker.Lease) bool {
-	select {
-	case <-l.Done():
-		return true
-	default:
-		return false
-	}
 }
 
 // closing closes the client at the end of the test and fails it if that fails.

@@ -14,23 +14,6 @@ import (
 	"github.com/golockers/locker"
 )
 
-func TestALeaseThatWasGrantedLateIsRenewedWhileItLasts(t *testing.T) {
-	for _, share := range []float64{0.5, 0.65, 0.7, 0.8, 0.95, 0.98} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-				g, err := f.acquire(req)
-				time.Sleep(time.Duration(share * float64(ttl)))
-				return g, err, true
-			}
-			c, l := lease(t, f)
-			time.Sleep(3 * ttl)
-			require.NoError(t, l.Err(), "the answer took %v of the TTL", share)
-			require.NoError(t, c.Close())
-		})
-	}
-}
-
 // session is a service whose holds share a session: what a renewal brings moves
 // on with the session's heartbeat and not with the request.
 type session struct {
@@ -130,26 +113,6 @@ func (h overstatingHold) Renew(ctx context.Context) (locker.Validity, error) {
 	v, err := h.Hold.Renew(ctx)
 	v.Drift = -time.Second
 	return v, err
-}
-
-func TestALostLeaseWithoutADeadlineIsReleasedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		var sent locker.Request
-		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			sent = req
-			req.TTL = 100 * time.Hour
-			g, err := f.acquire(req)
-			g.Validity.TTL = 0
-			return g, err, true
-		}
-		c, l := lease(t, f, locker.MaxHold(10*time.Hour))
-		sent.Lost()
-		<-l.Done()
-		synctest.Wait()
-		assert.Empty(t, f.owner("job"))
-		require.NoError(t, c.Close())
-	})
 }
 
 // stuck is a log handler that hangs for a while, once.
