@@ -17,15 +17,14 @@ const (
 	polls                // it asks again after a pause, or when it is woken
 )
 
-// sequelOf is what follows err, the answer to an attempt of a call that waits, or does not;
-// that has asked beside the first of its line, and is now the first, or is not; and that has
-// so much left of its patience with an outage.
-func sequelOf(err error, wait, beside, first bool, left time.Duration) sequel {
-	held := errors.Is(err, ErrHeld)
-	switch {
+// sequelOf is what follows err, the answer to an attempt of a call that waits, or does not; that
+// stands beside the first of its line, or is the first; and that has so much left of its patience
+// with an outage.
+func sequelOf(err error, wait bool, at place, left time.Duration) sequel {
+	switch held := errors.Is(err, ErrHeld); {
 	case !wait, !held && (left <= 0 || !errors.Is(err, ErrUnavailable)):
 		return ends
-	case beside && (held || !first): // it has not waited in the service
+	case at == beside: // it has not waited in the service
 		return stands
 	}
 	return polls
@@ -38,15 +37,13 @@ func (cl *call) follow(ctx context.Context, err error) error {
 		return cl.gaveUp(ctx, err)
 	}
 	c := cl.client
-	var first bool
 	var lasted, left time.Duration
 	held, outage := errors.Is(err, ErrHeld), errors.Is(err, ErrUnavailable)
 	if held || outage {
-		first, lasted, left = c.lines.refused(cl, err, !held)
+		lasted, left = c.lines.refused(cl, err, !held)
 		cl.poll.count(err)
-		cl.state = err
 	}
-	switch sequelOf(err, cl.wait, cl.beside, first, left) {
+	switch sequelOf(err, cl.wait, cl.place, left) {
 	case ends:
 		if tries := cl.poll.tries; cl.wait && outage && !held && tries > 1 {
 			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond), tries, err)
@@ -55,14 +52,13 @@ func (cl *call) follow(ctx context.Context, err error) error {
 	case stands:
 		return c.lines.again(ctx, cl)
 	}
-	cl.beside = false
 	if !held || cl.poll.tries == 1 {
 		cl.waiting(err, left)
 	}
 	_, others := c.lines.count()
 	delay := cl.poll.delay(err, others)
 	if held {
-		cl.poll.listen(ctx, c.backend, cl.line.name, c.asking.run)
+		cl.poll.listen(ctx, c.backend, cl.line.name, c.busy.run)
 	} else {
 		delay = min(delay, left)
 	}
@@ -112,7 +108,7 @@ func (cl *call) queued(a *asked) func() {
 
 // gaveUp is the error of a wait that was ended by its context.
 func (cl *call) gaveUp(ctx context.Context, last error) error {
-	state := cl.state
+	state := cl.poll.state // of the last attempt that had an answer, or met an outage
 	switch {
 	case isClosing(ctx):
 		return ErrClosed
@@ -126,24 +122,6 @@ func (cl *call) gaveUp(ctx context.Context, last error) error {
 	return &waitError{ctx: ctxError(ctx), state: state}
 }
 
-// answered keeps what removes the note that the answer to an attempt tells of. Close waits
-// for the end of a call that has a note: for its grant, which removes the note, or for the
-// removal.
-func (cl *call) answered(err error) {
-	c, noted := cl.client, cl.note != nil
-	if err == nil {
-		cl.note = nil
-	} else if note := noteOf(err); note != nil {
-		cl.note = note
-	}
-	switch has := cl.note != nil; {
-	case has && !noted:
-		c.asking.add()
-	case noted && !has:
-		c.asking.done()
-	}
-}
-
 // noteOf returns the answer to a refused request that has left a note in the service; nil: there is none.
 func noteOf(err error) *HeldError {
 	var held *HeldError
@@ -155,16 +133,13 @@ func noteOf(err error) *HeldError {
 
 // leave takes the call out of its line, and what the backend has noted for it out of the service.
 func (cl *call) leave() {
-	c, note, place := cl.client, cl.note, cl.note
+	c, note := cl.client, cl.note
 	cl.note = nil // once, also if a function of Trace panics afterwards
-	if note == nil || note.AskWithin > 0 {
-		place = nil // it is the call's own
-		c.removeNote(note)
-	}
-	c.removeNote(c.lines.leave(cl, place))
-	if note != nil {
-		c.asking.done()
-	}
+	c.removeNote(note)
+	c.lines.mu.Lock()
+	place := c.lines.remove(cl)
+	c.lines.mu.Unlock()
+	c.removeNote(place)
 }
 
 // removeNote removes a note, if there is one, in the background.
@@ -172,7 +147,7 @@ func (c *Client) removeNote(note *HeldError) {
 	if note == nil {
 		return
 	}
-	c.asking.run(func() {
+	c.busy.run(func() {
 		ctx, cancel := context.WithTimeout(c.rest, unlockTimeout)
 		defer cancel()
 		_ = note.Leave(ctx) // the note ends by itself

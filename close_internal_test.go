@@ -102,7 +102,8 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		}}})
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		(&Lease{client: c, name: "job", hold: s, settings: settings{ttl: DefaultTTL}}).takeBack(unused)
+		(&Lease{client: c, name: "job", grant: Grant{Hold: s}, settings: settings{ttl: DefaultTTL}}).takeBack(unused)
+		synctest.Wait()
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], ErrUnavailable)
 		assert.Equal(t, uint64(1), c.Stats().LeftBehind)
@@ -129,7 +130,7 @@ func TestCloseOfAServiceThatHangsInAllThings(t *testing.T) {
 		assert.ErrorContains(t, err, "does not end its connections yet")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.Zero(t, c.renewing.count()+c.work.busy.count(), "a release goes on after Close")
+		assert.Zero(t, c.busy.count(), "a release goes on after Close")
 		close(h.end)
 	})
 }
@@ -179,7 +180,7 @@ func TestAGrantIsCountedUntilItIsHeld(t *testing.T) {
 		<-g.arrived
 		c.lines.mu.Lock() // where a grant becomes a lease
 		close(g.pass)
-		assert.Never(t, func() bool { return c.asking.count() == 0 }, 50*time.Millisecond, time.Millisecond)
+		assert.Never(t, func() bool { return c.busy.count() == 0 }, 50*time.Millisecond, time.Millisecond)
 		c.lines.mu.Unlock()
 		require.NoError(t, <-locked)
 		require.NoError(t, c.Close())
@@ -194,7 +195,7 @@ func TestAnUnlockIsCountedBeforeItEndsTheLease(t *testing.T) {
 	l, err := c.Lock(t.Context(), "job")
 	require.NoError(t, err)
 	counted := 0
-	var probe context.CancelCauseFunc = func(error) { counted = c.asking.count() }
+	var probe context.CancelCauseFunc = func(error) { counted = c.busy.count() }
 	l.mu.Lock()
 	l.ends = map[*context.CancelCauseFunc]struct{}{&probe: {}}
 	l.mu.Unlock()

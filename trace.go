@@ -156,7 +156,7 @@ func (c *Client) Waits() []Wait {
 func (c *Client) lockDone(ctx context.Context, op, name string, took time.Duration, l *Lease, err error) {
 	e := Event{Op: op, Name: name, Took: took, Err: err}
 	if l != nil {
-		e.Token = l.token
+		e.Token = l.grant.Token
 	}
 	c.counters.add(func(s *Stats) {
 		s.WaitTime += took
@@ -205,7 +205,7 @@ func (l *Lease) renewed(took time.Duration, err error) {
 		c.warn("renewal failed", l.name, err)
 	}
 	if c.trace.Renewed != nil {
-		c.trace.Renewed(l.values, Event{Op: "renew", Name: l.name, Token: l.token, Took: took,
+		c.trace.Renewed(l.values, Event{Op: "renew", Name: l.name, Token: l.grant.Token, Took: took,
 			Held: time.Since(l.start), Err: err})
 	}
 }
@@ -216,7 +216,7 @@ func (l *Lease) lost(cause error) {
 	c.counters.add(func(s *Stats) { s.Lost++ })
 	c.warn("lease lost", l.name, cause)
 	if c.trace.Lost != nil {
-		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.token, Held: time.Since(l.start),
+		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.grant.Token, Held: time.Since(l.start),
 			Err: cause})
 	}
 }
@@ -232,6 +232,6 @@ func (l *Lease) released(ctx context.Context, took time.Duration, err error) {
 	if c.trace.Released != nil {
 		held := time.Since(l.start) - took
 		c.trace.Released(context.WithoutCancel(ctx),
-			Event{Op: "unlock", Name: l.name, Token: l.token, Took: took, Held: held, Err: err})
+			Event{Op: "unlock", Name: l.name, Token: l.grant.Token, Took: took, Held: held, Err: err})
 	}
 }
