@@ -72,13 +72,13 @@ func (ln *line) mayAsk(cl *call) bool {
 	switch {
 	case ln.holder != nil:
 		return false
-	case !cl.settings.shared: // sharers that came before are in, or gone
+	case !cl.settings.Shared: // sharers that came before are in, or gone
 		return ln.asking == 0 && (cl.wait || len(ln.sharers) == 0)
 	case ln.full():
 		return false
 	case ln.asking == 0 || ln.first == cl:
 		return true
-	case !ln.first.settings.shared || ln.held || ln.outage != nil:
+	case !ln.first.settings.Shared || ln.held || ln.outage != nil:
 		return false
 	}
 	return !cl.wait || len(ln.sharers) > 0 && ln.asking < maxAsking
@@ -138,7 +138,7 @@ func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
 	switch {
 	case !cl.wait:
 		return cmp.Or(ln.inTheWay(cl), ErrHeld) // where nothing is known, a call before it is in the way
-	case cl.settings.patience < 0 && ln.holder == nil:
+	case cl.settings.Patience < 0 && ln.holder == nil:
 		return ln.outage // a call that waits here learns of an outage when the first does
 	}
 	return nil
@@ -153,7 +153,7 @@ type sharerKey struct {
 // upgrade returns an error if cl, with the context of a shared lease on its name, asks
 // for the name alone: it would wait for itself.
 func (ln *line) upgrade(ctx context.Context, cl *call) error {
-	if len(ln.sharers) == 0 || cl.settings.shared {
+	if len(ln.sharers) == 0 || cl.settings.Shared {
 		return nil
 	}
 	l, _ := ctx.Value(sharerKey{cl.client, cl.name}).(*Lease)
@@ -195,7 +195,7 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 	}
 	err := ctxError(ctx)
 	if !isClosing(ctx) {
-		err = &waitError{ctx: err, state: cl.line.inTheWay(cl)}
+		err = waited(err, cl.line.inTheWay(cl))
 	}
 	cl.client.removeNote(ls.remove(cl))
 	return err
@@ -275,7 +275,7 @@ func (ls *lines) grant(cl *call, l *Lease, passed bool) error {
 	ln.answered(false)
 	ln.note = nil // the grant has removed it
 	switch {
-	case !l.settings.shared:
+	case !l.settings.Shared:
 		if ln.holder = l; !passed {
 			ln.visit = l.start
 		}
@@ -295,7 +295,7 @@ func (ls *lines) release(ln *line, l *Lease, next *call, won *passed) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.held--
-	if l.settings.shared {
+	if l.settings.Shared {
 		delete(ln.sharers, l)
 	} else {
 		ln.holder = nil
@@ -313,7 +313,7 @@ func (ls *lines) release(ln *line, l *Lease, next *call, won *passed) bool {
 func (ls *lines) behind(ln *line) (cl *call, yield bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.closed || ln.first == nil || ln.first.settings.shared {
+	if ls.closed || ln.first == nil || ln.first.settings.Shared {
 		return nil, false
 	}
 	return ln.first, time.Since(ln.visit) >= longVisit
@@ -361,7 +361,7 @@ func (ls *lines) refused(cl *call, err error, outage bool) (lasted, left time.Du
 	}
 	ln.outage = err
 	remains := func(cl *call) time.Duration {
-		return later(ln.away, cl.began).Add(cl.settings.patience).Sub(now)
+		return later(ln.away, cl.began).Add(cl.settings.Patience).Sub(now)
 	}
 	for one := ln.first; one != nil; {
 		after := one.after
@@ -405,7 +405,7 @@ func (ls *lines) noted(cl *call, err error) {
 // "held" (R17), and sharers are not in the way of another, unless there are too many.
 func (ln *line) inTheWay(cl *call) error {
 	switch {
-	case ln.holder != nil, len(ln.sharers) > 0 && (!cl.settings.shared || ln.full()):
+	case ln.holder != nil, len(ln.sharers) > 0 && (!cl.settings.Shared || ln.full()):
 		return ErrHeld
 	case ln.outage == nil && ln.held:
 		return ErrHeld

@@ -176,11 +176,11 @@ func (cl *call) request() (*Lease, Request) {
 	req := Request{
 		Name:    cl.line.name,
 		Owner:   newOwner(),
-		Label:   cl.settings.label,
-		TTL:     cl.settings.ttl,
-		MinHold: cl.settings.minHold,
+		Label:   cl.settings.Label,
+		TTL:     cl.settings.TTL,
+		MinHold: cl.settings.MinHold,
 		Wait:    cl.wait,
-		Shared:  cl.settings.shared,
+		Shared:  cl.settings.Shared,
 		Lost:    l.goneByService,
 	}
 	if cl.wait {
@@ -259,5 +259,6 @@ func ctxError(ctx context.Context) error {
 	if cause == nil || errors.Is(err, cause) {
 		return err
 	}
-	return fmt.Errorf("%w (%w)", err, causeError{cause})
+	// What became of another lock says nothing of this one.
+	return fmt.Errorf("%w (%w)", err, unlikeError{cause, sentinels})
 }

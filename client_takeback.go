@@ -58,10 +58,10 @@ func (l *Lease) expiry() time.Time {
 // held. It counts by the monotonic clock alone: nobody else may run before, whatever the wall clock
 // is set to.
 func (l *Lease) keep() time.Time {
-	if l.settings.minHold == 0 || l.start.IsZero() {
+	if l.settings.MinHold == 0 || l.start.IsZero() {
 		return time.Time{}
 	}
-	return l.start.Add(l.settings.minHold + drift(l.settings.minHold))
+	return l.start.Add(l.settings.MinHold + drift(l.settings.MinHold))
 }
 
 // takeBack removes, in the background and with a context of its own, what an attempt
@@ -158,7 +158,7 @@ func (t *takeBack) pause(err error) time.Duration {
 	c := t.lease.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	longest := max(min(t.lease.settings.ttl/10, time.Second), firstTakeBackDelay)
+	longest := max(min(t.lease.settings.TTL/10, time.Second), firstTakeBackDelay)
 	if errors.Is(err, ErrLost) {
 		longest = max(longest, time.Since(t.begins)/8) // it may arrive until an hour of MinHold is over
 	}

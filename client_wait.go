@@ -119,7 +119,7 @@ func (cl *call) gaveUp(ctx context.Context, last error) error {
 	case state == nil && errors.Is(last, context.DeadlineExceeded):
 		state = fmt.Errorf("no answer yet (%w): %w", last, ErrUnavailable)
 	}
-	return &waitError{ctx: ctxError(ctx), state: state}
+	return waited(ctxError(ctx), state)
 }
 
 // noteOf returns the answer to a refused request that has left a note in the service; nil: there is none.

@@ -78,7 +78,7 @@ func (renewing) Renew(context.Context) (Validity, error) {
 func TestALateRenewalRevivesNothing(t *testing.T) {
 	c := New(granting{}, nil)
 	since := time.Now().Add(-time.Second)
-	l := &Lease{client: c, name: "job", start: since, settings: settings{ttl: time.Second},
+	l := &Lease{client: c, name: "job", start: since, settings: settings{Asked: Asked{TTL: time.Second}},
 		grant: Grant{Hold: renewing{}, Validity: Validity{Since: since, TTL: time.Second}}}
 	require.ErrorIs(t, l.renewOnce(t.Context(), t.Context()), ErrLost)
 	assert.Less(t, l.Until(), time.Now())

@@ -82,7 +82,7 @@ func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
 	for _, prompt := range []bool{true, false} {
 		s := &shutting{prompt: prompt}
 		c := s.open(t)
-		cl := &call{client: c, name: "job", settings: settings{ttl: DefaultTTL}, cancel: func(error) {}}
+		cl := &call{client: c, name: "job", settings: settings{Asked: Asked{TTL: DefaultTTL}}, cancel: func(error) {}}
 		require.NoError(t, c.lines.enter(t.Context(), "job", cl))
 		require.NoError(t, c.Close())
 		_, err := cl.attempt(t.Context())
@@ -102,7 +102,7 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		}}})
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		(&Lease{client: c, name: "job", grant: Grant{Hold: s}, settings: settings{ttl: DefaultTTL}}).takeBack(unused)
+		(&Lease{client: c, name: "job", grant: Grant{Hold: s}, settings: settings{Asked: Asked{TTL: DefaultTTL}}}).takeBack(unused)
 		synctest.Wait()
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], ErrUnavailable)

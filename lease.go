@@ -66,7 +66,7 @@ func (l *Lease) Name() string { return l.name }
 func (l *Lease) Token() (token uint64, ok bool) { return l.grant.Token, l.grant.Token != 0 }
 
 // Shared reports whether others that asked for the name shared may hold it, too.
-func (l *Lease) Shared() bool { return l.settings.shared }
+func (l *Lease) Shared() bool { return l.settings.Shared }
 
 // Until returns the time until which the holder may act. Renewals move it forward.
 // Nobody else holds the lock before Until, but those that share it with a shared lease,
@@ -108,7 +108,7 @@ func (l *Lease) Err() error {
 // returns the same error as Err. Call cancel when the context is not needed any
 // more; cancel does not unlock.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
-	if l.settings.shared {
+	if l.settings.Shared {
 		parent = context.WithValue(parent, sharerKey{l.client, l.name}, l)
 	}
 	ctx, end := context.WithCancelCause(parent)
@@ -141,7 +141,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return l.fail("renew", err)
 	}
 	if limit := l.limit(); !l.Until().Before(limit) {
-		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.maxHold,
+		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.MaxHold,
 			limit.Format(time.RFC3339Nano)))
 	}
 	ctx, cancel := l.Context(ctx)
@@ -226,7 +226,7 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if err := l.Err(); err != nil {
 		return l.fail("raise token", err)
 	}
-	if l.settings.shared {
+	if l.settings.Shared {
 		return l.fail("raise token", fmt.Errorf("sharers have one token, which rises with the next that holds alone: "+
 			"raise it there: %w", errors.ErrUnsupported))
 	}
@@ -296,7 +296,7 @@ func (l *Lease) release(ctx context.Context) error {
 		free := ""
 		// Not after a refusal, since the service may keep it for longer, nor without a deadline.
 		if errors.Is(err, ErrUnavailable) && !l.expiry().IsZero() {
-			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl) // MinHold is over
+			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.TTL) // MinHold is over
 		}
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
 	}
@@ -313,7 +313,7 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	passer, can := l.grant.Hold.(Passer)
 	var next *call
 	var yield bool
-	if can && ln != nil && !l.settings.shared {
+	if can && ln != nil && !l.settings.Shared {
 		next, yield = c.lines.behind(ln)
 	}
 	if next == nil {

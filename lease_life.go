@@ -45,10 +45,10 @@ func (l *Lease) begin(ln *line) error {
 
 // limit is the time when MaxHold ends the lease; after any other end if there is none.
 func (l *Lease) limit() time.Time {
-	if l.settings.maxHold == 0 {
+	if l.settings.MaxHold == 0 {
 		return l.start.Add(2 * clock.Century)
 	}
-	return l.start.Add(l.settings.maxHold - drift(l.settings.maxHold))
+	return l.start.Add(l.settings.MaxHold - drift(l.settings.MaxHold))
 }
 
 // until is the time until which the holder may act. The caller holds l.mu.
@@ -73,7 +73,7 @@ func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 func (l *Lease) planRenewal(v Validity, now time.Time) {
 	defer l.plan()
 	l.renewAt = time.Time{}
-	limit, span := l.limit(), l.settings.ttl
+	limit, span := l.limit(), l.settings.TTL
 	wait := span / 3
 	if v.TTL != 0 {
 		left := l.until().Sub(now)
@@ -85,7 +85,7 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 		// some time ago.
 		wait = min(span/3, max(left/2, minRenewal))
 	}
-	if l.settings.noRenew {
+	if l.settings.NoRenew {
 		return
 	}
 	// Jitter keeps leases that were granted together from being renewed all at once;
@@ -133,7 +133,7 @@ func (l *Lease) due() {
 	now := time.Now()
 	l.mu.Lock()
 	renew := l.err == nil && !l.renewing && !l.renewAt.IsZero() && !now.Before(l.renewAt)
-	remains := min(l.until().Sub(now), 2*cmp.Or(l.grant.Validity.TTL, l.settings.ttl))
+	remains := min(l.until().Sub(now), 2*cmp.Or(l.grant.Validity.TTL, l.settings.TTL))
 	if renew {
 		l.renewing = true
 		l.client.busy.add()
@@ -143,7 +143,7 @@ func (l *Lease) due() {
 	if renew {
 		defer l.client.busy.done()
 		// An attempt that hangs must leave time for others, but not so little that none can succeed.
-		l.renewWithin(min(remains, max(remains/2, l.settings.ttl/10)))
+		l.renewWithin(min(remains, max(remains/2, l.settings.TTL/10)))
 	}
 }
 
@@ -157,7 +157,7 @@ func (l *Lease) renewWithin(d time.Duration) {
 	defer l.mu.Unlock()
 	l.renewing = false
 	if err != nil && l.err == nil {
-		pause := min(max(time.Until(l.until())/8, minRenewal), l.settings.ttl/10)
+		pause := min(max(time.Until(l.until())/8, minRenewal), l.settings.TTL/10)
 		l.renewAt = time.Now().Add(clock.Jitter(pause))
 	}
 	l.plan()
@@ -211,8 +211,8 @@ func (l *Lease) expire() {
 	cause := fmt.Errorf("it could not be renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
 	switch {
 	case !until.Before(l.limit()):
-		cause = fmt.Errorf("MaxHold of %v is reached: %w", l.settings.maxHold, ErrLost)
-	case l.settings.noRenew:
+		cause = fmt.Errorf("MaxHold of %v is reached: %w", l.settings.MaxHold, ErrLost)
+	case l.settings.NoRenew:
 		cause = fmt.Errorf("it was not renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
 	}
 	l.lose(cause)

@@ -37,7 +37,7 @@ func (p *inLines) step(do, who string) {
 	case "comes":
 		cl = &call{client: p.c, name: "job", wait: !strings.HasPrefix(who, "t"), began: time.Now(),
 			cancel: func(error) {}}
-		cl.settings = settings{ttl: time.Hour, patience: time.Minute, shared: strings.Contains(who, "r")}
+		cl.settings = settings{Asked: Asked{TTL: time.Hour, Patience: time.Minute, Shared: strings.Contains(who, "r")}}
 		p.ctxs[who], p.ends[who] = context.WithCancel(p.t.Context())
 		p.calls[who], p.names[cl] = cl, who
 		go func() { _ = ls.enter(p.ctxs[who], "job", cl) }()
@@ -119,7 +119,7 @@ func (p *inLines) holdsTogether() {
 	assert.True(p.t, n == 0 || ln.holder != nil || ln.first.asks(), "nobody asks")
 	assert.True(p.t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
 	for cl := ln.first; cl != nil; cl = cl.after {
-		assert.True(p.t, !cl.asks() || cl.settings.shared || asking == 1, "a writer asks beside others")
+		assert.True(p.t, !cl.asks() || cl.settings.Shared || asking == 1, "a writer asks beside others")
 	}
 }
 
@@ -186,7 +186,7 @@ func TestLinesHoldTogether(t *testing.T) {
 				case n < 8 && len(asking) > 0:
 					who := asking[r.IntN(len(asking))]
 					do := []string{"in", "in", "refused", "away", "leaves"}[r.IntN(5)]
-					if shared := p.calls[who].settings.shared; do == "in" && !shared && len(p.leases) > 0 {
+					if shared := p.calls[who].settings.Shared; do == "in" && !shared && len(p.leases) > 0 {
 						do = "refused"
 					}
 					if !p.calls[who].wait && (do == "refused" || do == "away") {

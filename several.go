@@ -68,7 +68,7 @@ func lockAll(ctx context.Context, op string, lock lockFunc, names []string,
 type lockFunc func(ctx context.Context, name string, opts ...Option) (*Lease, error)
 
 func noMinHold(op string, opts []Option) error {
-	if (settings{}).with(opts).minHold != 0 {
+	if AskedBy(opts...).MinHold != 0 {
 		return &Error{Op: op, Err: invalid("MinHold is not possible where several names are locked: " +
 			"lock one name for all of them")}
 	}
