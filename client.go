@@ -24,7 +24,6 @@ type Client struct {
 	owned   bool  // Open made the backend, Close ends it
 	prompt  bool  // the backend is a Prompt, and says that it is
 	trace   Trace // opts.Trace, or one without functions
-	tracing bool
 
 	guarantees     Guarantees
 	minTTL, maxTTL time.Duration // what they come to
@@ -74,7 +73,7 @@ func New(b Backend, opts *Options) *Client {
 		c.opts = *opts
 	}
 	if c.opts.Trace != nil {
-		c.trace, c.tracing = *c.opts.Trace, true
+		c.trace = *c.opts.Trace
 	}
 	c.optErr = c.opts.check()
 	if b == nil {

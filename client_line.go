@@ -319,30 +319,6 @@ func (ls *lines) behind(ln *line) (cl *call, yield bool) {
 	return ln.first, time.Since(ln.visit) >= longVisit
 }
 
-// asked is an attempt of a call that waits in the service. It knows no more than it needs, since
-// the backend may keep it.
-type asked struct {
-	line *line
-	over bool // what the service says of its queue has no meaning any more
-}
-
-// toldHeld notes that the service has told an attempt that another has the lock; it returns
-// false if the attempt is over.
-func (ls *lines) toldHeld(a *asked) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if !a.over {
-		a.line.answered(true)
-	}
-	return !a.over
-}
-
-func (ls *lines) over(a *asked) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	a.over = true
-}
-
 // refused notes that the service has refused cl, or could not be asked, and returns for how long
 // that outage has lasted, and how much longer cl waits for it to end. A call behind it that would
 // not wait any longer is sent away: the patience of each counts from the beginning of the outage,

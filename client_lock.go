@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -30,13 +31,13 @@ func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Op
 		}
 		c.busy.done()
 	}()
-	l, err := c.contend(ctx, cl, opts)
+	err := c.contend(ctx, cl, opts)
 	if err != nil {
 		err = &Error{Op: op, Name: name, Err: err}
 	}
-	c.lockDone(ctx, op, name, time.Since(began), l, err)
+	cl.done(ctx, time.Since(began), err)
 	returns = true
-	return l, err
+	return cl.lease, err
 }
 
 // abandon clears up after a call that does not return, since the backend or a function of
@@ -52,37 +53,34 @@ func (cl *call) abandon() {
 
 // contend waits in the line for the name of cl, and at its head makes attempts until
 // one succeeds or further ones make no sense.
-func (c *Client) contend(ctx context.Context, cl *call, opts []Option) (*Lease, error) {
-	if c.optErr != nil {
-		return nil, c.optErr
-	}
-	err := checkName(cl.name)
+func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
+	err := cmp.Or(c.optErr, checkName(cl.name))
 	if err == nil {
 		cl.settings, err = c.settingsFor(opts)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil && ctx.Err() != nil {
+		err = ctxError(ctx)
 	}
-	if ctx.Err() != nil {
-		return nil, ctxError(ctx)
+	if err != nil {
+		return err
 	}
 	ctx, cl.cancel = c.untilClose(ctx)
 	defer cl.cancel(nil)
-	if c.tracing {
+	if c.opts.Trace != nil {
 		cl.values = context.WithoutCancel(ctx)
 	}
 	if err := c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
-		return nil, err
+		return err
 	}
 	defer cl.poll.End()
 	for {
-		l, err := cl.attempt(ctx)
+		err := cl.attempt(ctx)
 		if err == nil {
-			return l, nil
+			return nil
 		}
 		if err = cl.follow(ctx, err); err != nil {
 			cl.leave()
-			return nil, err
+			return err
 		}
 	}
 }
@@ -121,7 +119,9 @@ type passed struct {
 
 // attempt asks the service once, with an owner of its own (R10), unless the lock was passed to the
 // call, and makes a lease of what was granted.
-func (cl *call) attempt(ctx context.Context) (l *Lease, err error) {
+func (cl *call) attempt(ctx context.Context) error {
+	var l *Lease
+	var err error
 	c, won, began := cl.client, cl.won, time.Now()
 	if cl.won = nil; won != nil {
 		l = won.lease
@@ -141,7 +141,7 @@ func (cl *call) attempt(ctx context.Context) (l *Lease, err error) {
 		took = won.took
 	}
 	c.attempted(cl, took, err)
-	return l, err
+	return err
 }
 
 // try asks the service.
@@ -151,9 +151,9 @@ func (cl *call) try(ctx context.Context) (*Lease, error) {
 	if cl.place == beside {
 		req.Wait = false // it waits in the line
 	} else if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
-		told := &asked{line: cl.line}
-		req.Queued = cl.queued(told)
-		defer c.lines.over(told)
+		a := &asked{call: cl}
+		defer c.lines.over(a)
+		req.Queued = c.lines.queued(a)
 	}
 	switch {
 	case c.isClosed():

@@ -196,7 +196,5 @@ func (t *takeBack) tell(err error) {
 		c.counters.add(func(s *Stats) { s.LeftBehind++ })
 		c.warn("lock may be left behind until its TTL or session ends", t.lease.name, err)
 	}
-	if c.trace.TakenBack != nil {
-		c.trace.TakenBack(t.lease.values, Event{Op: "takeback", Name: t.lease.name, Err: err})
-	}
+	tell(t.lease.values, c.trace.TakenBack, Event{Op: "takeback", Name: t.lease.name, Err: err})
 }

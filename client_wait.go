@@ -80,28 +80,35 @@ func (cl *call) waiting(err error, left time.Duration) {
 		c.opts.Logger.Warn("locker: waiting for the lock service", "name", cl.name, "backend",
 			c.guarantees.Backend, "for", left, "error", err)
 	}
-	if told := cl.client.trace.Waiting; told != nil {
-		if left == 0 {
-			err = ErrHeld
-		}
-		told(cl.values, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
+	if left == 0 {
+		err = ErrHeld
 	}
+	tell(cl.values, cl.client.trace.Waiting, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 }
 
-// queued is [Request.Queued] of an attempt of this call.
-func (cl *call) queued(a *asked) func() {
-	c, told := cl.client, cl.client.trace.Waiting
-	if told == nil {
-		return func() { c.lines.toldHeld(a) }
-	}
-	began, values, e := cl.began, cl.values, Event{Op: cl.op, Name: cl.name, Err: ErrHeld}
-	var once sync.Once
+// asked is an attempt that waits in the service. The backend may keep it.
+type asked struct {
+	call *call // nil: what the service says of its queue has no meaning any more; lines.mu guards it
+	once sync.Once
+}
+
+func (ls *lines) over(a *asked) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	a.call = nil
+}
+
+// queued returns [Request.Queued] of a.
+func (ls *lines) queued(a *asked) func() {
 	return func() {
-		if c.lines.toldHeld(a) {
-			once.Do(func() {
-				e.Took = time.Since(began)
-				told(values, e)
-			})
+		ls.mu.Lock()
+		cl := a.call
+		if cl != nil {
+			cl.line.answered(true)
+		}
+		ls.mu.Unlock()
+		if cl != nil {
+			a.once.Do(func() { cl.waiting(ErrHeld, 0) })
 		}
 	}
 }

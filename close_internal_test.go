@@ -85,7 +85,7 @@ func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
 		cl := &call{client: c, name: "job", settings: settings{Asked: Asked{TTL: DefaultTTL}}, cancel: func(error) {}}
 		require.NoError(t, c.lines.enter(t.Context(), "job", cl))
 		require.NoError(t, c.Close())
-		_, err := cl.attempt(t.Context())
+		err := cl.attempt(t.Context())
 		require.ErrorIs(t, err, ErrClosed)
 		s.assertClear(t)
 	}

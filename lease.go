@@ -146,17 +146,11 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
-	answer := make(chan error, 1)
-	l.client.busy.run(func() { answer <- l.renewOnce(ctx, ctx) })
-	select {
-	case err := <-answer:
-		return l.fail("renew", err)
-	case <-ctx.Done():
+	err := inTime(ctx, l.client.busy.run, func() error { return l.renewOnce(ctx, ctx) }, func(error) {})
+	if over := l.Err(); over != nil {
+		err = over
 	}
-	if err := l.Err(); err != nil {
-		return l.fail("renew", err)
-	}
-	return l.fail("renew", ctxError(ctx))
+	return l.fail("renew", err)
 }
 
 // Unlock releases the lock. It returns when the service has confirmed the release, or

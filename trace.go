@@ -152,13 +152,20 @@ func (c *Client) Waits() []Wait {
 	return all
 }
 
-// lockDone counts and traces the end of a Lock or TryLock.
-func (c *Client) lockDone(ctx context.Context, op, name string, took time.Duration, l *Lease, err error) {
-	e := Event{Op: op, Name: name, Took: took, Err: err}
-	if l != nil {
-		e.Token = l.grant.Token
+// tell calls f, one of the functions of Trace, unless it is nil.
+func tell(ctx context.Context, f func(context.Context, Event), e Event) {
+	if f != nil {
+		f(ctx, e)
 	}
-	c.counters.add(func(s *Stats) {
+}
+
+// done counts and traces the end of a Lock or TryLock.
+func (cl *call) done(ctx context.Context, took time.Duration, err error) {
+	e := Event{Op: cl.op, Name: cl.name, Took: took, Err: err}
+	if cl.lease != nil {
+		e.Token = cl.lease.grant.Token
+	}
+	cl.client.counters.add(func(s *Stats) {
 		s.WaitTime += took
 		switch e.Outcome() {
 		case "ok":
@@ -173,9 +180,7 @@ func (c *Client) lockDone(ctx context.Context, op, name string, took time.Durati
 			s.Rejected++
 		}
 	})
-	if c.trace.LockDone != nil {
-		c.trace.LockDone(ctx, e)
-	}
+	tell(ctx, cl.client.trace.LockDone, e)
 }
 
 // attempted counts and traces the end of a request for a lock.
@@ -190,9 +195,12 @@ func (c *Client) attempted(cl *call, took time.Duration, err error) {
 			s.Failed++
 		}
 	})
-	if c.trace.Attempt != nil {
-		c.trace.Attempt(cl.values, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
-	}
+	tell(cl.values, c.trace.Attempt, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
+}
+
+// event is an event of the lease, which has lasted until some time ago.
+func (l *Lease) told(op string, took, ago time.Duration, err error) Event {
+	return Event{Op: op, Name: l.name, Token: l.grant.Token, Took: took, Held: time.Since(l.start) - ago, Err: err}
 }
 
 // renewed counts and traces one attempt to renew.
@@ -204,10 +212,7 @@ func (l *Lease) renewed(took time.Duration, err error) {
 		c.counters.add(func(s *Stats) { s.RenewFailed++ })
 		c.warn("renewal failed", l.name, err)
 	}
-	if c.trace.Renewed != nil {
-		c.trace.Renewed(l.values, Event{Op: "renew", Name: l.name, Token: l.grant.Token, Took: took,
-			Held: time.Since(l.start), Err: err})
-	}
+	tell(l.values, c.trace.Renewed, l.told("renew", took, 0, err))
 }
 
 // lost counts and traces the end of a lease without its holder's Unlock.
@@ -215,10 +220,7 @@ func (l *Lease) lost(cause error) {
 	c := l.client
 	c.counters.add(func(s *Stats) { s.Lost++ })
 	c.warn("lease lost", l.name, cause)
-	if c.trace.Lost != nil {
-		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.grant.Token, Held: time.Since(l.start),
-			Err: cause})
-	}
+	tell(l.values, c.trace.Lost, l.told("lease", 0, 0, cause))
 }
 
 // released counts and traces the release of a lease.
@@ -230,8 +232,6 @@ func (l *Lease) released(ctx context.Context, took time.Duration, err error) {
 		c.warn("release failed", l.name, err)
 	}
 	if c.trace.Released != nil {
-		held := time.Since(l.start) - took
-		c.trace.Released(context.WithoutCancel(ctx),
-			Event{Op: "unlock", Name: l.name, Token: l.grant.Token, Took: took, Held: held, Err: err})
+		c.trace.Released(context.WithoutCancel(ctx), l.told("unlock", took, took, err))
 	}
 }
