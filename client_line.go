@@ -285,7 +285,7 @@ func (ls *lines) grant(cl *call, l *Lease, passed bool) error {
 	default:
 		ln.sharers[l] = struct{}{}
 	}
-	ls.remove(cl)
+	_ = ls.remove(cl)
 	return nil
 }
 
