@@ -87,11 +87,11 @@ type Option interface{ apply(*settings) }
 
 // Asked is what options ask for; zero is what the Client's Options say.
 type Asked struct {
+	_ struct{}
+
 	TTL, MaxHold, MinHold, Patience time.Duration
 	NoRenew, Shared                 bool
 	Label                           string
-
-	_ struct{}
 }
 
 // AskedBy returns what opts ask for. It is for packages with calls in which an option has
