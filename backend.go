@@ -12,10 +12,9 @@ import (
 )
 
 // Backend is a lock service as the engine sees it. It is for implementers: programs
-// that want a lock call [New] and use the [Client]. The Client does the work that is
-// the same for every service: waiting in line inside the process, polling, renewing,
-// ending leases in time, and taking back the leftovers of requests with an unknown
-// outcome.
+// that want a lock call [New] and use the [Client], which does what is the same for every
+// service: it waits in line, polls, renews, ends leases in time, and takes back what requests
+// with an unknown outcome may have left.
 //
 // A Backend has no policy: it does not retry when the service has answered or is out of
 // reach (its driver may repeat a request whose connection was closed), does not renew leases
@@ -300,8 +299,7 @@ type Passer interface {
 // Renew and Release of its holds, return within 100 ms after their context ended,
 // whatever the network does. The engine then calls Acquire and Release in the
 // goroutine of its own caller. It calls other backends from goroutines of its own,
-// and does not wait for those that are late. That costs two switches between
-// threads per request, some ten microseconds if the request waits for the network.
+// which costs some ten microseconds, and does not wait for those that are late.
 type Prompt interface {
 	// Prompt returns true if the Backend keeps this promise.
 	Prompt() bool
@@ -318,16 +316,15 @@ type TokenRaiser interface {
 }
 
 // Operator is implemented by a [Backend] that can answer what people ask. What it cannot do
-// ends with an error that matches [errors.ErrUnsupported] and says what to do instead.
+// ends with an error that matches [errors.ErrUnsupported] and says what to do instead. Names
+// are as in Request.Name.
 type Operator interface {
-	// Inspect returns the state of name at this moment, as far as the service knows
-	// it, with its Name, held or not.
+	// Inspect returns the state of name at this moment, held or not.
 	Inspect(ctx context.Context, name string) (State, error)
 
 	// List yields the State of every name that begins with prefix and is held or waited
-	// for, in no order. Names are as in Request.Name, without the backend's own encoding.
-	// A name that changes while List runs may be left out. An error is the last that it
-	// yields.
+	// for, in no order. A name that changes while List runs may be left out. An error is
+	// the last that it yields.
 	List(ctx context.Context, prefix string) iter.Seq2[State, error]
 
 	// Break removes the holder st.Holder of st.Name, of sharers all. If another has the name
@@ -382,8 +379,7 @@ type Aser interface {
 }
 
 // State is the state of one name, as far as the service knows it. It may be out of
-// date when it arrives: use it for people and for tests, never to decide whether to
-// act.
+// date when it arrives.
 type State struct {
 	Name string
 	Held bool

@@ -25,21 +25,21 @@ type Client struct {
 	prompt  bool  // the backend is a Prompt, and says that it is
 	trace   Trace // opts.Trace, or one without functions
 
-	guarantees     Guarantees
-	minTTL, maxTTL time.Duration // what they come to
+	guarantees Guarantees
 
 	lines    lines
 	schedule schedule
 	busy     inFlight      // whatever Close waits for
 	undoing  chan struct{} // has one element for each take-back that asks
-	counters counters
 
-	life      context.Context // ends when Close begins
-	endLife   context.CancelCauseFunc
-	rest      context.Context // of requests that no caller waits for; ends when Close does
-	endRest   context.CancelFunc
-	closeOnce sync.Once
-	closeErr  error
+	statsMu sync.Mutex
+	stats   Stats
+
+	life    context.Context // ends when Close begins
+	endLife context.CancelCauseFunc
+	rest    context.Context // of requests that no caller waits for; ends when Close does
+	endRest context.CancelFunc
+	closed  func() error // closes, once
 
 	mu         sync.Mutex
 	pending    map[*takeBack]struct{}
@@ -60,12 +60,12 @@ func New(b Backend, opts *Options) *Client {
 			_ = l.Err() // looks at both clocks
 		}
 	}
+	c.closed = sync.OnceValue(c.close)
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	c.rest, c.endRest = context.WithCancel(context.Background())
 	if b != nil {
 		c.guarantees = b.Guarantees()
 	}
-	c.minTTL, c.maxTTL = c.guarantees.ttlBounds()
 	if p, ok := b.(Prompt); ok {
 		c.prompt = p.Prompt()
 	}
@@ -259,10 +259,7 @@ const (
 // service does not answer. A lock that could not be released then ends with its TTL,
 // and the error says so. After Close, no goroutine of the Client is left, except
 // those that wait for a hanging service.
-func (c *Client) Close() error {
-	c.closeOnce.Do(func() { c.closeErr = c.close() })
-	return c.closeErr
-}
+func (c *Client) Close() error { return c.closed() }
 
 func (c *Client) close() error {
 	began := time.Now()

@@ -404,7 +404,7 @@ func (ls *lines) waits() (all []Wait) {
 	for _, ln := range ls.byName {
 		for cl := ln.first; cl != nil; cl = cl.after {
 			if cl.wait {
-				all = append(all, Wait{Name: ln.name, Callers: ln.waiting, Longest: now.Sub(cl.began)})
+				all = append(all, Wait{Name: cl.name, Callers: ln.waiting, Longest: now.Sub(cl.began)})
 				break
 			}
 		}

@@ -191,9 +191,9 @@ func (t *takeBack) tell(err error) {
 		err = nil // nothing is there
 	}
 	if err == nil {
-		c.counters.add(func(s *Stats) { s.TakenBack++ })
+		c.count(func(s *Stats) { s.TakenBack++ })
 	} else {
-		c.counters.add(func(s *Stats) { s.LeftBehind++ })
+		c.count(func(s *Stats) { s.LeftBehind++ })
 		c.warn("lock may be left behind until its TTL or session ends", t.lease.name, err)
 	}
 	tell(t.lease.values, c.trace.TakenBack, Event{Op: "takeback", Name: t.lease.name, Err: err})

@@ -63,11 +63,10 @@ type Options struct {
 
 	// Patience is how long Lock waits for an outage to end: if a service is out of
 	// reach, too slow or has just been started, Lock asks it again, less and less
-	// often, for that long, and then returns ErrUnavailable. Patience does not bound
-	// the wait for a lock that is held, and does not apply to Open. 0: as long as the TTL.
-	// NoPatience: Lock returns at once, as TryLock always does. A call that waits behind
-	// another one of the same Client learns of an outage when the request of that one has
-	// failed.
+	// often, for that long, and then returns ErrUnavailable. It does not apply to Open.
+	// 0: as long as the TTL. NoPatience: Lock returns at once, as TryLock always does. A
+	// call that waits behind another one of the same Client learns of an outage when the
+	// request of that one has failed.
 	Patience time.Duration
 
 	// Trace has functions that the Client calls at the events of a lock's life. nil:
@@ -183,7 +182,7 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	if len(opts) > 0 {
 		s = s.with(opts)
 	}
-	lo, hi := c.minTTL, c.maxTTL
+	lo, hi := c.guarantees.ttlBounds()
 	if s.TTL == 0 && !s.ttlGiven {
 		s.TTL = min(max(DefaultTTL, lo), hi)
 	}
