@@ -65,31 +65,21 @@ func main() {
 		log.Fatal(err)
 	}
 	client := locker.New(backend, nil)
-	for _, library := range []string{"redislock", "redsync"} {
-		before := map[string]old{"redislock": ofRedislock(rdb), "redsync": ofRedsync(rdb)}[library]
-		// The three versions of a program: each calls f if it holds the lock.
-		versions := map[string]func(f func()){
-			"before": func(f func()) {
-				if _, release, err := before(ctx, "order/42"); err == nil {
-					defer release()
-					f()
-				}
-			},
-			"meanwhile": func(f func()) {
-				_ = both(ctx, before, client, "order/42", func(context.Context, *locker.Lease) error { f(); return nil })
-			},
-			"after": func(f func()) {
-				_ = locker.TryDo(ctx, client, "order/42", func(context.Context, *locker.Lease) error { f(); return nil })
-			},
+	for library, before := range map[string]old{"redislock": ofRedislock(rdb), "redsync": ofRedsync(rdb)} {
+		alone := func() bool { // a program from before the move gets the lock
+			_, release, err := before(ctx, "order/42")
+			if err == nil {
+				release()
+			}
+			return err == nil
 		}
-		for _, pair := range [][2]string{{"before", "meanwhile"}, {"meanwhile", "before"}, {"meanwhile", "after"},
-			{"after", "meanwhile"}, {"before", "after"}} {
-			versions[pair[0]](func() {
-				together := false
-				versions[pair[1]](func() { together = true })
-				fmt.Printf("%s: %s holds, and so does %s: %v\n", library, pair[0], pair[1], together)
-			})
-		}
+		nothing := func(context.Context, *locker.Lease) error { return nil }
+		err = both(ctx, before, client, "order/42", func(context.Context, *locker.Lease) error {
+			fmt.Printf("%s: in the middle of the move, another program gets the old lock: %v, and the new one: %v\n",
+				library, alone(), locker.TryDo(ctx, client, "order/42", nothing) == nil)
+			return nil
+		})
+		fmt.Printf("%s: it had both: %v; then, an old one gets its lock: %v\n", library, err == nil, alone())
 	}
 	_, _ = client.Close(), rdb.Close()
 }
