@@ -226,7 +226,7 @@ func send(to io.Writer, c command) {
 func (h *holder) lost() (sum int64) {
 	for _, p := range h.proxies {
 		s := p.Stats()
-		sum += int64(s.Requests.Dropped + s.Requests.Held + s.Replies.Dropped)
+		sum += s.Requests.Dropped + s.Requests.Held + s.Replies.Dropped
 	}
 	return sum
 }
