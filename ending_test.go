@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,9 +39,6 @@ func TestMinHold(t *testing.T) {
 		"which is looked for as long as it may come, less and less often": `
 			acquire: lost; a tries minhold 50m: unavailable; 1h; count Pending 0 LeftBehind 0 release 5-99`,
 		"is over when its take-back begins": `a locks minhold 50m; release: down; a unlocks; 52m; count Pending 0`,
-		"has bounds": `
-			a tries minhold -1s: invalid; a tries minhold 10000h: invalid unsupported
-			a tries minhold 1m maxhold 30s: invalid; count acquire 0`,
 		"is not passed on": `
 			service passes; a locks minhold 4.5s; b locks: waits; a unlocks; b: waits; 18s; b: ok; count pass 0`,
 	})
@@ -113,10 +111,10 @@ func TestPassingOn(t *testing.T) {
 
 func TestAnotherClientsCloseIsNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.put("job", time.Hour)
-		other, c := locker.New(newFake(), nil), closing(t, locker.New(f, nil))
+		other, c := locker.New(newScripted(), nil), closing(t, locker.New(newScripted(), nil))
 		outer, err := other.Lock(t.Context(), "outer")
+		require.NoError(t, err)
+		_, err = c.Lock(t.Context(), "job")
 		require.NoError(t, err)
 		ctx, cancel := outer.Context(t.Context())
 		defer cancel()
@@ -130,67 +128,67 @@ func TestAnotherClientsCloseIsNotOurs(t *testing.T) {
 // What ended the caller's context may have been another lock: an error of this one says
 // nothing of that.
 func TestTheCauseOfAContextIsNoStateOfThisLock(t *testing.T) {
-	synctest.Test(t, causes)
-}
-
-func causes(t *testing.T) {
 	own := errors.New("my own reason")
 	for _, cause := range []error{
 		locker.ErrHeld, &locker.Error{Op: "lease", Name: "outer", Err: locker.ErrLost}, locker.ErrUnavailable, own,
 		&fs.PathError{Op: "open", Err: fs.ErrNotExist},
 	} {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		f := newFake()
-		f.release = func(int, context.Context) error { time.Sleep(time.Millisecond); return nil }
-		c := locker.New(f, nil)
-		l, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		cancel(cause)
-		unlockErr := l.Unlock(ctx)
-		_, lockErr := c.Lock(ctx, "other")
-		for _, err := range []error{unlockErr, lockErr} {
-			require.ErrorIs(t, err, context.Canceled)
-			assert.ErrorContains(t, err, cause.Error())
-			for _, s := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable} {
-				assert.NotErrorIs(t, err, s)
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			s := newScripted()
+			s.script("release", "1ms")
+			c := closing(t, locker.New(s, nil))
+			l, err := c.Lock(t.Context(), "job")
+			require.NoError(t, err)
+			cancel(cause)
+			unlockErr := l.Unlock(ctx)
+			_, lockErr := c.Lock(ctx, "other")
+			for _, err := range []error{unlockErr, lockErr} {
+				require.ErrorIs(t, err, context.Canceled)
+				assert.ErrorContains(t, err, cause.Error())
+				for _, sentinel := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable} {
+					assert.NotErrorIs(t, err, sentinel)
+				}
+				assert.Equal(t, cause == own, errors.Is(err, own)) //nolint:errorlint // which of the table
+				var path, want *fs.PathError
+				assert.Equal(t, errors.As(cause, &want), errors.As(err, &path))
 			}
-			assert.Equal(t, cause == own, errors.Is(err, own)) //nolint:errorlint // which of the table
-			var path, want *fs.PathError
-			assert.Equal(t, errors.As(cause, &want), errors.As(err, &path))
-		}
-		require.NoError(t, c.Close())
+		})
 	}
 }
 
 // A server that recovers the panics of its requests goes on with the same Client.
 func TestAPanicLeavesNothingBehind(t *testing.T) {
-	for _, where := range []string{"Acquire", "Release", "Attempt", "Waiting", "LockDone", "Released"} {
+	for _, where := range []string{"acquire", "release", "Attempt", "Waiting", "LockDone", "Released", "LockDone after a note"} {
 		t.Run(where, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				armed := true
-				fail := func(at string) {
-					if armed && at == where {
-						armed = false
-						panic(at)
+				tell := func(at string) func(context.Context, locker.Event) {
+					return func(context.Context, locker.Event) {
+						if strings.HasPrefix(where, at) && armed {
+							armed = false
+							panic(at)
+						}
 					}
 				}
-				tell := func(at string) func(context.Context, locker.Event) {
-					return func(context.Context, locker.Event) { fail(at) }
-				}
-				f := &prompt{newFake()}
-				f.before = func(n int, _ context.Context, _ locker.Request) (locker.Grant, error, bool) {
-					fail("Acquire")
-					return locker.Grant{}, errDown, where == "Waiting" && n == 1
-				}
-				f.release = func(int, context.Context) error { fail("Release"); return nil }
-				c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{Attempt: tell("Attempt"),
+				s := newScripted("prompt")
+				c := locker.New(s, &locker.Options{TTL: ttl, Trace: &locker.Trace{Attempt: tell("Attempt"),
 					Waiting: tell("Waiting"), LockDone: tell("LockDone"), Released: tell("Released")}})
-				func() {
-					defer func() { assert.NotNil(t, recover()) }()
-					l, err := c.Lock(t.Context(), "job")
+				s.script(where, "panics then ok")
+				switch where {
+				case "Waiting":
+					s.script("acquire", "down then ok")
+				case "LockDone after a note":
+					s.script("acquire", "note")
+				}
+				assert.Panics(t, func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					l, err := c.Lock(ctx, "job")
 					require.NoError(t, err)
 					_ = l.Unlock(t.Context())
-				}()
+				})
+				s.script("acquire", "ok")
 				ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
 				defer cancel()
 				l, err := c.Lock(ctx, "job")
@@ -199,12 +197,9 @@ func TestAPanicLeavesNothingBehind(t *testing.T) {
 				began := time.Now()
 				require.NoError(t, c.Close())
 				assert.Zero(t, time.Since(began))
-				assert.Empty(t, f.owner("job"))
+				assert.False(t, s.held("job"))
+				assert.Equal(t, strings.Contains(where, "note"), s.count("leave") == 1, "it is left once")
 			})
 		})
 	}
 }
-
-type prompt struct{ *fake }
-
-func (prompt) Prompt() bool { return true }

@@ -22,6 +22,17 @@ func lease(t *testing.T, f locker.Backend, opts ...locker.Option) (*locker.Clien
 	return c, l
 }
 
+// closing closes the client at the end of the test and fails it if that fails.
+func closing(t *testing.T, c *locker.Client) *locker.Client {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
 func TestHowALeaseLasts(t *testing.T) {
 	play(t, map[string]string{
 		"Until is the TTL less 1 % + 2 ms, from before the request (R1)": `
@@ -64,6 +75,11 @@ func TestMaxHoldEndsALease(t *testing.T) {
 		"of the length of a TTL": `a locks maxhold 9s; a until 8.908s; a ends: lost "MaxHold" in 8.908s; 1s; job is free`,
 		"without a deadline: it is released": `
 			service lasts; a locks maxhold 1s; a ends: lost "MaxHold" in 988ms; 1s; job is free`,
+		"of a session that is renewed at its own pace, and is not asked in a loop": `
+			service beats; 1250ms; a locks maxhold 9s; a ends: lost in 8.8s-9s; count renew 0-10`,
+		"later than its heartbeat": `
+			service beats; 1250ms; a locks maxhold 11.7s; a ends: lost in 11.5s-11.7s; count renew 0-13`,
+		"much later":               `service beats; 1250ms; a locks maxhold 45s; a ends: lost in 44.5s-45s; count renew 0-50`,
 		"and Renew says so before": `a locks maxhold 4.5s; a renews: invalid "MaxHold of 4.5s is reached"; a holds`,
 	})
 }
@@ -101,8 +117,7 @@ func TestUnlock(t *testing.T) {
 
 func TestContextEndsWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f, locker.NoRenew())
+		c, l := lease(t, newScripted(), locker.NoRenew())
 		ctx, cancel := l.Context(t.Context())
 		defer cancel()
 		other, cancelOther := l.Context(t.Context())
@@ -121,16 +136,16 @@ func TestContextEndsWithTheLease(t *testing.T) {
 
 func TestDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+		f := newScripted()
 		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
 		mine := errors.New("mine")
 
 		err := locker.Do(t.Context(), c, "job", func(_ context.Context, _ *locker.Lease) error {
-			assert.NotEmpty(t, f.owner("job"))
+			assert.True(t, f.held("job"))
 			return mine
 		})
 		assert.Equal(t, mine, err)
-		assert.Empty(t, f.owner("job"))
+		assert.False(t, f.held("job"))
 
 		// The caller's context ends: the lock is given back all the same.
 		ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +155,7 @@ func TestDo(t *testing.T) {
 			return context.Cause(ctx)
 		})
 		assert.ErrorIs(t, err, context.Canceled)
-		assert.Empty(t, f.owner("job"))
+		assert.False(t, f.held("job"))
 
 		// A loss is told even if fn does not care.
 		err = locker.Do(t.Context(), c, "job", func(ctx context.Context, _ *locker.Lease) error {
@@ -160,22 +175,6 @@ func TestDo(t *testing.T) {
 		assert.PanicsWithValue(t, "oops", func() {
 			_ = locker.Do(t.Context(), c, "job", func(context.Context, *locker.Lease) error { panic("oops") })
 		})
-		assert.Empty(t, f.owner("job"), "unlocked although fn panicked")
+		assert.False(t, f.held("job"), "unlocked although fn panicked")
 	})
-}
-
-func TestLeaseGivesWhatOnlyItsServiceHas(t *testing.T) {
-	f := newFake()
-	c := closing(t, locker.New(f, &locker.Options{Prefix: "p/", TokenBase: 1000}))
-	l, err := c.Lock(t.Context(), "job")
-	require.NoError(t, err)
-	var req locker.Request
-	require.True(t, l.As(&req))
-	assert.Equal(t, "p/job", req.Name)
-	assert.Equal(t, "job", l.Name())
-	var wrong int
-	assert.False(t, l.As(&wrong))
-	token, ok := l.Token()
-	assert.True(t, ok)
-	assert.EqualValues(t, 1001, token)
 }

@@ -55,18 +55,21 @@ func TestCloseWaitsForALossThatIsBeingTold(t *testing.T) {
 // A Poll that has ended listens again when it is used again.
 func TestAPollMayBeUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &notifying{fake: newFake()}
+		f := newScripted("notifies")
 		var p locker.Poll
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			for f.wake() == 0 { // the first waits are short, until the backend listens
-				require.NoError(t, p.Wait(ctx, f, "job", locker.ErrHeld))
+			for f.count("listeners") == 0 { // the first waits are short, until the backend listens
+				require.NoError(t, p.Wait(ctx, f.backend(), "job", locker.ErrHeld))
 				synctest.Wait()
 			}
-			require.NoError(t, p.Wait(ctx, f, "job", locker.ErrHeld))
+			began := time.Now()
+			f.wake()
+			require.NoError(t, p.Wait(ctx, f.backend(), "job", locker.ErrHeld))
+			assert.Zero(t, time.Since(began))
 			p.End()
 			cancel()
-			assert.Zero(t, f.wake(), "nobody listens any more")
+			assert.Zero(t, f.count("listeners"), "nobody listens any more")
 		}
 	})
 }
@@ -75,7 +78,7 @@ func TestAPollMayBeUsedAgain(t *testing.T) {
 // in the whole line, under the mutex of all lines. With -race, half as many took 22 s.
 func TestManyCallersLeaveALineAtOnce(t *testing.T) {
 	const callers = 100_000
-	c := closing(t, locker.New(newFake(), &locker.Options{TTL: time.Hour}))
+	c := closing(t, locker.New(newScripted(), &locker.Options{TTL: time.Hour}))
 	l, err := c.Lock(t.Context(), "job")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -24,14 +25,18 @@ import (
 //	watches   it tells holders unasked that their lock is gone
 //	lasts     its holds have no deadline
 //	session   a session keeps its holds, whatever their TTL
+//	beats     likewise, and what a renewal brings moves on with its heartbeat, and not with the request
 //	contended clients wait for whom a hold that is passed on may have to yield
 //	owned     the client has opened it, and closes it
 type scripted struct {
 	*memory.Backend
 	traits []string
+	made   time.Time
 
 	mu      sync.Mutex
 	scripts map[string][]string // by kind, or kind and name: what becomes of the next requests
+	chance  func() string       // what becomes of those without a script
+	fault   error               // of those that fail
 	counts  map[string]int
 	owners  map[string]bool
 	wakes   map[int]func()
@@ -39,7 +44,7 @@ type scripted struct {
 }
 
 func newScripted(traits ...string) *scripted {
-	s := &scripted{Backend: memory.NewExpiring(), traits: traits, scripts: map[string][]string{},
+	s := &scripted{Backend: memory.NewExpiring(), traits: traits, made: time.Now(), scripts: map[string][]string{},
 		counts: map[string]int{}, owners: map[string]bool{}, wakes: map[int]func(){}}
 	if s.is("lasts") {
 		s.Backend = memory.New()
@@ -86,6 +91,7 @@ func (s *scripted) count(kind string) int {
 //	ok        it is carried out (also if no other word ends it before)
 //	2s        time passes, whatever its context does
 //	hangs     there is no answer until its context ends, and then none, or what the next word says
+//	silent    likewise, for three seconds at most
 //	down      the service cannot be reached
 //	lost      there is no answer: it is not known what has come of it
 //	late      likewise, and it is carried out two seconds later
@@ -132,7 +138,11 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 		script = of[0]
 		s.scripts[key] = of[min(1, len(of)-1):]
 	}
+	chance := s.chance
 	s.mu.Unlock()
+	if script == "" && chance != nil {
+		script = chance()
+	}
 	done, told := false, false
 	words := strings.Fields(script)
 	for i, word := range words {
@@ -149,6 +159,15 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 			} else if i == len(words)-1 {
 				return fmt.Errorf("no answer: %w: %w", ctx.Err(), locker.ErrUnavailable)
 			}
+		case "silent":
+			select {
+			case <-ctx.Done():
+			case <-time.After(3 * time.Second):
+			}
+		case "fails":
+			return s.fault
+		case "panics":
+			panic("scripted")
 		case "down":
 			return errDown
 		case "lost":
@@ -222,13 +241,21 @@ func (s *scripted) acquire(ctx context.Context, kind string, req locker.Request)
 		return locker.Grant{Hold: h.able()}, err // what came of it is not known
 	}
 	if !s.is("queue") {
-		g.Validity.Since = since
+		g.Validity.Since = s.since(since)
 	}
 	if s.is("session") {
 		g.Session, g.Validity.TTL = true, req.TTL
 	}
 	g.Hold = h.able()
 	return g, nil
+}
+
+// since is the beginning of a validity that was asked for now.
+func (s *scripted) since(now time.Time) time.Time {
+	if s.is("beats") {
+		return s.made.Add(now.Sub(s.made).Truncate(ttl / 4))
+	}
+	return now
 }
 
 // carryOut is what the service does.
@@ -283,7 +310,7 @@ func (h *scriptedHold) Renew(ctx context.Context) (v locker.Validity, err error)
 		v, err = h.granted().Hold.Renew(ctx)
 		return err
 	})
-	if v.Since = since; h.s.is("session") {
+	if v.Since = h.s.since(since); h.s.is("session") {
 		v.TTL = h.req.TTL
 	}
 	return v, err
@@ -333,6 +360,12 @@ func (h scriptedPasser) Pass(ctx context.Context, next locker.Request, yield boo
 	return g, err
 }
 
+func (h *scriptedHold) RaiseToken(ctx context.Context, token uint64) error {
+	return h.s.request(ctx, "operate", h.req, func() error {
+		return h.granted().Hold.(locker.TokenRaiser).RaiseToken(ctx, token)
+	})
+}
+
 // As gives the request away, to look at.
 func (h *scriptedHold) As(target any) bool {
 	p, ok := target.(*locker.Request)
@@ -340,6 +373,34 @@ func (h *scriptedHold) As(target any) bool {
 		*p = h.req
 	}
 	return ok
+}
+
+func (s *scripted) Inspect(ctx context.Context, name string) (st locker.State, err error) {
+	return st, s.request(ctx, "operate", locker.Request{}, func() error {
+		st, err = s.Backend.Inspect(ctx, name)
+		return err
+	})
+}
+
+func (s *scripted) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		for st, err := range s.Backend.List(ctx, prefix) {
+			if !yield(st, err) {
+				return
+			}
+		}
+		if err := s.request(ctx, "operate", locker.Request{}, func() error { return nil }); err != nil {
+			yield(locker.State{}, err)
+		}
+	}
+}
+
+func (s *scripted) Break(ctx context.Context, st locker.State) error {
+	return s.request(ctx, "operate", locker.Request{}, func() error { return s.Backend.Break(ctx, st) })
+}
+
+func (s *scripted) Check(ctx context.Context) (found []locker.Finding, err error) {
+	return []locker.Finding{{What: "disk"}}, s.request(ctx, "operate", locker.Request{}, func() error { return nil })
 }
 
 type scriptedNotifier struct{ *scripted }
@@ -363,6 +424,12 @@ func (s scriptedNotifier) Notify(ctx context.Context, name string, wake func()) 
 // leave is the Leave of a note.
 func (s *scripted) leave(ctx context.Context) error {
 	return s.request(ctx, "leave", locker.Request{}, func() error { return nil })
+}
+
+// held reports whether somebody holds name.
+func (s *scripted) held(name string) bool {
+	st, err := s.Backend.Inspect(context.Background(), name)
+	return err != nil || st.Held
 }
 
 // wake tells those who wait that a lock may be free.

@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,14 +60,6 @@ func TestAnOutageBesideASharer(t *testing.T) {
 			service queue; r locks shared; acquire: hangs then down; a locks shared until 5s: waits
 			b locks shared patience none: unavailable in 0s; a: unavailable? deadline`,
 	})
-}
-
-func TestSharedIsRefusedWhereItIsNotKnown(t *testing.T) {
-	c := locker.New(newFake(), nil)
-	defer c.Close()
-	_, err := c.TryLock(t.Context(), "job", locker.Shared())
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorIs(t, locker.Require(c, locker.Guarantees{Shared: locker.SharingTokenless}), errors.ErrUnsupported)
 }
 
 func TestNoMoreSharersThanThereMayBe(t *testing.T) {
@@ -138,39 +129,4 @@ func (b *distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	time.Sleep(20 * time.Millisecond)
 	return b.Backend.Acquire(ctx, req)
-}
-
-// answering gives the answer of its function, if that has one, and otherwise that of the
-// memory.
-type answering struct {
-	*memory.Backend
-	answer func(ctx context.Context, req locker.Request) error
-}
-
-func (b *answering) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	if err := b.answer(ctx, req); err != nil {
-		return locker.Grant{}, err
-	}
-	return b.Backend.Acquire(ctx, req)
-}
-
-// A note is left once, also if the caller's LockDone panics after that.
-func TestAPanicAfterANoteWasLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var left atomic.Int32
-		b := &answering{memory.New(), func(context.Context, locker.Request) error {
-			return &locker.HeldError{Leave: func(context.Context) error { left.Add(1); return nil }}
-		}}
-		c := locker.New(b, &locker.Options{Trace: &locker.Trace{
-			LockDone: func(context.Context, locker.Event) { panic("LockDone") },
-		}})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		assert.Panics(t, func() { _, _ = c.Lock(ctx, "job") })
-		synctest.Wait()
-		assert.EqualValues(t, 1, left.Load())
-		began := time.Now()
-		require.NoError(t, c.Close())
-		assert.Zero(t, time.Since(began))
-	})
 }
