@@ -17,43 +17,27 @@ type Lease struct {
 	event    // its place in the client's schedule
 	client   *Client
 	name     string
-	grant    Grant // mu guards its Validity, which is the latest
+	hold     Hold
+	token    uint64
 	settings settings
-	start    time.Time // when the grant was known here: MaxHold counts from it; zero: nobody was told of it
+	session  bool      // a session of the backend keeps the lock, see Grant
+	start    time.Time // when the grant was known here: MaxHold counts from it; zero: not yet
 
 	values context.Context // those of the context given to Lock, for Trace; nil if there is none
 
 	mu        sync.Mutex
 	line      *line     // where it stands, at the head or shared; nil once it has left
+	until     time.Time // the holder may act up to here; zero: no deadline
+	expiry    time.Time // the service keeps the hold up to here; zero: no deadline
 	renewAt   time.Time // when to renew next; zero: not again
 	renewing  bool
-	err       error // why it is over; nil while it is held
-	done      signal
+	err       error         // why it is over; nil while it is held
+	done      chan struct{} // made by the first Done; closed when err is set
 	ends      map[*context.CancelCauseFunc]struct{}
 	leftover  *takeBack // what takes it back, or did; client.mu guards it
-	unlocking bool      // the first Unlock has begun
-	unlocked  signal    // unlockErr is set, and does not change any more
+	unlocking unlockState
+	unlocked  chan struct{} // made by an Unlock that waits; closed when unlockErr is set
 	unlockErr error
-}
-
-// signal is a channel that is closed once, and made when somebody waits for it. A mutex guards it.
-type signal struct{ c chan struct{} }
-
-var given = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-func (s *signal) wait() <-chan struct{} {
-	if s.c == nil {
-		s.c = make(chan struct{})
-	}
-	return s.c
-}
-
-func (s *signal) give() {
-	if s.c == nil {
-		s.c = given
-		return
-	}
-	close(s.c)
 }
 
 // Name returns the lock's name as the caller gave it, without prefix.
@@ -63,10 +47,10 @@ func (l *Lease) Name() string { return l.name }
 // earlier holder of this name, under the conditions in [Guarantees]. Those that hold the
 // name together have the same token, or none where shared leases have none. It returns
 // false if the lease has no token.
-func (l *Lease) Token() (token uint64, ok bool) { return l.grant.Token, l.grant.Token != 0 }
+func (l *Lease) Token() (token uint64, ok bool) { return l.token, l.token != 0 }
 
 // Shared reports whether others that asked for the name shared may hold it, too.
-func (l *Lease) Shared() bool { return l.settings.Shared }
+func (l *Lease) Shared() bool { return l.settings.shared }
 
 // Until returns the time until which the holder may act. Renewals move it forward.
 // Nobody else holds the lock before Until, but those that share it with a shared lease,
@@ -77,7 +61,10 @@ func (l *Lease) Shared() bool { return l.settings.Shared }
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.until()
+	if l.until.IsZero() {
+		return l.start.Add(clock.Century)
+	}
+	return l.until
 }
 
 // Done returns a channel that is closed when the lease is over, whatever the cause,
@@ -86,7 +73,13 @@ func (l *Lease) Until() time.Time {
 func (l *Lease) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.done.wait()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.err != nil {
+			close(l.done)
+		}
+	}
+	return l.done
 }
 
 // Err returns nil while the lease is held, and afterwards the reason why it is over:
@@ -108,7 +101,7 @@ func (l *Lease) Err() error {
 // returns the same error as Err. Call cancel when the context is not needed any
 // more; cancel does not unlock.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
-	if l.settings.Shared {
+	if l.settings.shared {
 		parent = context.WithValue(parent, sharerKey{l.client, l.name}, l)
 	}
 	ctx, end := context.WithCancelCause(parent)
@@ -140,17 +133,23 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return l.fail("renew", err)
 	}
-	if limit := l.limit(); !l.Until().Before(limit) {
-		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.MaxHold,
+	if limit := l.limit(); !limit.IsZero() && !l.Until().Before(limit) {
+		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.maxHold,
 			limit.Format(time.RFC3339Nano)))
 	}
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
-	err := inTime(ctx, l.client.busy.run, func() error { return l.renewOnce(ctx, ctx) }, func(error) {})
-	if over := l.Err(); over != nil {
-		err = over
+	answer := make(chan error, 1)
+	l.client.renewing.run(func() { answer <- l.renewOnce(ctx, ctx) })
+	select {
+	case err := <-answer:
+		return l.fail("renew", err)
+	case <-ctx.Done():
 	}
-	return l.fail("renew", err)
+	if err := l.Err(); err != nil {
+		return l.fail("renew", err)
+	}
+	return l.fail("renew", ctxError(ctx))
 }
 
 // Unlock releases the lock. It returns when the service has confirmed the release, or
@@ -164,15 +163,22 @@ func (l *Lease) Renew(ctx context.Context) error {
 // background, and the lock ends with its TTL at the latest. Unlock never removes
 // somebody else's lock.
 func (l *Lease) Unlock(ctx context.Context) error {
-	_ = l.Err() // looks at both clocks
+	now := time.Now()
 	l.mu.Lock()
-	first := !l.unlocking
-	l.unlocking = true
+	if l.err == nil && l.overdue(now) {
+		l.mu.Unlock()
+		l.expire()
+		l.mu.Lock()
+	}
+	first := l.unlocking == notUnlocked
+	if first {
+		l.unlocking = unlockBegun
+	}
 	l.mu.Unlock()
 	if first {
 		// Counted before the end: Close either ends the lease itself, or waits for
 		// this release.
-		l.client.busy.add()
+		l.client.asking.add()
 		switch {
 		case !l.finish(unlocked, ErrUnlocked):
 			err := l.Err()
@@ -180,27 +186,47 @@ func (l *Lease) Unlock(ctx context.Context) error {
 				l.takeBack(unlocked) // in place of that of a lost one, which comes later
 			}
 			l.finishUnlock(err)
-			l.client.busy.done()
+			l.client.asking.done()
 		case ctx.Done() == nil || l.client.prompt && ctx.Err() == nil:
 			l.letGo(ctx)
 		default:
 			go l.letGo(context.WithoutCancel(ctx))
 		}
 	}
-	l.mu.Lock()
-	answered := l.unlocked.wait()
-	l.mu.Unlock()
+	answered := l.unlockAnswered()
+	if answered == nil {
+		return fromBackend(ctx, l.unlockErr) // its time-out may be the first caller's
+	}
 	select {
 	case <-answered:
+		return fromBackend(ctx, l.unlockErr)
 	case <-ctx.Done():
-		select {
-		case <-answered:
-		default:
-			return l.fail("unlock", fmt.Errorf("not confirmed yet, the release goes on in the background: %w",
-				ctxError(ctx)))
-		}
+		return l.fail("unlock", fmt.Errorf("not confirmed yet, the release goes on in the background: %w",
+			ctxError(ctx)))
 	}
-	return fromBackend(ctx, l.unlockErr) // its time-out may be the first caller's
+}
+
+// unlockState is the progress of the first Unlock of a lease.
+type unlockState uint8
+
+const (
+	notUnlocked unlockState = iota
+	unlockBegun
+	unlockDone // unlockErr is set, and does not change any more
+)
+
+// unlockAnswered returns nil if unlockErr is set, and otherwise a channel that is
+// closed when unlockErr is set.
+func (l *Lease) unlockAnswered() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unlocking == unlockDone {
+		return nil
+	}
+	if l.unlocked == nil {
+		l.unlocked = make(chan struct{})
+	}
+	return l.unlocked
 }
 
 // As asks the hold for a value that only its service has, such as the key of an etcd
@@ -208,7 +234,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 // backend documents. If the backend knows that type, As sets the value and returns
 // true; the backend's hold is then an [Aser].
 func (l *Lease) As(target any) bool {
-	a, ok := l.grant.Hold.(Aser)
+	a, ok := l.hold.(Aser)
 	return ok && a.As(target)
 }
 
@@ -220,11 +246,11 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if err := l.Err(); err != nil {
 		return l.fail("raise token", err)
 	}
-	if l.settings.Shared {
+	if l.settings.shared {
 		return l.fail("raise token", fmt.Errorf("sharers have one token, which rises with the next that holds alone: "+
 			"raise it there: %w", errors.ErrUnsupported))
 	}
-	r, ok := l.grant.Hold.(TokenRaiser)
+	r, ok := l.hold.(TokenRaiser)
 	if !ok {
 		return l.fail("raise token", fmt.Errorf("backend %s cannot raise its tokens: %w",
 			l.client.guarantees.Backend, errors.ErrUnsupported))
@@ -233,7 +259,8 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if token <= base {
 		return nil // TokenBase is added to every token
 	}
-	return l.fail("raise token", aside(ctx, func() error { return r.RaiseToken(ctx, token-base) }))
+	_, err := operate(ctx, func() (struct{}, error) { return struct{}{}, r.RaiseToken(ctx, token-base) })
+	return l.fail("raise token", err)
 }
 
 func (l *Lease) fail(op string, err error) error {
@@ -251,7 +278,7 @@ var errPanicked = fmt.Errorf("the release is not confirmed, it has panicked: %w"
 // letGo releases the lock, and keeps the outcome. If the backend or a function of Trace
 // panics, the lock is taken back.
 func (l *Lease) letGo(ctx context.Context) {
-	defer l.client.busy.done()
+	defer l.client.asking.done()
 	err, returns := errPanicked, false
 	defer func() {
 		if !returns {
@@ -266,7 +293,7 @@ func (l *Lease) letGo(ctx context.Context) {
 // release asks the service once to release the lock, and leaves the rest to a
 // take-back. While MinHold keeps the lock, it sends nothing.
 func (l *Lease) release(ctx context.Context) error {
-	defer l.leaveLine(nil, nil)
+	defer l.leaveLine()
 	now := time.Now()
 	if l.freeAt(unlocked, now).After(now) {
 		l.takeBack(unlocked)
@@ -278,7 +305,7 @@ func (l *Lease) release(ctx context.Context) error {
 	if l.client.guarantees.Queue {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused.
-		l.leaveLine(nil, nil)
+		l.leaveLine()
 	}
 	err := l.pass(ctx, brief, now)
 	switch {
@@ -289,8 +316,8 @@ func (l *Lease) release(ctx context.Context) error {
 		l.takeBack(unreleased)
 		free := ""
 		// Not after a refusal, since the service may keep it for longer, nor without a deadline.
-		if errors.Is(err, ErrUnavailable) && !l.expiry().IsZero() {
-			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.TTL) // MinHold is over
+		if errors.Is(err, ErrUnavailable) && l.hasDeadline() {
+			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl) // MinHold is over
 		}
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
 	}
@@ -304,14 +331,14 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	l.mu.Lock()
 	ln := l.line
 	l.mu.Unlock()
-	passer, can := l.grant.Hold.(Passer)
+	passer, can := l.hold.(Passer)
 	var next *call
 	var yield bool
-	if can && ln != nil && !l.settings.Shared {
+	if can && ln != nil && !l.settings.shared {
 		next, yield = c.lines.behind(ln)
 	}
 	if next == nil {
-		err := fromBackend(ctx, l.grant.Hold.Release(brief))
+		err := fromBackend(ctx, l.hold.Release(brief))
 		l.released(ctx, time.Since(began), err)
 		return err
 	}
@@ -320,17 +347,25 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	err = fromBackend(ctx, err)
 	took := time.Since(began)
 	defer func() { l.released(ctx, took, err) }()
-	to.grant = grant
-	switch {
-	case grant.Hold == nil:
-	case err != nil:
+	if grant.Hold == nil {
+		return err
+	}
+	to.hold = grant.Hold
+	if err != nil {
 		to.takeBack(unused)
 		c.attempted(next, took, err)
-	case !l.leaveLine(next, &passed{to, took}):
+		return err
+	}
+	l.mu.Lock()
+	l.line = nil
+	l.mu.Unlock()
+	c.asking.add() // Close waits until it is a lease, or taken back
+	if !c.lines.pass(ln, l, next, &passed{to, grant, took}) {
 		to.takeBack(unused)
+		c.asking.done()
 		c.attempted(next, took, context.Canceled)
 	}
-	return err
+	return nil
 }
 
 // briefly returns a context for a release, which ends with ctx, and after
@@ -375,19 +410,22 @@ func (c withValues) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// leaveLine lets the next caller in line ask the service, or take what it was granted, see
-// [lines.release].
-func (l *Lease) leaveLine(next *call, won *passed) bool {
+// leaveLine lets the next caller in line ask the service.
+func (l *Lease) leaveLine() {
 	l.mu.Lock()
 	ln := l.line
 	l.line = nil
 	l.mu.Unlock()
-	return ln != nil && l.client.lines.release(ln, l, next, won)
+	if ln != nil {
+		l.client.lines.release(ln, l)
+	}
 }
 
 func (l *Lease) finishUnlock(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unlockErr = l.fail("unlock", err)
-	l.unlocked.give()
+	l.unlocking, l.unlockErr = unlockDone, l.fail("unlock", err)
+	if l.unlocked != nil {
+		close(l.unlocked)
+	}
 }

@@ -28,21 +28,26 @@ type URL struct {
 	err    error // the first thing wrong with a parameter
 }
 
+// durationHint says in errors how to write a duration.
+const durationHint = "write a duration such as 500ms, 30s or 1m30s"
+
 // Duration returns the parameter as a duration of more than zero, or def if there is
 // none.
 func (u *URL) Duration(name string, def time.Duration) time.Duration {
 	s := u.Param(name, "")
-	d, err := time.ParseDuration(s)
-	switch {
-	case s == "":
-	case err != nil:
-		u.fail(name, "write a duration such as 500ms, 30s or 1m30s")
-	case d <= 0:
-		u.fail(name, "it has to be more than zero")
-	default:
-		return d
+	if s == "" {
+		return def
 	}
-	return def
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		u.fail(name, durationHint)
+		return def
+	}
+	if d <= 0 {
+		u.fail(name, "it has to be more than zero")
+		return def
+	}
+	return d
 }
 
 // String returns the URL without user, password and parameters, for messages: in a
@@ -74,28 +79,30 @@ func (u *URL) Param(name, def string) string {
 // Uint returns the parameter as a whole number of zero or more, or def.
 func (u *URL) Uint(name string, def uint64) uint64 {
 	s := u.Param(name, "")
+	if s == "" {
+		return def
+	}
 	n, err := strconv.ParseUint(s, 10, 64)
-	if err == nil {
-		return n
-	}
-	if s != "" {
+	if err != nil {
 		u.fail(name, "write a whole number of zero or more")
+		return def
 	}
-	return def
+	return n
 }
 
 // Bool returns the parameter as a switch, or def.
 func (u *URL) Bool(name string, def bool) bool {
-	switch u.Param(name, "") {
+	switch s := u.Param(name, ""); s {
 	case "":
+		return def
 	case "on", "true", "yes", "1":
 		return true
 	case "off", "false", "no", "0":
 		return false
 	default:
 		u.fail(name, "write on or off")
+		return def
 	}
-	return def
 }
 
 func (u *URL) fail(name, hint string) {
@@ -144,21 +151,22 @@ func (u *URL) TLSConfig() (*tls.Config, error) {
 			return nil, u.Invalid("ca: %s has no PEM certificate in it", ca)
 		}
 	}
-	if cert == "" && key == "" {
-		return config, nil
-	}
-	if cert == "" || key == "" {
+	if (cert == "") != (key == "") {
 		return nil, u.Invalid("cert and key go together: give both or none")
 	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, u.Invalid("cert and key: %v", err)
-	}
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if now, err := tls.LoadX509KeyPair(cert, key); err == nil {
-			return &now, nil
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, u.Invalid("cert and key: %v", err)
 		}
-		return &pair, nil // one of the files was replaced, and the other is next
+		// The files are read again for each connection, so that a certificate can be
+		// replaced while the program runs.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if now, err := tls.LoadX509KeyPair(cert, key); err == nil {
+				return &now, nil
+			}
+			return &pair, nil // one of the files was replaced, and the other is next
+		}
 	}
 	return config, nil
 }

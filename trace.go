@@ -3,6 +3,8 @@ package locker
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -109,15 +111,22 @@ type Stats struct {
 	_ struct{}
 }
 
-func (c *Client) count(f func(*Stats)) {
-	c.statsMu.Lock()
-	defer c.statsMu.Unlock()
-	f(&c.stats)
+// counters are the running totals behind Stats.
+type counters struct {
+	mu sync.Mutex
+	s  Stats
+}
+
+func (n *counters) add(count func(*Stats)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	count(&n.s)
 }
 
 // Stats returns the client's numbers since it was made.
-func (c *Client) Stats() (s Stats) {
-	c.count(func(live *Stats) { s = *live })
+func (c *Client) Stats() Stats {
+	var s Stats
+	c.counters.add(func(live *Stats) { s = *live })
 	s.Held, s.Waiting = c.lines.count()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,22 +144,21 @@ type Wait struct {
 }
 
 // Waits returns the names that callers of Lock wait for now, in no order.
-func (c *Client) Waits() []Wait { return c.lines.waits() }
-
-// tell calls f, one of the functions of Trace, unless it is nil.
-func tell(ctx context.Context, f func(context.Context, Event), e Event) {
-	if f != nil {
-		f(ctx, e)
+func (c *Client) Waits() []Wait {
+	all := c.lines.waits()
+	for i := range all {
+		all[i].Name = strings.TrimPrefix(all[i].Name, c.opts.Prefix)
 	}
+	return all
 }
 
-// done counts and traces the end of a Lock or TryLock.
-func (cl *call) done(ctx context.Context, took time.Duration, err error) {
-	e := Event{Op: cl.op, Name: cl.name, Took: took, Err: err}
-	if cl.lease != nil {
-		e.Token = cl.lease.grant.Token
+// lockDone counts and traces the end of a Lock or TryLock.
+func (c *Client) lockDone(ctx context.Context, op, name string, took time.Duration, l *Lease, err error) {
+	e := Event{Op: op, Name: name, Took: took, Err: err}
+	if l != nil {
+		e.Token = l.token
 	}
-	cl.client.count(func(s *Stats) {
+	c.counters.add(func(s *Stats) {
 		s.WaitTime += took
 		switch e.Outcome() {
 		case "ok":
@@ -165,12 +173,14 @@ func (cl *call) done(ctx context.Context, took time.Duration, err error) {
 			s.Rejected++
 		}
 	})
-	tell(ctx, cl.client.trace.LockDone, e)
+	if c.trace.LockDone != nil {
+		c.trace.LockDone(ctx, e)
+	}
 }
 
 // attempted counts and traces the end of a request for a lock.
 func (c *Client) attempted(cl *call, took time.Duration, err error) {
-	c.count(func(s *Stats) {
+	c.counters.add(func(s *Stats) {
 		s.Attempts++
 		switch {
 		case err == nil:
@@ -180,43 +190,48 @@ func (c *Client) attempted(cl *call, took time.Duration, err error) {
 			s.Failed++
 		}
 	})
-	tell(cl.values, c.trace.Attempt, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
-}
-
-// told is an event of the lease, which has lasted until some time ago.
-func (l *Lease) told(op string, took, ago time.Duration, err error) Event {
-	return Event{Op: op, Name: l.name, Token: l.grant.Token, Took: took, Held: time.Since(l.start) - ago, Err: err}
+	if c.trace.Attempt != nil {
+		c.trace.Attempt(cl.values, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
+	}
 }
 
 // renewed counts and traces one attempt to renew.
 func (l *Lease) renewed(took time.Duration, err error) {
 	c := l.client
 	if err == nil {
-		c.count(func(s *Stats) { s.Renewed++ })
+		c.counters.add(func(s *Stats) { s.Renewed++ })
 	} else {
-		c.count(func(s *Stats) { s.RenewFailed++ })
+		c.counters.add(func(s *Stats) { s.RenewFailed++ })
 		c.warn("renewal failed", l.name, err)
 	}
-	tell(l.values, c.trace.Renewed, l.told("renew", took, 0, err))
+	if c.trace.Renewed != nil {
+		c.trace.Renewed(l.values, Event{Op: "renew", Name: l.name, Token: l.token, Took: took,
+			Held: time.Since(l.start), Err: err})
+	}
 }
 
 // lost counts and traces the end of a lease without its holder's Unlock.
 func (l *Lease) lost(cause error) {
 	c := l.client
-	c.count(func(s *Stats) { s.Lost++ })
+	c.counters.add(func(s *Stats) { s.Lost++ })
 	c.warn("lease lost", l.name, cause)
-	tell(l.values, c.trace.Lost, l.told("lease", 0, 0, cause))
+	if c.trace.Lost != nil {
+		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.token, Held: time.Since(l.start),
+			Err: cause})
+	}
 }
 
 // released counts and traces the release of a lease.
 func (l *Lease) released(ctx context.Context, took time.Duration, err error) {
 	c := l.client
 	if err == nil {
-		c.count(func(s *Stats) { s.Released++ })
+		c.counters.add(func(s *Stats) { s.Released++ })
 	} else {
 		c.warn("release failed", l.name, err)
 	}
 	if c.trace.Released != nil {
-		c.trace.Released(context.WithoutCancel(ctx), l.told("unlock", took, took, err))
+		held := time.Since(l.start) - took
+		c.trace.Released(context.WithoutCancel(ctx),
+			Event{Op: "unlock", Name: l.name, Token: l.token, Took: took, Held: held, Err: err})
 	}
 }

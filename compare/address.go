@@ -3,7 +3,6 @@ package compare
 import (
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 
 	"github.com/golockers/locker/bridge"
@@ -18,11 +17,14 @@ type address struct {
 	shown         string   // the same without a password
 }
 
-// ports are the default ports of schemes whose URLs may leave the port out; below zero, with TLS.
-var ports = map[string]int{
-	"redis": 6379, "rediss": -6379, "redlock": 6379, "redlocks": -6379, "etcd": 2379, "etcds": -2379,
-	"zookeeper": 2181, "zookeepers": -2181, "postgres": 5432, "postgresql": 5432,
+// defaultPorts are those of schemes whose URLs may leave the port out.
+var defaultPorts = map[string]string{
+	"redis": "6379", "rediss": "6379", "redlock": "6379", "redlocks": "6379",
+	"etcd": "2379", "etcds": "2379", "zookeeper": "2181", "zookeepers": "2181",
+	"postgres": "5432", "postgresql": "5432",
 }
+
+var tlsSchemes = map[string]bool{"rediss": true, "redlocks": true, "etcds": true, "zookeepers": true}
 
 // parseAddress finds the hosts in rawURL.
 func parseAddress(rawURL string) (address, error) {
@@ -31,11 +33,14 @@ func parseAddress(rawURL string) (address, error) {
 		return address{}, err
 	}
 	a, u := address{straight: rawURL, shown: urls.String()}, urls[0]
+	base, _, _ := strings.Cut(u.Scheme, "+")
 	switch {
 	case len(urls) > 1:
 		a.why = "no one network between its clients and two services"
-	case strings.Contains(u.Scheme, "+"):
-		a.why = "Sentinel and Redis Cluster lead clients to the servers' own addresses, past any proxy"
+	case strings.Contains(u.Scheme, "+sentinel"):
+		a.why = "Sentinel leads clients to the servers' own addresses, past any proxy"
+	case strings.Contains(u.Scheme, "+cluster"):
+		a.why = "Redis Cluster leads clients to the servers' own addresses, past any proxy"
 	case u.Hosts == nil:
 		a.why = "no network between its clients and the service: the URL has no host"
 	case u.Param("host", "") != "" || u.Param("addr", "") != "":
@@ -44,14 +49,14 @@ func parseAddress(rawURL string) (address, error) {
 	if a.why != "" {
 		return a, nil
 	}
-	port := ports[u.Scheme]
 	for _, h := range u.Hosts {
 		if _, _, err := net.SplitHostPort(h); err != nil {
-			if port == 0 {
+			port := defaultPorts[base]
+			if port == "" {
 				a.hosts, a.why = nil, fmt.Sprintf("the host %s has no port: write host:port in the URL", h)
 				return a, nil
 			}
-			h = net.JoinHostPort(strings.Trim(h, "[]"), strconv.Itoa(max(port, -port)))
+			h = net.JoinHostPort(strings.Trim(h, "[]"), port)
 		}
 		a.hosts = append(a.hosts, h)
 	}
@@ -61,11 +66,14 @@ func parseAddress(rawURL string) (address, error) {
 		end = i
 	}
 	a.before, a.after = scheme+"://"+rest[:strings.LastIndex(rest[:end], "@")+1], rest[end:]
-	if port < 0 && !strings.Contains(a.after, "server_name=") {
+	if tlsSchemes[u.Scheme] && !strings.Contains(a.after, "server_name=") {
 		// A certificate is checked for the server's name where the client connects to a proxy.
 		host, _, _ := net.SplitHostPort(a.hosts[0])
-		path, query, _ := strings.Cut(a.after, "?")
-		a.after = strings.TrimSuffix(path+"?server_name="+host+"&"+query, "&")
+		sep := "?"
+		if strings.Contains(a.after, "?") {
+			sep = "&"
+		}
+		a.after += sep + "server_name=" + host
 	}
 	return a, nil
 }

@@ -35,9 +35,7 @@ var subjects = []string{
 }
 
 func main() {
-	if !slices.ContainsFunc(os.Args[1:], func(arg string) bool {
-		return openers[scheme(arg)] != nil || strings.HasPrefix(arg, "--recheck")
-	}) {
+	if !slices.ContainsFunc(os.Args[1:], func(arg string) bool { return openers[scheme(arg)] != nil }) {
 		os.Args = append(os.Args, subjects...)
 	}
 	compare.Main(openers)
@@ -45,8 +43,10 @@ func main() {
 
 // scheme is the part of an argument that names a backend.
 func scheme(arg string) string {
-	name, _, _ := strings.Cut(strings.ReplaceAll(arg, ":", "="), "=")
-	return name
+	if i := strings.IndexAny(arg, "=:"); i >= 0 {
+		return arg[:i]
+	}
+	return arg
 }
 
 // peer is a lock of another library as a backend, of which nothing is declared.

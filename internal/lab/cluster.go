@@ -21,10 +21,9 @@ const (
 func StartCluster(t TB, opts ...Option) *Cluster {
 	t.Helper()
 	opts = append([]Option{
-		func(c *config) { c.cluster = true },
 		WithConfig("cluster-enabled", "yes"),
 		// A node that cannot be reached for this long makes the others refuse to serve.
-		WithConfig("cluster-node-timeout", "2000"),
+		WithConfig("cluster-node-timeout", "15000"),
 		WithConfig("cluster-announce-ip", "127.0.0.1"),
 	}, opts...)
 	c := &Cluster{}
@@ -42,13 +41,6 @@ func StartCluster(t TB, opts ...Option) *Cluster {
 			c.Nodes[0].MustDo(t, "CLUSTER", "MEET", "127.0.0.1", n.Port(), n.Port()+busOffset)
 		}
 	}
-	c.WaitUntilComplete(t)
-	return c
-}
-
-// WaitUntilComplete returns once every node finds the cluster complete: after a restart, for one.
-func (c *Cluster) WaitUntilComplete(t TB) {
-	t.Helper()
 	await(t, func() (err error) {
 		for _, n := range c.Nodes {
 			if err == nil {
@@ -58,6 +50,7 @@ func (c *Cluster) WaitUntilComplete(t TB) {
 		}
 		return err
 	}, processes(c.Nodes)...)
+	return c
 }
 
 // Addrs returns the host:port of each node.

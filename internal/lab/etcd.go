@@ -92,7 +92,7 @@ func (n *Etcd) newCommand() (*exec.Cmd, error) {
 		"--listen-peer-urls=http://" + loopback(n.ports[1]), "--initial-advertise-peer-urls=" + n.peerURL(),
 		"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=" + n.state,
 		"--initial-cluster-token=" + c.Nodes[0].dir,
-		"--heartbeat-interval=50", "--election-timeout=500",
+		"--heartbeat-interval=50", "--election-timeout=650",
 		"--log-level=warn",
 	}
 	if c.tool != ToolOldEtcd {

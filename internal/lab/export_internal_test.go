@@ -9,3 +9,6 @@ const Patience = patience
 func Poll(check func() error, log *os.File) error {
 	return poll(check, &Process{log: log}, &Process{log: log}) // one alone would have to run
 }
+
+// Suspended reports whether a process stands still.
+func Suspended(pid int) bool { return suspended(pid) }

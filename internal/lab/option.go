@@ -20,7 +20,7 @@ type config struct {
 	proxies  bool
 	socket   bool
 
-	sentinel, cluster bool // of Redis
+	sentinel bool // a Redis is one
 }
 
 type setting struct {

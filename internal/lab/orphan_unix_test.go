@@ -74,31 +74,12 @@ func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
 	eventually(t, "the child ends", func() bool { return !alive(t, child) })
 }
 
-func TestGuardKillsWhatWouldBeOrphaned(t *testing.T) {
-	cmd := exec.CommandContext(context.Background(), "sleep", "60")
-	require.NoError(t, cmd.Start())
-	spared := exec.CommandContext(context.Background(), "sleep", "60")
-	require.NoError(t, spared.Start())
-
-	stop, _, err := lab.StartGuard(spared.Process.Pid)
-	require.NoError(t, err)
-	stop()
-	_, die, err := lab.StartGuard(cmd.Process.Pid)
-	require.NoError(t, err)
-	die()
-	assert.EqualError(t, cmd.Wait(), "signal: killed")
-
-	require.True(t, alive(t, spared.Process.Pid), "a guard that was stopped kills nobody")
-	_ = spared.Process.Kill()
-	_ = spared.Wait()
-}
-
 // Where the kernel does not end a child, the end of its standard input does.
 func TestChildEndsWhenItsTestIsGone(t *testing.T) {
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(context.Background(), binary)
-	cmd.Env = append(os.Environ(), lab.RoleEnv+`={"Role":"wait"}`)
+	cmd.Env = append(os.Environ(), `LOCKER_TEST_ROLE={"Role":"wait"}`)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -17,60 +18,35 @@ const (
 	busOffset = 10000
 )
 
-// portAttempts is how often a server that could not bind is started again on another port.
-const portAttempts = 8
-
-// freePort returns a port on 127.0.0.1 that nobody listens on, nor on its bus port if it needs one. No other
-// call of it returns them before the test ends, in this process or another: a UDP socket, which no server
-// here uses, stands for each. Somebody else may take a port before it is used, so whoever starts a server
-// there must be ready to pick another one.
-func freePort(t TB, bus bool) int {
+// freePort returns a port on 127.0.0.1 that nobody listens on, nor on its bus port. No other call of it returns them
+// before the test ends, in this process or another: a UDP socket, which no server here uses, stands for each. Somebody
+// else may take a port before it is used, so whoever starts a server there must be ready to pick another one.
+func freePort(t TB) int {
 	t.Helper()
-	offsets := []int{0}
-	if bus {
-		offsets = append(offsets, busOffset)
-	}
 	var err error
 	for range 200 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		var held []net.PacketConn
-		release := func() {
-			for _, c := range held {
-				_ = c.Close()
-			}
-		}
-		for _, offset := range offsets {
-			var c net.PacketConn
-			if c, err = reserve(loopback(port + offset)); err != nil {
-				break
-			}
-			held = append(held, c)
-		}
-		if err == nil {
-			t.Cleanup(release)
+		if err = errors.Join(reserve(t, port), reserve(t, port+busOffset)); err == nil {
 			return port
 		}
-		release()
 	}
 	t.Fatalf("lab: no free port between %d and %d: %v", firstPort, lastPort, err)
 	return 0
 }
 
-// reserve fails if an address is in use, or reserved.
-func reserve(addr string) (net.PacketConn, error) {
+// reserve fails if a port is in use, or reserved.
+func reserve(t TB, port int) error {
 	var config net.ListenConfig
-	held, err := config.ListenPacket(context.Background(), "udp", addr)
+	held, err := config.ListenPacket(context.Background(), "udp", loopback(port))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	l, err := config.Listen(context.Background(), "tcp", addr)
+	t.Cleanup(func() { _ = held.Close() })
+	l, err := config.Listen(context.Background(), "tcp", loopback(port))
 	if err != nil {
-		_ = held.Close()
-		return nil, err
+		return err
 	}
-	return held, l.Close()
+	return l.Close()
 }
 
-func loopback(port int) string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-}
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -63,7 +63,7 @@ func newProcess(t TB, name string, c config, ports int) *Process {
 	}
 	p.log = log
 	for len(p.ports) < ports {
-		p.ports = append(p.ports, freePort(t, c.cluster))
+		p.ports = append(p.ports, freePort(t))
 	}
 	if c.clocked {
 		p.clock = newClock(t, p.dir)

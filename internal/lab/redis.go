@@ -26,8 +26,8 @@ type Redis struct {
 	looks int64 // calls of Commands since the start
 }
 
-// Every server with authentication also has this user, so that tests can look at it and servers can
-// replicate from each other, whatever rights the users under test have. It protects nothing.
+// Every server with authentication also has this user, so that tests can look at it whatever rights the users under
+// test have. It protects nothing.
 const (
 	adminUser     = "lab"
 	adminPassword = "lab"
@@ -88,8 +88,6 @@ func (r *Redis) file() string {
 		line("tls-cert-file", c.CertFile)
 		line("tls-key-file", c.KeyFile)
 		line("tls-auth-clients", "optional")
-		line("tls-replication", "yes")
-		line("tls-cluster", "yes")
 	}
 	if r.asksWho() {
 		line("user", adminUser, "on", ">"+adminPassword, "~*", "&*", "+@all")
@@ -97,10 +95,6 @@ func (r *Redis) file() string {
 	if !r.sentinel { // to which the rest is unknown
 		line("save", "")
 		line("repl-diskless-sync-delay", "0") // the default waits 5 s for more replicas to come
-		if r.asksWho() {                      // every server, since a fail-over can make any of them a replica
-			line("masteruser", adminUser)
-			line("masterauth", adminPassword)
-		}
 		if r.socket {
 			line("unixsocket", r.Socket())
 			line("unixsocketperm", "700")

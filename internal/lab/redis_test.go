@@ -139,34 +139,6 @@ func TestRedisAsksWhoIsThere(t *testing.T) {
 		"a socket left over by a killed server is no obstacle")
 }
 
-// setReplicated sets a key and waits until the replicas have it.
-func setReplicated(t *testing.T, primary *lab.Redis, key, value string, replicas int) {
-	t.Helper()
-	c := primary.Conn(t)
-	_, err := c.Do("SET", key, value)
-	require.NoError(t, err)
-	n, err := c.Do("WAIT", replicas, soon.Milliseconds())
-	require.NoError(t, err)
-	require.EqualValues(t, replicas, n)
-}
-
-func TestRedisReplicaFollowsAndItsLinkCanBeCut(t *testing.T) {
-	for _, opt := range []lab.Option{lab.WithPassword("secret"), lab.WithTLS(lab.NewCerts(t))} {
-		primary := lab.StartRedis(t, opt)
-		proxy := lab.StartProxy(t, primary.Addr())
-		replica := lab.StartRedis(t, opt, lab.ReplicaOf(proxy.Addr()))
-		assert.Equal(t, "slave", replica.Info(t, "replication")["role"])
-		setReplicated(t, primary, "k", "1", 1)
-		assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
-		proxy.Replies(lab.Hold)
-		primary.MustDo(t, "SET", "k", "2")
-		eventually(t, "it is on its way", func() bool { return proxy.Stats().Replies.Held > 0 })
-		assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
-		proxy.Replies(lab.Pass)
-		eventually(t, "it arrives", func() bool { return replica.MustDo(t, "GET", "k") == "2" })
-	}
-}
-
 func TestRedisClockJump(t *testing.T) {
 	r := lab.StartRedis(t, lab.WithClock())
 	r.MustDo(t, "SET", "short", "v", "PX", 30_000)

@@ -25,32 +25,27 @@ const (
 	sentinelQuorum = 2
 	// downAfter has room for the hiccups of a busy machine: a fail-over that no test asked for is worse
 	// than one that takes longer.
-	downAfter = "1000"
+	downAfter = "2000"
 	// failoverTimeout is also how long Sentinel waits, twice, before it tries again.
 	failoverTimeout = "3000"
 )
 
-// StartSentinel starts a primary, replicas and three Sentinels, and returns once the Sentinels know
-// them all and each other. opts hold for the primary and the replicas. A fail-over takes 2 to 3 s.
-func StartSentinel(t TB, replicas int, opts ...Option) *Sentinel {
+// StartSentinel starts a primary, replicas and three Sentinels, and returns once the Sentinels know them all and each
+// other. A fail-over takes 3 to 4 s.
+func StartSentinel(t TB, replicas int) *Sentinel {
 	t.Helper()
-	primary := StartRedis(t, opts...)
+	primary := StartRedis(t)
 	s := &Sentinel{Name: "primary", Servers: []*Redis{primary}}
 	for range replicas {
-		s.Servers = append(s.Servers, StartRedis(t, append(slices.Clone(opts), ReplicaOf(primary.Addr()))...))
+		s.Servers = append(s.Servers, StartRedis(t, ReplicaOf(primary.Addr())))
 	}
 	watch := []Option{
-		func(c *config) { c.sentinel, c.certs = true, primary.Certs() },
+		func(c *config) { c.sentinel = true },
 		WithConfig("sentinel", "monitor", s.Name, "127.0.0.1", strconv.Itoa(primary.Port()),
 			strconv.Itoa(sentinelQuorum)),
 		WithConfig("sentinel", "down-after-milliseconds", s.Name, downAfter),
 		WithConfig("sentinel", "failover-timeout", s.Name, failoverTimeout),
 		WithConfig("sentinel", "parallel-syncs", s.Name, "1"),
-	}
-	if primary.asksWho() {
-		watch = append(watch,
-			WithConfig("sentinel", "auth-user", s.Name, adminUser),
-			WithConfig("sentinel", "auth-pass", s.Name, adminPassword))
 	}
 	for i := range sentinels {
 		s.Sentinels = append(s.Sentinels, launchRedis(t, fmt.Sprintf("sentinel-%d", i+1), watch))
@@ -69,26 +64,21 @@ func StartSentinel(t TB, replicas int, opts ...Option) *Sentinel {
 // Addrs returns the host:port of each Sentinel.
 func (s *Sentinel) Addrs() []string { return addrs(s.Sentinels) }
 
-// Primary returns the server that all running Sentinels take for the primary, and that does serve as one. It waits
-// until they agree, on another than those in except: servers that the test has made unavailable.
-func (s *Sentinel) Primary(t TB, except ...*Redis) (primary *Redis) {
+// KillPrimary kills the primary and returns the server that has taken over, once all running Sentinels agree on it.
+func (s *Sentinel) KillPrimary(t TB) (primary *Redis) {
 	t.Helper()
-	await(t, func() (err error) {
-		primary, err = s.primary(except)
+	agreed := func() (err error) {
+		primary, err = s.primary()
 		return err
-	}, processes(s.Sentinels)...)
+	}
+	await(t, agreed, processes(s.Sentinels)...)
+	primary.Kill()
+	await(t, agreed, processes(s.Sentinels)...)
 	return primary
 }
 
-// KillPrimary kills the primary and returns the server that has taken over, once all running Sentinels agree on it.
-func (s *Sentinel) KillPrimary(t TB) *Redis {
-	t.Helper()
-	old := s.Primary(t)
-	old.Kill()
-	return s.Primary(t, old)
-}
-
-func (s *Sentinel) primary(except []*Redis) (*Redis, error) {
+// primary returns the server that all running Sentinels take for the primary, and that does serve as one.
+func (s *Sentinel) primary() (*Redis, error) {
 	var named string
 	for _, sentinel := range s.Sentinels {
 		if !sentinel.Running() {
@@ -111,9 +101,6 @@ func (s *Sentinel) primary(except []*Redis) (*Redis, error) {
 	i := slices.Index(addrs(s.Servers), named)
 	if i < 0 {
 		return nil, fmt.Errorf("lab: %q is named the primary, which is none of the servers", named)
-	}
-	if slices.Contains(except, s.Servers[i]) {
-		return nil, fmt.Errorf("lab: the primary still is %s", named)
 	}
 	return s.Servers[i], s.Servers[i].says(map[string]string{"role": "master"}, "INFO", "replication")
 }

@@ -15,12 +15,12 @@ var (
 // launch starts what prepare returns, which takes new ports each time, until nobody else was there first.
 func launch(t TB, prepare func() []*Process) {
 	t.Helper()
-	for attempt := 1; ; attempt++ {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * pollEvery) {
 		err := serve(prepare()...)
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
+		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
 			t.Fatalf("%v", err)
 		}
 	}
@@ -61,19 +61,11 @@ func inUse(log string) bool {
 		strings.Contains(log, "shared memory block") || strings.Contains(log, "lock file")
 }
 
-// restart starts servers again that do not run, on their ports, with the same configuration and data.
+// restart starts servers again that do not run, on their ports, with the same configuration and data. Somebody else
+// may have got a port while it was free, and may give it back.
 func restart(t TB, servers ...*Process) {
 	t.Helper()
-	// Somebody else may have got a port while it was free, and may give it back.
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * pollEvery) {
-		err := serve(servers...)
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
-			t.Fatalf("%v", err)
-		}
-	}
+	launch(t, func() []*Process { return servers })
 }
 
 // Restart starts the server again on the same port, with the same configuration and data, and returns once it
