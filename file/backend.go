@@ -20,16 +20,15 @@ import (
 // [locker.Backend]; programs give it to [locker.New] and use the Client. It
 // may be shared by many Clients.
 type Backend struct {
-	dir      string // absolute
-	dirMode  fs.FileMode
-	fileMode fs.FileMode
+	dir     string // absolute
+	dirMode fs.FileMode
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	waits   map[waited]*wait // what a thread is blocked for
-	sharers map[string]int   // by path: how many holds of this Backend share it
+	waits   map[waited][]chan locked // what a thread is blocked for, and who waits, the longest waiting first
+	sharers map[string]int           // by path: how many holds of this Backend share it
 
 	turns sync.Mutex // of those in this process who take the turn of sharers for a moment
 }
@@ -49,11 +48,10 @@ func New(dir string) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{
-		dir:      abs,
-		dirMode:  info.Mode(),
-		fileMode: localfile.ModeIn(info.Mode()),
-		waits:    make(map[waited]*wait),
-		sharers:  make(map[string]int),
+		dir:     abs,
+		dirMode: info.Mode(),
+		waits:   make(map[waited][]chan locked),
+		sharers: make(map[string]int),
 	}
 	b.life, b.stop = context.WithCancel(context.Background())
 	return b, nil
@@ -106,39 +104,64 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		defer context.AfterFunc(b.life, end)()
 		ctx = bounded
 	}
-	acquire := b.alone
-	if req.Shared {
-		acquire = b.share
+	path := b.path(req.Name)
+	var g locker.Grant
+	err := localfile.ErrBusy
+	switch {
+	case !req.Wait:
+		g, err = again(ctx, func() (locker.Grant, error) { return b.try(req) })
+		return g, unavailable(err)
+	case !b.hasWaiters(waited{path, localfile.Exclusive}, waited{path, localfile.Shared},
+		waited{turnOf(path), localfile.Exclusive}):
+		g, err = b.try(req)
 	}
-	g, err := acquire(ctx, req)
+	if waits(err) {
+		req.Queued()
+		if req.Shared {
+			g, err = b.waitShared(ctx, req)
+		} else {
+			g, err = b.waitAlone(ctx, req)
+		}
+	}
 	return g, unavailable(err)
 }
 
-// alone is Acquire for a writer. One that waits keeps new sharers out meanwhile.
-func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	on := waited{b.path(req.Name), localfile.Exclusive}
-	switch {
-	case !req.Wait:
-		f, err := again(ctx, func() (*os.File, error) { return b.tryLock(on.path, req.Name, on.how) })
+// try lets a writer in if nobody has the lock, and a sharer unless a writer has it, or waits for it.
+func (b *Backend) try(req locker.Request) (locker.Grant, error) {
+	path, how := b.path(req.Name), localfile.Exclusive
+	if req.Shared {
+		// Within a process, they do not have to try again and again.
+		b.turns.Lock()
+		defer b.turns.Unlock()
+		turn, err := b.tryLock(turnOf(path), req.Name, how)
 		if err != nil {
 			return locker.Grant{}, err
 		}
-		return own(f, req)
-	case !b.hasWaiters(on):
-		if g, err := b.grab(on.path, req); !waits(err) {
-			return g, err
-		}
+		defer localfile.LetGo(turn)
+		how = localfile.Shared
 	}
-	req.Queued()
-	defer b.keepOut(ctx, on.path)()
+	f, err := b.tryLock(path, req.Name, how)
+	if err != nil {
+		return locker.Grant{}, err
+	}
+	return b.enter(f, req)
+}
+
+// waitAlone is Acquire for a writer that has to wait. It takes the turn, now or when it is had, and so keeps new
+// sharers out. It does not wait for the turn: it is in the kernel's queue for the lock, and a waiter that is
+// stopped with the turn is in no writer's way.
+func (b *Backend) waitAlone(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	path := b.path(req.Name)
+	_, leave := b.wait(waited{turnOf(path), localfile.Exclusive})
+	defer leave()
 	for {
-		f, err := b.get(ctx, on, nil)
+		f, err := b.get(ctx, waited{path, localfile.Exclusive})
 		if err != nil {
 			return locker.Grant{}, err
 		}
-		g, err := own(f, req)
-		var kept *locker.HeldError
-		if !errors.As(err, &kept) {
+		g, err := b.enter(f, req)
+		kept, ok := errors.AsType[*locker.HeldError](err)
+		if !ok {
 			return g, err
 		}
 		if clock.Sleep(ctx, min(kept.Remaining, keptLook)) != nil {
@@ -147,55 +170,57 @@ func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, 
 	}
 }
 
-// keepOut takes the turn, now or when whoever has it lets go, and returns what ends that. A writer does not wait for
-// it: it is in the kernel's queue for the lock, and a waiter that is stopped with the turn is in no writer's way.
-func (b *Backend) keepOut(ctx context.Context, path string) (end func()) {
-	on := waited{turnOf(path), localfile.Exclusive}
-	if !b.hasWaiters(on) {
-		if t, err := b.openLocked(on.path, on.how|localfile.NoWait); err == nil {
-			return func() { localfile.LetGo(t) }
-		}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	turn := make(chan *os.File, 1)
-	go func() {
-		t, _ := b.get(ctx, on, nil)
-		turn <- t
-	}()
-	return func() {
-		cancel()
-		if t := <-turn; t != nil {
-			localfile.LetGo(t)
-		}
-	}
-}
-
-// grab takes the lock alone, and without the turn, if it is free.
-func (b *Backend) grab(path string, req locker.Request) (locker.Grant, error) {
-	f, err := b.openLocked(path, localfile.Exclusive|localfile.NoWait)
-	if err != nil {
-		return locker.Grant{}, err
-	}
-	return own(f, req)
-}
-
 // keptLook is how often a writer looks whether a MinHold still keeps it out: it may be taken back, or broken.
 const keptLook = 200 * time.Millisecond
 
-// own makes a hold of the locked file f, unless a MinHold still keeps the lock; then the error is a
-// *locker.HeldError.
-func own(f *os.File, req locker.Request) (locker.Grant, error) {
+// enter makes a hold of f, which is locked for the request, or lets go of it. A MinHold that keeps the lock makes
+// the error a *locker.HeldError. A sharer that gets the lock alone for a moment comes after a pause: those before it
+// are gone. One that does not has the turn, so that it is the only sharer that writes.
+func (b *Backend) enter(f *os.File, req locker.Request) (g locker.Grant, err error) {
 	now := time.Now()
-	r, err := take(f, req, now)
-	if err != nil {
-		localfile.LetGo(f)
-		return locker.Grant{}, err
+	h := &hold{file: f, name: req.Name}
+	defer func() {
+		if err != nil {
+			h.letGo()
+			g = locker.Grant{}
+		}
+	}()
+	alone := true
+	if req.Shared {
+		if err = b.count(f.Name(), req.Name, 1); err != nil {
+			return g, err
+		}
+		h.sharers = b
+		alone = localfile.Flock(f, localfile.Exclusive|localfile.NoWait) == nil
+		if !alone {
+			// The attempt may have cost it what it had.
+			if err = localfile.Flock(f, localfile.Shared|localfile.NoWait); err != nil {
+				return g, err
+			}
+		}
 	}
-	return locker.Grant{
-		Hold:     &hold{file: f, name: req.Name, record: r},
-		Validity: locker.Validity{Since: now},
-		Token:    r.token,
-	}, nil
+	old, content, err := read(f, req.Name)
+	if err != nil {
+		return g, err // never over what may hold a higher token, or is not ours
+	}
+	r, err := old.next(req, alone, now)
+	if err != nil {
+		return g, err
+	}
+	h.token = r.Token
+	if req.MinHold > 0 {
+		h.kept = now.Add(req.MinHold)
+	}
+	if r.Token == old.Token {
+		h.before = old.Kept
+	}
+	if r != old {
+		err = write(f, req.Name, r, content)
+	}
+	if err == nil && req.Shared && alone {
+		err = localfile.Flock(f, localfile.Shared|localfile.NoWait)
+	}
+	return locker.Grant{Hold: h, Validity: locker.Validity{Since: now}, Token: r.Token}, err
 }
 
 // waits reports whether an error is one to wait for the lock after.
@@ -253,10 +278,10 @@ func (b *Backend) tryLock(path, name string, how localfile.How) (*os.File, error
 // leaves, nor a look at who shares.
 func onlyVisitors(f *os.File, name string, how localfile.How) bool {
 	r, _, err := read(f, name)
-	if err != nil || !alive(r.pid) {
+	if err != nil || !alive(r.Process) {
 		return true
 	}
-	return r.shared && (how == localfile.Shared || errors.Is(visit(f, localfile.Shared), localfile.ErrBusy))
+	return r.Shared && (how == localfile.Shared || errors.Is(visit(f, localfile.Shared), localfile.ErrBusy))
 }
 
 // Close ends every wait with ErrClosed, and refuses later calls. Held locks stay

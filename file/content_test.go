@@ -36,41 +36,35 @@ func TestLockFileIsForPeople(t *testing.T) {
 	dir := t.TempDir()
 	lease := mustLock(t, newClient(t, dir, &locker.Options{Label: `the "night" job`}), "a\nname")
 	path := lockFile(t, dir)
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Regexp(t, `^locker 1: .*\ntoken \d+\nheld by process \d+ since \S+Z as "the \\"night\\" job"\n`+
-		`sum [0-9a-f]{8} +\nname "a\\nname"\n$`, string(text))
-	require.NoError(t, lease.Unlock(t.Context()))
-	text, err = os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Regexp(t, `^locker 1: .*\ntoken \d+\nfree\nsum [0-9a-f]{8} +\nname "a\\nname"\n$`, string(text))
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o600), info.Mode())
+	for _, want := range []string{`"process":\d+,"label":"the \\"night\\" job","since":"\S+Z"`, ""} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Regexp(t, `^locker 1: .*\ntoken \d+\n\{`+want+`\}\nsum [0-9a-f]{8} +\nname "a\\nname"\n$`, string(text))
+		_ = lease.Unlock(t.Context())
+	}
+	assert.Equal(t, os.FileMode(0o600), modeOf(t, path))
 }
 
 func TestEveryNameAndLabelIsReadBack(t *testing.T) {
-	for _, name := range []string{
-		"n", "\x00\x01\n\r\"\\", strings.Repeat("\x7f", 640), strings.Repeat("\u2028", 213),
-		strings.Repeat("本", 213), "sum 00000000", "\nsum ",
-	} {
-		for _, label := range []string{"", "x", `"\"`, "100 %d", strings.Repeat("本", 42),
-			strings.Repeat(`"`, 128), "sum 00000000", "as \"x\"", strings.Repeat("\x01", 500)} {
-			b := newBackend(t, t.TempDir())
-			var last uint64
-			for range 2 {
-				g, err := b.Acquire(t.Context(), locker.Request{Name: name, Label: label})
-				require.NoError(t, err, "%q %q", name, label)
-				require.Greater(t, g.Token, last)
-				last = g.Token
-				st, err := b.Inspect(t.Context(), name)
-				require.NoError(t, err)
-				if len(label) <= 128 {
-					require.Equal(t, label, st.Label)
-				}
-				require.Equal(t, last, st.Token)
-				require.NoError(t, g.Hold.Release(t.Context()))
+	b := newBackend(t, t.TempDir())
+	names := []string{"n", "\x00\x01\n\r\"\\", strings.Repeat("\x7f", 640), strings.Repeat("\u2028", 213),
+		strings.Repeat("本", 213), "sum 00000000", "\nsum ", "\n{"}
+	labels := []string{"", "x", `"\"`, "100 %d", strings.Repeat("本", 42), strings.Repeat(`"`, 128),
+		strings.Repeat("<", 128), "sum 00000000", `","raised":9`, strings.Repeat("\x01", 500)}
+	for _, name := range names {
+		var last uint64
+		for _, label := range labels {
+			g, err := b.Acquire(t.Context(), locker.Request{Name: name, Label: label})
+			require.NoError(t, err, "%q %q", name, label)
+			require.Greater(t, g.Token, last)
+			last = g.Token
+			st, err := b.Inspect(t.Context(), name)
+			require.NoError(t, err)
+			if len(label) <= locker.MaxLabelLen {
+				require.Equal(t, label, st.Label)
 			}
+			require.Equal(t, last, st.Token)
+			require.NoError(t, g.Hold.Release(t.Context()))
 		}
 	}
 }
@@ -118,39 +112,26 @@ func TestFileWithAnythingElseInItIsLeftAlone(t *testing.T) {
 	}
 }
 
-// That is what the crash of a machine leaves of a file that was never flushed.
-func TestFileWithoutContentIsANewOne(t *testing.T) {
-	for what, content := range map[string][]byte{"empty": nil, "zeros": make([]byte, 521)} {
-		t.Run(what, func(t *testing.T) {
-			dir := t.TempDir()
-			path, _ := used(t, dir, "n")
-			c := newClient(t, dir, nil)
-			lease := mustLock(t, c, "n")
-			before := token(t, lease)
-			require.NoError(t, lease.Unlock(t.Context()))
-			require.NoError(t, os.WriteFile(path, content, 0o600))
-			assert.Greater(t, token(t, mustLock(t, c, "n")), before)
-		})
-	}
-}
-
-// A crash of the machine may have left a part of the first record. All that is left of
-// it counts, so that the token does not fall.
+// A crash of the machine leaves nothing of a file that was never flushed, or a part of the first record. The token
+// that is left of it counts.
 func TestFirstRecordThatWasNotWrittenToItsEndIsReplaced(t *testing.T) {
 	const ahead = 5e15 // microseconds: a century from now
-	good := withToken(t, second(used(t, t.TempDir(), "n")), ahead)
+	_, good := used(t, t.TempDir(), "n")
+	good = withToken(t, good, ahead)
 	size := len(good)
 	zeros := make([]byte, size)
-	token := bytes.Index(good, []byte("token "))
+	at := bytes.Index(good, []byte("token "))
 	for what, c := range map[string]struct {
 		content []byte
 		known   bool // the token was written
 	}{
+		"nothing":                       {nil, false},
+		"zeros":                         {zeros, false},
 		"one byte":                      {good[:1], false},
 		"cut in the first line":         {good[:20], false},
-		"cut in the token":              {good[:token+9], false},
-		"cut in the token, then zeros":  {slices.Concat(good[:token+9], zeros[token+9:]), false},
-		"cut behind the token":          {good[:bytes.Index(good, []byte("\nfree"))+1], true},
+		"cut in the token":              {good[:at+9], false},
+		"cut in the token, then zeros":  {slices.Concat(good[:at+9], zeros[at+9:]), false},
+		"cut behind the token":          {good[:bytes.Index(good, []byte("\n{"))+1], true},
 		"cut behind it, then zeros":     {slices.Concat(good[:300], zeros[300:]), true},
 		"without the second sector":     {good[:512], true},
 		"zeros for the second sector":   {slices.Concat(good[:512], zeros[512:]), true},
@@ -158,6 +139,7 @@ func TestFirstRecordThatWasNotWrittenToItsEndIsReplaced(t *testing.T) {
 		"zeros for the first sector":    {slices.Concat(zeros[:512], good[512:]), false},
 		"zeros in both":                 {slices.Concat(good[:100], zeros[100:515], zeros[515:]), true},
 		"nothing but the first newline": {zeros[:1], false},
+		"all of it":                     {good, true}, // as if the last holder's clock had been a century ahead
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -167,13 +149,15 @@ func TestFirstRecordThatWasNotWrittenToItsEndIsReplaced(t *testing.T) {
 			st, err := client.Inspect(t.Context(), "n")
 			require.NoError(t, err)
 			assert.False(t, st.Held)
-			lease := mustLock(t, client, "n")
-			got, _ := lease.Token()
-			assert.GreaterOrEqual(t, got, began)
-			if c.known {
-				assert.EqualValues(t, uint64(ahead)+1, got)
+			for i := range uint64(2) {
+				lease := mustLock(t, client, "n")
+				got := token(t, lease)
+				assert.GreaterOrEqual(t, got, began)
+				if c.known {
+					assert.EqualValues(t, uint64(ahead)+1+i, got)
+				}
+				require.NoError(t, lease.Unlock(t.Context()))
 			}
-			require.NoError(t, lease.Unlock(t.Context()))
 			now, err := os.ReadFile(filepath.Join(dir, "n.lock"))
 			require.NoError(t, err)
 			assert.Len(t, now, size)
@@ -181,34 +165,16 @@ func TestFirstRecordThatWasNotWrittenToItsEndIsReplaced(t *testing.T) {
 	}
 }
 
-func second(_ string, b []byte) []byte { return b }
-
 // withToken returns the content of a lock file with another token in it.
 func withToken(t *testing.T, content []byte, token uint64) []byte {
 	t.Helper()
-	text, rest, ok := strings.Cut(string(content), "\nsum ")
+	_, name, ok := strings.Cut(string(content[511:]), "\n")
 	require.True(t, ok)
-	_, name, ok := strings.Cut(rest, "\n")
+	head, _, ok := strings.Cut(string(content), "token ")
 	require.True(t, ok)
-	head, _, ok := strings.Cut(text, "token ")
-	require.True(t, ok)
-	text = fmt.Sprintf("%stoken %d\nfree\n", head, token)
+	text := fmt.Sprintf("%stoken %d\n{}\n", head, token)
 	text += fmt.Sprintf("sum %08x", crc32.ChecksumIEEE([]byte(text)))
 	return []byte(text + strings.Repeat(" ", 511-len(text)) + "\n" + name)
-}
-
-func TestTokensRiseAlsoWhenTheClockIsBehind(t *testing.T) {
-	dir := t.TempDir()
-	path, content := used(t, dir, "n")
-	// As if the last holder's clock had been a century ahead.
-	const ahead = 5e15
-	require.NoError(t, os.WriteFile(path, withToken(t, content, ahead), 0o600))
-	c := newClient(t, dir, nil)
-	for i := range uint64(3) {
-		lease := mustLock(t, c, "n")
-		assert.Equal(t, ahead+1+i, token(t, lease))
-		require.NoError(t, lease.Unlock(t.Context()))
-	}
 }
 
 func TestTokenThatCannotRiseIsAnError(t *testing.T) {
@@ -222,19 +188,15 @@ func TestTokenThatCannotRiseIsAnError(t *testing.T) {
 func TestFullDiskLeavesTheFileAsItWas(t *testing.T) {
 	for _, limit := range []string{"0", "1", "100", "511", "513"} {
 		dir := t.TempDir()
-		child := lab.StartChild(t, "limited", dir, "n", "file size", limit)
-		assert.Contains(t, child.Expect(t, "error", patience), "file too large")
-		content, err := os.ReadFile(lockFile(t, dir))
-		require.NoError(t, err)
-		assert.Empty(t, content, "the disk took %s bytes", limit)
-
-		path, before := used(t, dir, "n")
-		child = lab.StartChild(t, "limited", dir, "n", "file size", limit)
-		assert.Contains(t, child.Expect(t, "error", patience), "file too large")
-		content, err = os.ReadFile(path)
-		require.NoError(t, err)
-		assert.Equal(t, string(before), string(content), "the disk took %s bytes", limit)
-		used(t, dir, "n")
+		path, before := filepath.Join(dir, "n.lock"), []byte(nil)
+		for range 2 { // a new file, and one that was used
+			child := lab.StartChild(t, "limited", dir, "n", "file size", limit)
+			assert.Contains(t, child.Expect(t, "error", patience), "file too large")
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.Equal(t, string(before), string(content), "the disk took %s bytes", limit)
+			_, before = used(t, dir, "n")
+		}
 	}
 }
 
@@ -267,43 +229,33 @@ func TestWhatIsNoFileIsAnError(t *testing.T) {
 	}
 }
 
-func TestInspectSaysWhoHolds(t *testing.T) {
+// What a crash leaves in the file is no lock, nor does what is in it say who has locked it that knows nothing of this
+// package.
+func TestInspectGoesByTheKernelsLock(t *testing.T) {
 	dir := t.TempDir()
 	c := newClient(t, dir, &locker.Options{Label: "the night job"})
-	free := locker.State{Name: "n", Waiters: -1}
 	inspect := func() locker.State {
 		t.Helper()
-		st, err := c.Inspect(t.Context(), "n")
-		require.NoError(t, err)
-		return st
+		return must(c.Inspect(t.Context(), "n"))
 	}
+	free := locker.State{Name: "n", Waiters: -1}
 	assert.Equal(t, free, inspect())
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	assert.Empty(t, entries, "looking makes no file")
-
-	lease := mustLock(t, c, "n")
-	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: fmt.Sprint("file ", token(t, lease)),
-		Label: "the night job", Token: token(t, lease), Waiters: -1}, inspect())
-	require.NoError(t, lease.Unlock(t.Context()))
-	assert.Equal(t, free, inspect())
-
+	assert.Empty(t, must(os.ReadDir(dir)), "looking makes no file")
 	child := lab.StartChild(t, "hold", dir, "n")
 	child.Expect(t, "holding", patience)
 	assert.True(t, inspect().Held)
 	child.Kill()
-	assert.Equal(t, free, inspect(), "what a crash leaves in the file is no lock")
+	assert.Equal(t, free, inspect())
 
-	// A program that knows nothing of this package.
 	require.NoError(t, mustLock(t, c, "n").Unlock(t.Context()))
-	f, err := os.Open(lockFile(t, dir))
-	require.NoError(t, err)
+	f := must(os.Open(lockFile(t, dir)))
 	defer f.Close()
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
-	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: "file 0", Waiters: -1}, inspect(),
-		"the label and token of an earlier holder are not its own")
-	_, err = c.TryLock(t.Context(), "n")
+	st := inspect()
+	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: "file 0", Waiters: -1}, st)
+	_, err := c.TryLock(t.Context(), "n")
 	assert.ErrorIs(t, err, locker.ErrHeld)
+	assert.ErrorContains(t, c.Break(t.Context(), st), "does not say which it is")
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_UN))
 	mustLock(t, c, "n")
 }

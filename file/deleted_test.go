@@ -65,13 +65,6 @@ func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
 	}
 }
 
-func TestFileThatWasDeletedIsNoticedByUnlockToo(t *testing.T) {
-	dir := t.TempDir()
-	lease := mustLock(t, newClient(t, dir, nil), "n")
-	require.NoError(t, os.Remove(lockFile(t, dir)))
-	assert.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrLost)
-}
-
 func TestWaiterForAFileThatWasDeletedLocksTheNewOne(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := newClient(t, dir, nil), newClient(t, dir, nil), newClient(t, dir, nil)

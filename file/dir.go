@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,10 +55,7 @@ func DefaultDir() (string, error) {
 func homeOf(uid string) (string, error) {
 	if runtime.GOOS == "darwin" {
 		u, err := user.LookupId(uid)
-		if err != nil {
-			return "", err
-		}
-		return u.HomeDir, nil
+		return cmp.Or(u, &user.User{}).HomeDir, err
 	}
 	entries, err := os.ReadFile("/etc/passwd")
 	if err != nil {
@@ -83,7 +81,7 @@ func makePrivate(dir string) error {
 	if err != nil {
 		return err
 	}
-	if uid, ok := owner(info); !ok || uid != os.Geteuid() {
+	if uid := owner(info); uid != os.Geteuid() {
 		return fmt.Errorf("%s belongs to user ID %d, and this is %d: who owns it can take every lock "+
 			"away", dir, uid, os.Geteuid())
 	}

@@ -55,21 +55,16 @@ func TestDirectoryThatDoesNotExistIsAnErrorAndIsNotMade(t *testing.T) {
 	assert.NoDirExists(t, dir)
 }
 
-func TestRelativeDirectoryStaysWhereItWas(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "locks"), 0o700))
-	t.Chdir(dir)
-	c := newClient(t, "locks", nil)
-	t.Chdir(t.TempDir())
-	mustLock(t, c, "n")
-	assert.FileExists(t, filepath.Join(dir, "locks", "n.lock"))
-}
-
-func TestTwoPathsToOneDirectoryAreOneService(t *testing.T) {
+// A relative path stays where it was, and two paths to one directory are one service.
+func TestPathsOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(dir, link))
-	mustLock(t, newClient(t, dir, nil), "n")
+	t.Chdir(dir)
+	c := newClient(t, ".", nil)
+	t.Chdir(t.TempDir())
+	mustLock(t, c, "n")
+	assert.FileExists(t, filepath.Join(dir, "n.lock"))
 	_, err := newClient(t, link, nil).TryLock(t.Context(), "n")
 	assert.ErrorIs(t, err, locker.ErrHeld)
 }
@@ -86,45 +81,34 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 		_, err := file.New(dir)
 		assert.ErrorContains(t, err, want)
 	}
-}
-
-func TestDirectoryThatIsNotWritable(t *testing.T) {
 	dir := publicDir(t, 0o555)
 	child := lab.StartChild(t, "nobody", dir, "n")
 	assert.Equal(t, "cannot make files in lock directory "+dir+": permission denied; held false; "+
 		"unavailable false", child.Expect(t, "error", patience))
 }
 
-func TestFileOfAnotherUserIsAnErrorOfItsOwn(t *testing.T) {
+// What is said to another user.
+func TestUsersWhoShareADirectoryShareLocks(t *testing.T) {
 	needRoot(t)
+	said := func(dir string) string { return lab.StartChild(t, "nobody", dir, "n").Expect(t, "error", patience) }
 	dir := publicDir(t, 0o700)
 	used(t, dir, "n") // mode 0600, as the directory says
 	require.NoError(t, os.Chmod(dir, 0o777))
-	child := lab.StartChild(t, "nobody", dir, "n")
-	assert.Regexp(t, "n.lock: permission denied; held false; unavailable false$", child.Expect(t, "error",
-		patience))
-}
+	assert.Regexp(t, "n.lock: permission denied; held false; unavailable false$", said(dir))
 
-func TestUsersWhoShareADirectoryShareLocks(t *testing.T) {
-	needRoot(t)
-	dir := publicDir(t, 0o777)
-	c := newClient(t, dir, nil)
-	lease := mustLock(t, c, "n")
-	child := lab.StartChild(t, "nobody", dir, "n")
-	assert.Contains(t, child.Expect(t, "error", patience), "held true")
+	dir = publicDir(t, 0o777)
+	lease := mustLock(t, newClient(t, dir, nil), "n")
+	assert.Contains(t, said(dir), "held true")
 	require.NoError(t, lease.Unlock(t.Context()))
-	child = lab.StartChild(t, "nobody", dir, "n")
-	assert.Equal(t, "<nil>; held false; unavailable false", child.Expect(t, "error", patience))
+	assert.Equal(t, "<nil>; held false; unavailable false", said(dir))
 }
 
 func TestUsersWhoMakeTheSameFileAtTheSameTime(t *testing.T) {
 	needRoot(t)
 	dir := publicDir(t, 0o777)
-	cs := []*lab.Child{
-		lab.StartChild(t, "crowd", dir, "root"),
-		lab.StartChild(t, "crowd", dir, "root"),
-		lab.StartChild(t, "crowd", dir, "nobody"),
-		lab.StartChild(t, "crowd", dir, "nobody"),
+	var cs []*lab.Child
+	for _, who := range []string{"root", "root", "nobody", "nobody"} {
+		cs = append(cs, lab.StartChild(t, "crowd", dir, who))
 	}
 	for _, c := range cs {
 		c.Expect(t, "ready", patience)

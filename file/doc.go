@@ -18,8 +18,7 @@
 // process lives and its file stays.
 //
 // A lock is free at the moment when its holder's process ends, however it ends. The
-// kernel does the waiting; only a sharer behind a writer that waits also looks every few
-// seconds (see "Shared locks"). A wait that is cancelled returns at once.
+// kernel does the waiting. A wait that is cancelled returns at once.
 //
 // Every lease has a fencing token, which is kept in the file and raised while the
 // lock is held: one more than the last token, or the microseconds since 1970 if that
@@ -31,15 +30,15 @@
 // # Shared locks
 //
 // Sharers ([locker.Shared]) lock the file shared, and the kernel keeps those out who want
-// it alone. They have one token until a writer has had the lock, which the first of them
-// draws. A sharer ends with its process at the latest, and the others stay.
+// it alone. They have one token, which the first of them draws, until none of them is left
+// and their MinHold is over (or, if somebody looks at the file just then, until a writer has
+// had the lock). A sharer ends with its process at the latest, and the others stay.
 //
 // A second file, the turn, whose name ends in .turn instead of .lock, is made when a name
 // is shared or waited for the first time. A writer that waits keeps it locked, and new
 // sharers wait for it. The kernel ends that with the process of the writer, and the writer
-// at once if it stops waiting. A sharer that waits for the turn looks every few seconds
-// whether the lock is free, and then takes it alone, perhaps before its turn. If the turn
-// is deleted meanwhile, sharers may come in before that writer.
+// at once if it stops waiting. A sharer that has waited for a second waits for the lock, too,
+// behind the writer. If the turn is deleted meanwhile, sharers may come in before that writer.
 //
 // `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
 // they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
@@ -47,8 +46,8 @@
 //
 // A MinHold of a sharer keeps writers out, and not sharers, unless a writer waits for its
 // end. The file has the longest, and the longest of those that came after a longer one. If
-// one is taken back (nobody was given the lock), the others stay. One that came after a longer
-// one stays, too, until its own end: it is not known by then whose it is.
+// one is taken back (nobody was given the lock), when no other shares it, the others stay. One that
+// came after a longer one stays, too, until its own end: shorter ones may be behind it.
 // Inspect says how many share a lock where
 // the system tells, as Linux does in /proc/locks, and otherwise that there is one. The
 // label is that of one of them, who may have left.
@@ -74,14 +73,14 @@
 // A process that is stopped (SIGSTOP, a debugger) or stuck keeps its locks. If only
 // the goroutine that holds a lock is stuck, [locker.Options.MaxHold] ends the hold.
 // A process that is stopped while it waits can keep the turn: sharers who wait behind it
-// find a free lock within some seconds, one after the other and without company, and
+// get the lock only when it is free, after a second at the earliest, and
 // TryLock with Shared is refused. Writers do not wait for it.
 //
 // # Threads
 //
 // Waiting takes one thread for each file for which this Backend waits: the lock's, the turn
-// if another has it, and the lock's once more if both sharers and writers wait for it. The kernel cannot cancel such a wait: after the caller
-// has given up, the thread stays until it gets the lock, and then releases it at once,
+// if another has it, and the lock's once more if both sharers and writers wait for it. The
+// kernel cannot cancel such a wait: after the caller has given up, the thread stays until it gets the lock, and then releases it at once,
 // unless the next waiter for that file has adopted the thread by then. So a thread may
 // outlive Close. The Backend has at most 256 of these threads; the Client polls for
 // further names, and a writer that it polls for keeps no sharers out.
@@ -108,8 +107,8 @@
 // longer than 143 bytes, the limit of the strictest common file system, ends in ~ and
 // its SHA-256 instead.
 //
-// The content of a file is for people: the name, the token, and the holder, with the
-// process ID as the holder sees it. If a crash of the machine has left only a part of a
+// The content of a file is for people: the token, the holder (nothing if the lock is free),
+// with the process ID as the holder sees it, and the name. If a crash of the machine has left only a part of a
 // new file's content, the next holder replaces it. If a file has other content, it is
 // left alone, and Lock returns an error.
 //

@@ -16,12 +16,12 @@ import (
 
 // hold is a lock that is held: an open file with a lock on it.
 type hold struct {
-	file   *os.File
-	name   string
-	record record
-
+	file    *os.File
+	name    string
+	token   uint64
+	kept    time.Time // the end of its MinHold; zero: none
+	before  time.Time // the longest of other sharers, as it came
 	sharers *Backend  // where it is one of them; nil: it holds alone
-	before  time.Time // for how long others of them keep the lock: record.kept without its MinHold
 
 	mu       sync.Mutex
 	released bool
@@ -54,17 +54,19 @@ func (h *hold) Release(context.Context) error {
 	h.released = true
 	err := h.check()
 	left := h.leave(h.file)
+	h.letGo()
+	if errors.Is(err, locker.ErrLost) {
+		return err
+	}
+	return left // whatever else could not be looked at: it is unlocked now
+}
+
+// letGo unlocks the file.
+func (h *hold) letGo() {
 	localfile.LetGo(h.file)
 	if h.sharers != nil {
 		_ = h.sharers.count(h.file.Name(), h.name, -1)
 	}
-	switch {
-	case errors.Is(err, locker.ErrLost):
-		return err
-	case errors.Is(left, locker.ErrLost):
-		return nil
-	}
-	return left // whatever else could not be looked at: it is unlocked now
 }
 
 // Undo implements [locker.Hold].
@@ -89,53 +91,38 @@ func (h *hold) Undo(ctx context.Context) error {
 }
 
 // keeps reports whether a MinHold of this hold's own still keeps the lock, or may yet.
-func (h *hold) keeps() bool {
-	return !h.left && h.record.kept.After(time.Now()) && !h.record.kept.Equal(h.before)
-}
+func (h *hold) keeps() bool { return !h.left && h.kept.After(time.Now()) }
 
-// leave takes out of the file what this hold has written. With the file locked alone, or with the turn beside it,
-// nobody else writes: a sharer has to have one of them to remove its MinHold. Otherwise, that only helps TryLock and
-// Inspect, which also work without it.
-//
-// A longer MinHold of another sharer stands in the place of this one, which comes back if that is removed: then
-// the error matches ErrLost. What came after a longer one stays until its time, since it is not known whose it is.
-func (h *hold) leave(f *os.File) (err error) {
+// leave takes out of the file what this hold has written, if it can lock the file alone: its MinHold, and its name,
+// which only helps TryLock and Inspect. A longer MinHold of another sharer stands in the place of this one, which
+// comes back if that is removed. What came after a longer one stays until its time: shorter ones may be behind it.
+func (h *hold) leave(f *os.File) error {
 	keeps := h.keeps()
-	defer func() {
-		if h.left = err == nil; !keeps {
-			err = nil
-		}
-	}()
-	err = localfile.Flock(f, localfile.Exclusive|localfile.NoWait)
-	alone := err == nil
-	if errors.Is(err, localfile.ErrBusy) && h.sharers != nil && keeps {
-		var turn *os.File
-		turn, err = again(context.Background(), func() (*os.File, error) {
-			return h.sharers.tryLock(turnOf(h.file.Name()), h.name, localfile.Exclusive)
-		})
-		if err == nil {
-			defer localfile.LetGo(turn)
-			err = localfile.Flock(f, localfile.Shared|localfile.NoWait)
-		}
+	err := localfile.Flock(f, localfile.Exclusive|localfile.NoWait)
+	var r record
+	var content []byte
+	if err == nil {
+		r, content, err = read(f, h.name)
 	}
-	if err != nil {
-		return fmt.Errorf("%w: its MinHold is still in %s: %w", locker.ErrUnavailable, h.file.Name(), err)
-	}
-	r, content, err := read(f, h.name)
 	switch {
-	case err != nil, r.token != h.record.token:
-		return err
-	case keeps && r.kept.After(h.record.kept):
-		return fmt.Errorf("%w: a longer MinHold stands in the place of its own", locker.ErrLost)
-	case r.kept.Equal(h.record.kept):
-		if r.kept = h.before; r.under.After(r.kept) {
-			r.kept = r.under
+	case err != nil, r.Token != h.token: // others have come
+	case keeps && (r.Kept.After(h.kept) || h.before.After(h.kept)):
+		err = errors.New("a longer one stands in its place")
+	default:
+		if keeps && r.Kept.Equal(h.kept) {
+			if r.Kept = h.before; r.Under.After(r.Kept) {
+				r.Kept = r.Under
+			}
 		}
+		if r.left(time.Now()) <= 0 {
+			r = r.free()
+		}
+		err = write(f, h.name, r, content)
 	}
-	if alone && r.left(time.Now()) <= 0 {
-		r = record{token: r.token, raised: r.raised}
+	if h.left = err == nil; h.left || !keeps {
+		return nil
 	}
-	return unavailable(write(f, h.name, r, content))
+	return fmt.Errorf("%w: its MinHold is still in %s: %w", locker.ErrUnavailable, f.Name(), err)
 }
 
 // RaiseToken implements [locker.TokenRaiser].
@@ -146,10 +133,10 @@ func (h *hold) RaiseToken(_ context.Context, token uint64) error {
 		return err
 	}
 	r, content, err := read(h.file, h.name)
-	if err != nil || token <= max(r.token, r.raised) {
+	if err != nil || token <= max(r.Token, r.Raised) {
 		return err
 	}
-	r.raised = token
+	r.Raised = token
 	return unavailable(write(h.file, h.name, r, content))
 }
 

@@ -33,12 +33,18 @@ func lock(f *os.File, path string, how localfile.How) error {
 	}
 	// Between open and lock, a cleaner may have deleted the file; others then lock a
 	// new one.
+	err := isAt(f, path)
+	if err != nil {
+		_ = localfile.Flock(f, localfile.Unlock)
+	}
+	return err
+}
+
+// isAt returns errReplaced if f is not the file at path any more.
+func isAt(f *os.File, path string) error {
 	there, err := localfile.IsAt(f, path)
 	if err == nil && !there {
 		err = errReplaced
-	}
-	if err != nil {
-		_ = localfile.Flock(f, localfile.Unlock)
 	}
 	return err
 }
@@ -75,7 +81,8 @@ func (b *Backend) open(path string) (*os.File, error) {
 // create creates an empty file at path. The error matches fs.ErrExist if the file
 // exists, and fs.ErrNotExist if the directory is gone.
 func (b *Backend) create(path string) (*os.File, error) {
-	if b.fileMode == localfile.OwnFile {
+	mode := localfile.ModeIn(b.dirMode)
+	if mode == localfile.OwnFile {
 		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, localfile.OwnFile)
 	}
 	// The file appears with its final permissions, whatever the umask: otherwise
@@ -85,7 +92,7 @@ func (b *Backend) create(path string) (*os.File, error) {
 		return nil, err
 	}
 	defer os.Remove(f.Name())
-	if err := errors.Join(f.Chmod(b.fileMode), f.Close()); err != nil {
+	if err := errors.Join(f.Chmod(mode), f.Close()); err != nil {
 		return nil, err
 	}
 	if err := os.Link(f.Name(), path); err != nil {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/localfile"
 )
 
@@ -39,47 +38,48 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, record{}, ctx.Err()
 	}
+	if err == nil {
+		defer f.Close()
+		err = checkRegular(f)
+	}
 	if err != nil {
 		return st, record{}, unavailable(err)
 	}
-	defer f.Close()
-	if err := checkRegular(f); err != nil {
-		return st, record{}, err
-	}
-	pause := visitorPause
-	for range visitorTries {
+	var unreadable error
+	r, err := again(ctx, func() (r record, err error) {
 		busy := visit(f, localfile.Shared)
 		if busy != nil && !errors.Is(busy, localfile.ErrBusy) {
-			return st, record{}, unavailable(busy)
+			return r, busy
 		}
-		var r record
-		r, _, err = read(f, name)
+		r, _, unreadable = read(f, name)
 		left := r.left(time.Now())
-		shared := busy == nil && err == nil && r.shared // which does not say that somebody does
+		shared := busy == nil && r.Shared // which does not say that somebody does
 		if shared && left <= 0 {
 			shared = errors.Is(visit(f, localfile.Exclusive), localfile.ErrBusy)
 		}
-		if busy == nil && !shared && (err != nil || left <= 0) {
-			return st, record{}, nil // it was free, whatever is in it
+		switch {
+		case busy == nil && !shared && left <= 0:
+			return record{}, nil // it was free, whatever is in it
+		case r.Process == 0 || r.Shared != shared:
+			return r, localfile.ErrBusy // the holder is about to write its record, or there is no holder
 		}
-		if err == nil && r.pid != 0 && r.shared == shared {
-			st := locker.State{Name: name, Held: true, Holder: r.holder(), Label: r.label, Token: r.token,
-				Remaining: max(left, 0), Waiters: -1}
-			if shared {
-				st.Sharers = sharersOf(f)
-			}
-			return st, r, ctx.Err()
-		}
-		// The holder is about to write its record, or there is no holder: look again.
-		if err := clock.Sleep(ctx, pause); err != nil {
-			return st, record{}, err
-		}
-		pause *= 2
+		return r, nil
+	})
+	switch {
+	case errors.Is(err, locker.ErrHeld) && unreadable != nil:
+		return st, record{}, fmt.Errorf("it is held, by whom is not readable: %w", unreadable)
+	case errors.Is(err, locker.ErrHeld):
+		r = record{} // of somebody else
+	case err != nil:
+		return st, record{}, unavailable(err)
+	case r.Process == 0:
+		return st, r, ctx.Err()
+	case r.Shared:
+		st.Sharers = sharersOf(f)
 	}
-	if err != nil {
-		return st, record{}, fmt.Errorf("it is held, by whom is not readable: %w", err)
-	}
-	return locker.State{Name: name, Held: true, Holder: record{}.holder(), Waiters: -1}, record{}, ctx.Err()
+	st.Held, st.Holder, st.Label, st.Token = true, r.holder(), r.Label, r.Token
+	st.Remaining = max(r.left(time.Now()), 0)
+	return st, r, ctx.Err()
 }
 
 // visit locks f for a moment, in which it is in the way of others.
@@ -94,29 +94,20 @@ func visit(f *os.File, how localfile.How) error {
 // sharersOf returns how many have locked f shared, 1 where the system does not tell. The system's table changes
 // while it is read: so it is read until it says the same twice, a few times at most.
 func sharersOf(f *os.File) int {
-	n := readSharers(f)
-	for range 4 {
-		last := n
-		if n = readSharers(f); n == last {
-			break
+	info, err := f.Stat()
+	n, last := 0, -1
+	for tries := 0; err == nil && n != last && tries < 5; tries++ {
+		n, last = 0, n
+		all, _ := os.ReadFile("/proc/locks") // of Linux
+		for line := range strings.Lines(string(all)) {
+			// 1: FLOCK  ADVISORY  READ 708 fd:01:4194 0 EOF
+			field := strings.Fields(line)
+			if len(field) == 8 && field[1] == "FLOCK" && field[3] == "READ" && strings.HasSuffix(field[5], ":"+inode(info)) {
+				n++
+			}
 		}
 	}
 	return max(n, 1)
-}
-
-func readSharers(f *os.File) int {
-	info, err := f.Stat()
-	all, _ := os.ReadFile("/proc/locks") // of Linux
-	n := 0
-	for line := range strings.Lines(string(all)) {
-		// 1: FLOCK  ADVISORY  READ 708 fd:01:4194 0 EOF
-		field := strings.Fields(line)
-		if err == nil && len(field) == 8 && field[1] == "FLOCK" && field[3] == "READ" &&
-			strings.HasSuffix(field[5], ":"+inode(info)) {
-			n++
-		}
-	}
-	return n
 }
 
 // List implements [locker.Operator] for names that are held. Only the kernel knows who
@@ -169,71 +160,68 @@ func (b *Backend) nameIn(e fs.DirEntry) (name string, ok bool) {
 // It cannot break the lock of a living process, since the kernel keeps it: the error
 // names the process, and matches [errors.ErrUnsupported].
 func (b *Backend) Break(ctx context.Context, st locker.State) error {
+	if st.Holder == "" {
+		return nil // nobody
+	}
 	var token uint64
-	if _, err := fmt.Sscanf(st.Holder, holderForm, &token); err != nil && st.Holder != "" {
+	if _, err := fmt.Sscanf(st.Holder, holderForm, &token); err != nil {
 		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
 	}
-	for first := true; ; first = false {
-		now, r, err := b.look(ctx, st.Name)
-		switch {
-		case err != nil, !now.Held, now.Holder != st.Holder:
-			return err
-		case !first && r.pid == 0:
-			return fmt.Errorf("the kernel keeps the lock for a process that does not say which it is, as flock(1): "+
-				"end that process: %w", errors.ErrUnsupported)
-		case !first:
-			return fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and "+
-				"takes it from no process that lives: end that process: %w", r.pid, r.label, errors.ErrUnsupported)
+	f, err := again(ctx, func() (*os.File, error) {
+		return b.tryLock(b.path(st.Name), st.Name, localfile.Exclusive)
+	})
+	if err == nil {
+		defer localfile.LetGo(f)
+		r, content, err := read(f, st.Name)
+		if err == nil && r.Token == token {
+			err = write(f, st.Name, r.free(), content)
 		}
-		f, err := again(ctx, func() (*os.File, error) {
-			return b.tryLock(b.path(st.Name), st.Name, localfile.Exclusive)
-		})
-		switch {
-		case err == nil:
-			defer localfile.LetGo(f)
-			return unavailable(clearHolder(f, st.Name, token))
-		case !errors.Is(err, locker.ErrHeld):
-			return unavailable(err)
-		}
+		return unavailable(err)
 	}
+	if !errors.Is(err, locker.ErrHeld) {
+		return unavailable(err)
+	}
+	now, r, err := b.look(ctx, st.Name)
+	switch {
+	case err != nil, now.Holder != st.Holder:
+		return err
+	case r.Process == 0:
+		return fmt.Errorf("the kernel keeps the lock for a process that does not say which it is, as flock(1): "+
+			"end that process: %w", errors.ErrUnsupported)
+	}
+	return fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and "+
+		"takes it from no process that lives: end that process: %w", r.Process, r.Label, errors.ErrUnsupported)
 }
 
 // Check implements [locker.Checker].
 func (b *Backend) Check(context.Context) ([]locker.Finding, error) {
-	var found []locker.Finding
-	add := func(severity locker.Severity, what, is, advice string) {
-		found = append(found, locker.Finding{Severity: severity, What: what, Found: is, Advice: advice})
-	}
 	info, err := os.Stat(b.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		add(locker.SeverityProblem, b.dir, "it was deleted",
-			"what is held in it excludes nobody who comes: find out what deletes it, and keep it away")
-		return found, nil
+		return []locker.Finding{{Severity: locker.SeverityProblem, What: b.dir, Found: "it was deleted", Advice: "what is held " +
+			"in it excludes nobody who comes: find out what deletes it, and keep it away"}}, nil
 	case err != nil:
 		return nil, unavailable(err)
 	}
+	disk := locker.Finding{What: "file system of " + b.dir, Found: "of this host"}
 	if err := checkLocal(b.dir); err != nil {
-		add(locker.SeverityProblem, "file system of "+b.dir, err.Error(),
-			"choose a directory on a disk of this host")
-	} else {
-		add(locker.SeverityOK, "file system of "+b.dir, "of this host", "")
+		disk.Severity, disk.Found, disk.Advice = locker.SeverityProblem, err.Error(), "choose a directory on a disk of this host"
 	}
+	found := []locker.Finding{disk}
+	rights := locker.Finding{What: "rights on " + b.dir, Found: info.Mode().String()}
 	if err := checkWritable(b.dir); err != nil {
-		add(locker.SeverityProblem, "rights on "+b.dir, err.Error(),
-			"give this user the right to make files there, or choose another directory")
+		found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: rights.What, Found: err.Error(),
+			Advice: "give this user the right to make files there, or choose another directory"})
 	}
 	const example = "for several users, make one beforehand: install -d -m 2770 -g GROUP /var/lib/locker, " +
 		"and give all of them file:///var/lib/locker"
 	switch mode := info.Mode(); {
 	case mode&0o002 != 0:
-		add(locker.SeverityWarning, "rights on "+b.dir, mode.String(),
-			"every user can hold every lock for ever, or delete its file: give it a group instead; "+example)
-	case mode&0o020 != 0:
-		add(locker.SeverityOK, "rights on "+b.dir, mode.String(), "")
-	default:
-		add(locker.SeverityInfo, "rights on "+b.dir, mode.String(),
-			"only the processes of one user exclude each other here; "+example)
+		rights.Severity = locker.SeverityWarning
+		rights.Advice = "every user can hold every lock for ever, or delete its file: give it a group instead; " + example
+	case mode&0o020 == 0:
+		rights.Severity = locker.SeverityInfo
+		rights.Advice = "only the processes of one user exclude each other here; " + example
 	}
-	return found, nil
+	return append(found, rights), nil
 }

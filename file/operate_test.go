@@ -16,63 +16,50 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/file"
-	"github.com/golockers/locker/internal/locktest"
 )
 
-// dies ends a lease as the end of its process would.
-func dies(t *testing.T, lease *locker.Lease) {
-	t.Helper()
-	var f *os.File
-	require.True(t, lease.As(&f))
-	require.NoError(t, f.Close())
+// The end of a MinHold is waited for, after the end of its process, and also after Close while the file stays open.
+func TestMinHoldOutlastsItsHolder(t *testing.T) {
+	const kept = 300 * time.Millisecond
+	for what, ends := range map[string]func(*locker.Client, *locker.Lease){
+		"dies":   func(_ *locker.Client, l *locker.Lease) { dies(t, l) },
+		"closes": func(c *locker.Client, _ *locker.Lease) { require.NoError(t, c.Close()) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			c, other := newClient(t, dir, &locker.Options{Label: "me"}), newClient(t, dir, nil)
+			began := time.Now()
+			first := mustLock(t, c, "n", locker.MinHold(kept))
+			ends(c, first)
+			if _, err := other.TryLock(t.Context(), "n"); time.Since(began) < kept {
+				require.ErrorIs(t, err, locker.ErrHeld)
+			}
+			next := mustLock(t, other, "n") // waits for it
+			assert.GreaterOrEqual(t, time.Since(began), kept)
+			assert.Greater(t, token(t, next), token(t, first))
+			runtime.KeepAlive(first)
+		})
+	}
 }
 
-func TestMinHoldOutlastsItsHolder(t *testing.T) {
-	dir := t.TempDir()
-	c, other := newClient(t, dir, &locker.Options{Label: "me"}), newClient(t, dir, nil)
-	const long, short = time.Hour, 300 * time.Millisecond
-	began := time.Now()
-	first, err := c.Lock(t.Context(), "short", locker.MinHold(short))
-	require.NoError(t, err)
-	lease, err := c.Lock(t.Context(), "long", locker.MinHold(long))
-	require.NoError(t, err)
-	dies(t, first)
-	dies(t, lease)
-	for _, name := range []string{"short", "long"} {
-		_, err = other.TryLock(t.Context(), name)
-		require.ErrorIs(t, err, locker.ErrHeld)
-	}
-	next := mustLock(t, other, "short") // waits for it
-	assert.GreaterOrEqual(t, time.Since(began), short)
-	assert.Greater(t, token(t, next), token(t, first))
-	require.NoError(t, next.Unlock(t.Context()))
-
-	st, err := other.Inspect(t.Context(), "long")
-	require.NoError(t, err)
-	assert.True(t, st.Held)
-	assert.Equal(t, "me", st.Label)
-	assert.InDelta(t, float64(long), float64(st.Remaining), float64(time.Minute))
-	st, err = locktest.Break(t.Context(), other, "long")
-	require.NoError(t, err)
-	assert.Equal(t, "me", st.Label)
-	next = mustLock(t, other, "long")
-	assert.Greater(t, token(t, next), token(t, lease))
-	_, err = locktest.Break(t.Context(), c, "long")
+// Break ends what only a MinHold keeps, and nothing that a living process has.
+func TestBreak(t *testing.T) {
+	c := newClient(t, t.TempDir(), &locker.Options{Label: "me"})
+	lease := mustLock(t, c, "n", locker.MinHold(time.Hour))
+	st := must(c.Inspect(t.Context(), "n"))
+	err := c.Break(t.Context(), st)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.ErrorContains(t, err, "process")
-	require.ErrorIs(t, c.Break(t.Context(), locker.State{Name: "long", Held: true, Holder: "memory 1"}), locker.ErrInvalid)
-	require.NoError(t, next.Unlock(t.Context()))
-}
-
-func TestRaisedTokens(t *testing.T) {
-	c := newClient(t, t.TempDir(), nil)
-	lease := mustLock(t, c, "n")
-	require.NoError(t, lease.RaiseToken(t.Context(), token(t, lease)+1e15))
-	st, err := c.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	assert.Equal(t, token(t, lease), st.Token, "the holder's stays")
 	dies(t, lease)
-	assert.Error(t, lease.RaiseToken(t.Context(), token(t, lease)+2e15))
+	st = must(c.Inspect(t.Context(), "n"))
+	assert.Equal(t, "me", st.Label)
+	assert.InDelta(t, time.Hour, st.Remaining, float64(time.Minute))
+	require.NoError(t, c.Break(t.Context(), st))
+	next := mustLock(t, c, "n")
+	assert.Greater(t, token(t, next), token(t, lease))
+	require.NoError(t, c.Break(t.Context(), st), "that one is gone")
+	require.ErrorIs(t, c.Break(t.Context(), locker.State{Name: "n", Held: true, Holder: "memory 1"}), locker.ErrInvalid)
+	assert.NoError(t, next.Renew(t.Context()))
 }
 
 func TestCheckTellsWhoSharesTheDirectory(t *testing.T) {

@@ -14,80 +14,48 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
+// A child holds the lock together with its parent only if it was given the file, and only until Unlock.
+func TestChildrenOfAHolder(t *testing.T) {
+	for _, c := range []struct {
+		given, unlocks string
+		held           bool
+	}{{"not given", "dies", false}, {"given", "dies", true}, {"given", "unlocks", false}} {
+		t.Run(c.given+", parent "+c.unlocks, func(t *testing.T) {
+			dir := t.TempDir()
+			parent := lab.StartChild(t, "heir", dir, "n", c.given)
+			pid := must(strconv.Atoi(parent.Expect(t, "child", patience)))
+			kill := func() { _ = must(os.FindProcess(pid)).Kill() }
+			t.Cleanup(kill)
+			if c.unlocks == "dies" {
+				parent.Kill()
+			} else {
+				parent.Send(t, "unlock")
+				require.Equal(t, "<nil>", parent.Expect(t, "unlocked", patience))
+			}
+			client := newClient(t, dir, nil)
+			assert.Equal(t, c.held, must(client.Inspect(t.Context(), "n")).Held)
+			lease, err := client.TryLock(t.Context(), "n")
+			if c.held {
+				require.ErrorIs(t, err, locker.ErrHeld)
+				kill()
+				lease = mustLock(t, client, "n")
+			} else {
+				require.NoError(t, err)
+			}
+			assert.NoError(t, lease.Unlock(t.Context()))
+		})
+	}
+}
+
 func TestTokensRiseOverCrashes(t *testing.T) {
 	dir := t.TempDir()
 	var last uint64
 	for range 8 {
 		child := lab.StartChild(t, "hold", dir, "n")
-		n, err := strconv.ParseUint(child.Expect(t, "holding", patience), 10, 64)
-		require.NoError(t, err)
+		n := must(strconv.ParseUint(child.Expect(t, "holding", patience), 10, 64))
 		require.Greater(t, n, last)
 		last = n
 		child.Kill()
 	}
 	assert.Greater(t, token(t, mustLock(t, newClient(t, dir, nil), "n")), last)
-}
-
-func TestChildProcessesDoNotKeepTheLock(t *testing.T) {
-	dir := t.TempDir()
-	parent := lab.StartChild(t, "heir", dir, "n", "not given")
-	pid := parent.Expect(t, "child", patience)
-	t.Cleanup(func() { killByPid(t, pid) })
-	parent.Kill()
-	_, err := newClient(t, dir, nil).TryLock(t.Context(), "n")
-	assert.NoError(t, err, "the descriptor has to be closed on exec")
-}
-
-func TestChildThatIsGivenTheFileKeepsTheLockWhenItsParentDies(t *testing.T) {
-	dir := t.TempDir()
-	parent := lab.StartChild(t, "heir", dir, "n", "given")
-	pid := parent.Expect(t, "child", patience)
-	t.Cleanup(func() { killByPid(t, pid) })
-	parent.Kill()
-	c := newClient(t, dir, nil)
-	_, err := c.TryLock(t.Context(), "n")
-	require.ErrorIs(t, err, locker.ErrHeld)
-	st, err := c.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	assert.True(t, st.Held)
-
-	killByPid(t, pid)
-	lease := mustLock(t, c, "n")
-	assert.NoError(t, lease.Unlock(t.Context()))
-}
-
-func TestUnlockFreesTheLockAlsoForAChildThatHasTheFile(t *testing.T) {
-	dir := t.TempDir()
-	parent := lab.StartChild(t, "heir", dir, "n", "given")
-	pid := parent.Expect(t, "child", patience)
-	t.Cleanup(func() { killByPid(t, pid) })
-	parent.Send(t, "unlock")
-	require.Equal(t, "<nil>", parent.Expect(t, "unlocked", patience))
-	_, err := newClient(t, dir, nil).TryLock(t.Context(), "n")
-	assert.NoError(t, err)
-}
-
-// killByPid ends a grandchild, by the ID that its parent said.
-func killByPid(t *testing.T, pid string) {
-	t.Helper()
-	n, err := strconv.Atoi(pid)
-	require.NoError(t, err)
-	p, err := os.FindProcess(n)
-	require.NoError(t, err)
-	_ = p.Kill()
-}
-
-func TestPausedHolderHolds(t *testing.T) {
-	lab.NeedPause(t)
-	dir := t.TempDir()
-	child := lab.StartChild(t, "hold", dir, "n")
-	child.Expect(t, "holding", patience)
-	child.Pause()
-	c := newClient(t, dir, nil)
-	_, err := c.TryLock(t.Context(), "n")
-	assert.ErrorIs(t, err, locker.ErrHeld)
-	child.Resume()
-	child.Send(t, "unlock")
-	child.Expect(t, "unlocked <nil>", patience)
-	mustLock(t, c, "n")
 }

@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -18,14 +19,14 @@ import (
 // record is the content of a lock file. The holder writes it while it has the lock;
 // the kernel keeps the lock itself.
 type record struct {
-	token  uint64 // the last one given out
-	shared bool   // the holder is a sharer, and those beside it have the same token
-	pid    int    // the holder's process, as it sees itself; 0: released
-	since  time.Time
-	label  string
-	kept   time.Time // up to here the lock is not free, whoever holds it or not; zero: not asked for
-	under  time.Time // the longest MinHold that was promised while a longer one stood in kept; zero: none
-	raised uint64    // later tokens are greater than this, too; 0: not asked for
+	Token   uint64    `json:"-"`                // the last one given out
+	Raised  uint64    `json:"raised,omitzero"`  // later tokens are greater than this, too; 0: not asked for
+	Process int       `json:"process,omitzero"` // the holder's, as it sees itself; 0: released
+	Label   string    `json:"label,omitzero"`
+	Shared  bool      `json:"shared,omitzero"` // the holder is a sharer, and those beside it have the same token
+	Since   time.Time `json:"since,omitzero"`
+	Kept    time.Time `json:"kept,omitzero"`  // up to here the lock is not free, whoever holds it or not
+	Under   time.Time `json:"under,omitzero"` // the longest MinHold that was promised while a longer one stood in Kept
 }
 
 const (
@@ -40,53 +41,30 @@ const (
 // encode returns the whole content of the file for the lock called name. Its length
 // depends only on the name.
 func (r record) encode(name string) []byte {
-	holder := "free\n"
-	if r.pid != 0 {
-		how := "held"
-		if r.shared {
-			how = "shared"
-		}
-		holder = fmt.Sprintf("%s by process %d since %s as %s\n", how,
-			r.pid, r.since.UTC().Format(time.RFC3339Nano), strconv.Quote(r.label))
-	}
-	if !r.kept.IsZero() {
-		holder += fmt.Sprintf("kept until %s\n", r.kept.UTC().Format(time.RFC3339Nano))
-	}
-	if !r.under.IsZero() {
-		holder += fmt.Sprintf("in any case until %s\n", r.under.UTC().Format(time.RFC3339Nano))
-	}
-	if r.raised != 0 {
-		holder += fmt.Sprintf("raised to %d\n", r.raised)
-	}
-	text := fmt.Sprintf("%stoken %d\n%s", magic, r.token, holder)
-	header := fmt.Sprintf("%ssum %08x", text, crc32.ChecksumIEEE([]byte(text)))
-	if len(header) >= headerLen {
-		r.label = "" // longer than the engine lets labels be
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%stoken %d\n", magic, r.Token)
+	text := json.NewEncoder(&b)
+	text.SetEscapeHTML(false)
+	_ = text.Encode(r)
+	fmt.Fprintf(&b, "sum %08x", crc32.ChecksumIEEE(b.Bytes()))
+	if b.Len() >= headerLen {
+		r.Label = "" // longer than the engine lets labels be
 		return r.encode(name)
 	}
-	pad := strings.Repeat(" ", headerLen-1-len(header))
-	return fmt.Appendf(nil, "%s%s\nname %s\n", header, pad, strconv.Quote(name))
+	pad := strings.Repeat(" ", headerLen-1-b.Len())
+	return fmt.Appendf(nil, "%s%s\nname %s\n", &b, pad, strconv.Quote(name))
 }
 
 var errRecord = errors.New("not what this release writes into the lock file of this name")
 
 // decode reads the output of encode. A crash of the machine may have left nothing but a
-// part of the first record, with zeros or nothing for the rest: then only the tokens of
-// that part count. Later records replace no more than the first sector, at once.
+// part of the first record, with zeros or nothing for the rest: then only the token of
+// that part counts. Later records replace no more than the first sector, at once.
 func decode(content []byte, name string) (record, error) {
 	var r record
-	var how, since, kept, under string
-	_, _ = fmt.Sscanf(string(content), magic+"token %d\n%s by process %d since %s as %q\n", &r.token,
-		&how, &r.pid, &since, &r.label)
-	r.shared = how == "shared"
-	for line := range strings.Lines(string(content)) {
-		_, _ = fmt.Sscanf(line, "kept until %s\n", &kept)
-		_, _ = fmt.Sscanf(line, "in any case until %s\n", &under)
-		_, _ = fmt.Sscanf(line, "raised to %d\n", &r.raised)
-	}
-	r.since, _ = time.Parse(time.RFC3339Nano, since)
-	r.kept, _ = time.Parse(time.RFC3339Nano, kept)
-	r.under, _ = time.Parse(time.RFC3339Nano, under)
+	_, _ = fmt.Sscanf(string(content), magic+"token %d\n", &r.Token)
+	_, text, _ := bytes.Cut(content, []byte("\n{"))
+	_ = json.Unmarshal(fmt.Appendf(nil, "{%s", bytes.Split(text, []byte("\n"))[0]), &r)
 	whole := r.encode(name)
 	header := content[:min(len(content), headerLen)]
 	switch start := bytes.TrimRight(header, "\x00"); {
@@ -96,7 +74,7 @@ func decode(content []byte, name string) (record, error) {
 	case bytes.Equal(header, whole[:headerLen]):
 		return r, nil
 	case len(start) < headerLen && isStart(start[:min(len(start), len(magic))], []byte(magic)):
-		return record{token: r.token, raised: r.raised}, nil
+		return record{Token: r.Token}, nil
 	}
 	return record{}, errRecord
 }
@@ -130,41 +108,46 @@ func contentOf(f *os.File) ([]byte, error) {
 // left returns how long a MinHold still keeps the lock. It is never more than the
 // requested MinHold, however far the clock was set back.
 func (r record) left(now time.Time) time.Duration {
-	return min(r.kept.Sub(now), r.kept.Sub(r.since))
+	return min(r.Kept.Sub(now), r.Kept.Sub(r.Since))
 }
 
 // holder is the State.Holder: sharers have the same token, and a holder that has written no record has none.
-func (r record) holder() string { return fmt.Sprintf(holderForm, r.token) }
+func (r record) holder() string { return fmt.Sprintf(holderForm, r.Token) }
 
 const holderForm = "file %d"
 
-// take writes a new holder into the locked file f, with a token above all earlier
-// tokens. After an error, or if a MinHold still keeps the lock, f is as before.
-func take(f *os.File, req locker.Request, now time.Time) (record, error) {
-	old, content, err := read(f, req.Name)
-	if err != nil {
-		return record{}, err // never over what may hold a higher token, or is not ours
-	}
-	if left := old.left(now); left > 0 {
+// free is the record after that of the last holder.
+func (r record) free() record { return record{Token: r.Token, Raised: r.Raised} }
+
+// next returns the record of the holder that comes after r, with a token above all earlier tokens. A sharer joins
+// those of r, unless it has the lock alone and no MinHold of theirs is left. What a dead process has written is
+// replaced, so that the record names somebody who lives.
+func (r record) next(req locker.Request, alone bool, now time.Time) (record, error) {
+	left, now := r.left(now), now.UTC()
+	kept := now.Add(req.MinHold)
+	last := max(r.Token, r.Raised)
+	switch joins := req.Shared && r.Shared && (!alone || left > 0); {
+	case joins && req.MinHold > 0 && kept.After(r.Kept):
+		r.Kept, r.Since = kept, now
+	case joins && req.MinHold > 0 && kept.After(r.Under):
+		r.Under = kept
+	case joins && alive(r.Process):
+		return r, nil
+	case joins:
+	case left > 0:
 		return record{}, &locker.HeldError{Remaining: left}
-	}
-	last := max(old.token, old.raised)
-	if last == math.MaxUint64 {
-		return record{}, fmt.Errorf("%s: its token cannot rise any more", f.Name())
-	}
-	r := record{
+	case last == math.MaxUint64:
+		return record{}, errors.New("the token in its file cannot rise any more")
+	default:
 		// The clock matters if the file was deleted or lost its last changes;
 		// otherwise tokens rise without it.
-		token:  max(last+1, uint64(max(now.UnixMicro(), 0))),
-		shared: req.Shared,
-		pid:    os.Getpid(),
-		since:  now,
-		label:  req.Label,
+		r = record{Token: max(last+1, uint64(max(now.UnixMicro(), 0))), Shared: req.Shared, Since: now}
+		if req.MinHold > 0 {
+			r.Kept = kept
+		}
 	}
-	if req.MinHold > 0 {
-		r.kept = now.Add(req.MinHold)
-	}
-	return r, write(f, req.Name, r, content)
+	r.Process, r.Label = os.Getpid(), req.Label
+	return r, nil
 }
 
 // write replaces the content of f; after an error f is as before.
@@ -176,13 +159,4 @@ func write(f *os.File, name string, r record, content []byte) error {
 		return err
 	}
 	return nil
-}
-
-// clearHolder removes the holder with that token from f, if f still names it.
-func clearHolder(f *os.File, name string, token uint64) error {
-	r, content, err := read(f, name)
-	if err != nil || r.token != token {
-		return err
-	}
-	return write(f, name, record{token: r.token, raised: r.raised}, content)
 }

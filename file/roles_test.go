@@ -149,6 +149,26 @@ func nobody(p *lab.Parent) {
 		locker.ErrUnavailable))
 }
 
+// request asks for the lock "n", and waiting waits for it.
+func request(shared bool, minHold time.Duration) locker.Request {
+	return locker.Request{Name: "n", Owner: "o", TTL: time.Second, MinHold: minHold, Shared: shared,
+		Lost: func() {}, Queued: func() {}}
+}
+
+func waiting(shared bool) locker.Request {
+	req := request(shared, 0)
+	req.Wait = true
+	return req
+}
+
+// dies ends a lease or a hold as the end of its process would.
+func dies(t *testing.T, hold any) {
+	t.Helper()
+	var f *os.File
+	require.True(t, hold.(locker.Aser).As(&f))
+	require.NoError(t, f.Close())
+}
+
 func newBackend(t *testing.T, dir string) *file.Backend {
 	t.Helper()
 	b, err := file.New(dir)
@@ -184,7 +204,7 @@ func lockFile(t *testing.T, dir string) string {
 
 // blocked returns how many goroutines of this process are there to wait in flock.
 func blocked() int {
-	return strings.Count(stacks(), "created by github.com/golockers/locker/file.(*Backend).get")
+	return strings.Count(stacks(), "created by github.com/golockers/locker/file.(*Backend).wait")
 }
 
 func stacks() string {

@@ -4,7 +4,6 @@ package file_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -131,19 +130,17 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	b := newBackend(t, dir)
 	st, err := b.Inspect(t.Context(), "n")
 	require.NoError(t, err)
-	assert.True(t, st.Held)
 	assert.Contains(t, []string{"one", "two"}, st.Label)
 	if _, err := os.Stat("/proc/locks"); err == nil {
 		assert.Equal(t, 2, st.Sharers)
 	}
-	_, err = locktest.Break(t.Context(), b, "n")
-	require.ErrorContains(t, err, "the kernel keeps the lock")
+	require.ErrorContains(t, b.Break(t.Context(), st), "the kernel keeps the lock")
 
-	c := newClient(t, dir, nil)
+	reads, writes := request(true, 0), request(false, 0)
 	shared := func() error {
-		l, err := c.TryLock(t.Context(), "n", locker.Shared())
+		g, err := b.Acquire(t.Context(), reads)
 		if err == nil {
-			err = l.Unlock(t.Context())
+			err = g.Hold.Release(t.Context())
 		}
 		return err
 	}
@@ -156,42 +153,14 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	require.NoError(t, shared(), "the kernel has ended what it left")
 
 	first.Kill() // which may have drawn the token
-	l, err := c.TryLock(t.Context(), "n", locker.Shared())
-	require.NoError(t, err)
-	got, _ := l.Token()
-	assert.Equal(t, token, strconv.FormatUint(got, 10))
+	g := must(b.Acquire(t.Context(), reads))
+	assert.Equal(t, token, strconv.FormatUint(g.Token, 10))
 	second.Send(t, "unlock")
 	second.Expect(t, "unlocked <nil>", patience)
-	_, err = c.TryLock(t.Context(), "n")
+	_, err = b.Acquire(t.Context(), writes)
 	require.ErrorIs(t, err, locker.ErrHeld)
-	require.NoError(t, l.Unlock(t.Context()))
-	l, err = c.TryLock(t.Context(), "n")
-	require.NoError(t, err)
-	next, _ := l.Token()
-	assert.Greater(t, next, got)
-}
-
-// Those who come to a free name at the same moment have one token.
-func TestFirstSharersHaveOneToken(t *testing.T) {
-	dir := t.TempDir()
-	for round := range 30 {
-		var tokens [8]uint64
-		var holds [8]locker.Hold
-		var all sync.WaitGroup
-		for i := range tokens {
-			b := newBackend(t, dir)
-			all.Go(func() {
-				g, err := b.Acquire(t.Context(), locker.Request{Name: strconv.Itoa(round), Shared: true, Wait: i%2 == 0, Queued: func() {}})
-				assert.NoError(t, err)
-				tokens[i], holds[i] = g.Token, g.Hold
-			})
-		}
-		all.Wait()
-		for i, token := range tokens {
-			require.Equal(t, tokens[0], token)
-			require.NoError(t, holds[i].Release(t.Context()))
-		}
-	}
+	require.NoError(t, g.Hold.Release(t.Context()))
+	assert.Greater(t, must(b.Acquire(t.Context(), writes)).Token, g.Token)
 }
 
 // flock(1) shares with sharers, and is kept out by what keeps them out.
@@ -199,33 +168,30 @@ func TestSharersBesideFlock(t *testing.T) {
 	if _, err := exec.LookPath("flock"); err != nil {
 		t.Skip("there is no flock(1)")
 	}
-	dir := t.TempDir()
-	c := newClient(t, dir, nil)
+	b := newBackend(t, t.TempDir())
+	path := filepath.Join(b.Dir(), "n.lock")
 	flock := func(how string) error {
-		return exec.CommandContext(t.Context(), "flock", how, "--nonblock", filepath.Join(dir, "n.lock"),
-			"true").Run()
+		return exec.CommandContext(t.Context(), "flock", how, "--nonblock", path, "true").Run()
 	}
-	l, err := c.Lock(t.Context(), "n", locker.Shared())
-	require.NoError(t, err)
+	g := must(b.Acquire(t.Context(), request(true, 0)))
 	require.NoError(t, flock("--shared"))
 	require.Error(t, flock("--exclusive"))
-	require.NoError(t, l.Unlock(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context()))
 	require.NoError(t, flock("--exclusive"))
 
-	cmd := exec.CommandContext(t.Context(), "flock", "--shared", filepath.Join(dir, "n.lock"), "sh", "-c",
-		"echo in; read x")
+	cmd := exec.CommandContext(t.Context(), "flock", "--shared", path, "sh", "-c", "echo in; read x")
 	in, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
 	require.NoError(t, cmd.Start())
 	_, _ = out.Read(make([]byte, 3))
-	_, err = c.TryLock(t.Context(), "n")
+	_, err := b.Acquire(t.Context(), request(false, 0))
 	require.ErrorIs(t, err, locker.ErrHeld)
-	l, err = c.TryLock(t.Context(), "n", locker.Shared())
-	require.NoError(t, err)
+	g, other := must(b.Acquire(t.Context(), request(true, 0))), must(b.Acquire(t.Context(), request(true, 0)))
+	require.Equal(t, g.Token, other.Token, "neither of them was alone")
+	require.NoError(t, other.Hold.Release(t.Context()))
 	require.NoError(t, in.Close())
 	_ = cmd.Wait()
-	_, err = c.TryLock(t.Context(), "n")
+	_, err = b.Acquire(t.Context(), request(false, 0))
 	require.ErrorIs(t, err, locker.ErrHeld)
-	require.NoError(t, l.Unlock(t.Context()))
 }
 
 // Sharers that end, and whose MinHold stays, do not keep a waiting writer out for ever: from the end of one
@@ -236,186 +202,155 @@ func TestWriterWaitsForTheMinHoldOfSharers(t *testing.T) {
 	dir := t.TempDir()
 	readers, writers := newBackend(t, dir), newBackend(t, dir)
 	come := func() error {
-		g, err := readers.Acquire(t.Context(), locker.Request{
-			Name: "n", Owner: "r", TTL: time.Second, MinHold: kept, Shared: true,
-		})
+		g, err := readers.Acquire(t.Context(), request(true, kept))
 		if err == nil {
-			var f *os.File
-			require.True(t, g.Hold.(locker.Aser).As(&f))
-			require.NoError(t, f.Close(), "its process dies")
+			dies(t, g.Hold)
 		}
 		return err
 	}
 	require.NoError(t, come())
 	granted := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*kept)
-	defer cancel()
 	go func() {
-		w := locker.Request{Name: "n", Owner: "w", TTL: time.Second, Wait: true, Queued: func() {}}
-		for {
-			_, err := writers.Acquire(ctx, w)
-			if held := (*locker.HeldError)(nil); errors.As(err, &held) {
-				time.Sleep(held.Remaining) // as the engine does
-				continue
-			}
-			granted <- err
-			return
-		}
+		_, err := writers.Acquire(t.Context(), waiting(false))
+		granted <- err
 	}()
+	late := time.After(patience)
 	for {
 		select {
 		case err := <-granted:
 			require.NoError(t, err)
 			return
+		case <-late:
+			require.Fail(t, "the writer waits for ever")
 		case <-time.After(kept / 10):
 			_ = come()
 		}
 	}
 }
 
-// A MinHold of sharers keeps writers out, and not sharers; one that is taken back takes
-// nothing of another's with it.
+// A MinHold of sharers keeps writers out, and not sharers; one that is taken back takes nothing of another's with
+// it. In a history, "a 3h" asks for the lock shared, with that MinHold, and "w 1h" alone, "a dies" is the end of its
+// process, and "kept 1h" says for how long one is refused that wants it alone.
 func TestMinHoldOfSharers(t *testing.T) {
-	b := newBackend(t, t.TempDir())
-	req := func(owner string, minHold time.Duration, shared bool) locker.Request {
-		return locker.Request{Name: "n", Owner: owner, TTL: time.Second, MinHold: minHold, Shared: shared,
-			Lost: func() {}, Queued: func() {}}
+	for _, history := range []string{
+		"a 1h, b 3h, c 0s, a dies, c leaves, seen 3h, b leaves, kept 1h, x 0s, x leaves, kept 1h, broken, free",
+		"w 1h, w dies, kept 1h, shut",
+		"a 1h, b 0s, a not undone, b leaves, a undone, free",
+		"a 1h, a undone, free",
+		"w 1h, w undone, free",
+		"a 1h, a closed, a undone, free",
+		"w 1h, w closed, w undone, free",
+		"w 1h, w closed, w undone, a 2h, w undone, a dies, kept 2h",
+		"a 1h, b 2h, a not undone, b undone, a undone, free",
+		"a 1h, b 2h, b dies, a not undone, kept 2h",
+		"a 3h, b 1h, b dies, a undone, kept 1h",
+		"a 3h, b 1h, c 2h, b dies, c dies, a undone, kept 2h",
+		"a 3h, b 2h, c 1h, b dies, c dies, a undone, kept 2h",
+		"a 2h, b 3h, c 1h, a dies, c dies, b undone, kept 2h",
+		"a 1h, b 3h, c 2h, a dies, c not undone, b undone, kept 2h",
+	} {
+		b := newBackend(t, t.TempDir())
+		holds := map[string]locker.Hold{}
+		for step := range strings.SplitSeq(history, ", ") {
+			who, what, _ := strings.Cut(step, " ")
+			about := func(left time.Duration) {
+				assert.InDelta(t, must(time.ParseDuration(what)), left, float64(10*time.Minute), "%s: %s", history, step)
+			}
+			var err error
+			switch step {
+			case "free":
+				_, err = b.Acquire(t.Context(), request(false, 0))
+			case "shut":
+				_, err = b.Acquire(t.Context(), request(true, 0))
+				require.ErrorIs(t, err, locker.ErrHeld)
+				continue
+			case "broken":
+				_, err = locktest.Break(t.Context(), b, "n")
+			case who + " dies":
+				dies(t, holds[who])
+			case who + " closed": // so that it cannot be written to
+				dies(t, holds[who])
+				assert.Error(t, holds[who].Release(t.Context()))
+			case who + " leaves":
+				err = holds[who].Release(t.Context())
+			case who + " undone":
+				err = holds[who].Undo(t.Context())
+			case who + " not undone":
+				assert.Error(t, holds[who].Undo(t.Context()), "%s: %s", history, step)
+			case "seen " + what:
+				st, err := b.Inspect(t.Context(), "n")
+				require.NoError(t, err)
+				about(st.Remaining)
+			case "kept " + what:
+				_, err := b.Acquire(t.Context(), request(false, 0))
+				var held *locker.HeldError
+				require.ErrorAs(t, err, &held, "%s: %s", history, step)
+				about(held.Remaining)
+			default:
+				g, failed := b.Acquire(t.Context(), request(who != "w", must(time.ParseDuration(what))))
+				holds[who], err = g.Hold, failed
+			}
+			require.NoError(t, err, "%s: %s", history, step)
+		}
 	}
-	acquire := func(minHold time.Duration) locker.Hold {
-		t.Helper()
-		g, err := b.Acquire(t.Context(), req("a", minHold, true))
-		require.NoError(t, err)
-		return g.Hold
-	}
-	refused := func(least time.Duration) {
-		t.Helper()
-		_, err := b.Acquire(t.Context(), req("w", 0, false))
-		var held *locker.HeldError
-		require.ErrorAs(t, err, &held)
-		assert.Greater(t, held.Remaining, least)
-		assert.LessOrEqual(t, held.Remaining, 2*least)
-	}
-	dead, longer, short := acquire(time.Hour), acquire(3*time.Hour), acquire(time.Second)
-	var f *os.File
-	require.True(t, dead.(locker.Aser).As(&f))
-	require.NoError(t, f.Close()) // as its process ends
-	require.NoError(t, short.Release(t.Context()))
-	st, err := b.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	assert.Greater(t, st.Remaining, 2*time.Hour)
-	require.NoError(t, longer.Release(t.Context()))
-	refused(30 * time.Minute)
-	require.NoError(t, acquire(0).Release(t.Context()), "sharers go on")
-	refused(30 * time.Minute)
-	_, err = locktest.Break(t.Context(), b, "n")
-	require.NoError(t, err)
-	g, err := b.Acquire(t.Context(), req("w", time.Hour, false))
-	require.NoError(t, err)
-	require.True(t, g.Hold.(locker.Aser).As(&f))
-	require.NoError(t, f.Close())
-	_, err = b.Acquire(t.Context(), req("a", 0, true))
-	require.ErrorIs(t, err, locker.ErrHeld, "a writer's MinHold keeps sharers out, too")
 }
 
-// A MinHold that nobody was given is removed, also where a writer waits, who keeps all but the last sharer from
-// writing; where it cannot be, Undo says so.
-func TestUndoRemovesAMinHold(t *testing.T) {
+// A MinHold that nobody was given is removed also while a writer waits for it.
+func TestUndoBesideAWriterThatWaits(t *testing.T) {
 	dir := t.TempDir()
 	b, writers := newBackend(t, dir), newBackend(t, dir)
-	req := func(owner string, minHold time.Duration, shared bool) locker.Request {
-		return locker.Request{Name: "n", Owner: owner, TTL: time.Second, MinHold: minHold, Shared: shared,
-			Wait: owner == "w", Lost: func() {}, Queued: func() {}}
-	}
-	kept, err := b.Acquire(t.Context(), req("a", time.Hour, true))
-	require.NoError(t, err)
-	other, err := b.Acquire(t.Context(), req("b", 0, true))
-	require.NoError(t, err)
+	kept := must(b.Acquire(t.Context(), request(true, time.Hour))).Hold
 	granted := make(chan locker.Grant, 1)
-	go func() { granted <- must(writers.Acquire(t.Context(), req("w", 0, false))) }()
+	go func() { granted <- must(writers.Acquire(t.Context(), waiting(false))) }()
 	waitUntilBlocked(t, 1)
-	require.Error(t, kept.Hold.Undo(t.Context()), "the other sharer holds, and a writer waits")
-	require.NoError(t, other.Hold.Release(t.Context()))
-	undone := func() bool { return kept.Hold.Undo(t.Context()) == nil }
-	require.Eventually(t, undone, patience, time.Millisecond)
-	require.NoError(t, (<-granted).Hold.Release(t.Context()))
-	assert.True(t, undone(), "also after that")
-
-	for _, shared := range []bool{false, true} {
-		g, err := b.Acquire(t.Context(), req("c", time.Hour, shared))
-		require.NoError(t, err)
-		var f *os.File
-		require.True(t, g.Hold.(locker.Aser).As(&f))
-		require.NoError(t, f.Close(), "so that it cannot be written to")
-		require.Error(t, g.Hold.Release(t.Context()))
-		require.NoError(t, g.Hold.Undo(t.Context()))
-		g, err = b.Acquire(t.Context(), req("d", 0, false))
-		require.NoError(t, err)
-		require.NoError(t, g.Hold.Undo(t.Context()))
-	}
-	first, err := b.Acquire(t.Context(), req("e", time.Hour, true))
-	require.NoError(t, err)
-	second, err := b.Acquire(t.Context(), req("f", 2*time.Hour, true))
-	require.NoError(t, err)
-	require.ErrorIs(t, first.Hold.Undo(t.Context()), locker.ErrLost, "it comes back with the end of the second one")
-	require.NoError(t, second.Hold.Undo(t.Context()))
-	require.NoError(t, first.Hold.Undo(t.Context()))
-	_, err = b.Acquire(t.Context(), req("g", 0, false))
-	require.NoError(t, err)
+	require.Eventually(t, func() bool { return kept.Undo(t.Context()) == nil }, patience, time.Millisecond)
+	g := <-granted
+	require.NoError(t, kept.Undo(t.Context()), "also after that")
+	require.NoError(t, g.Hold.Release(t.Context()))
 }
 
-// Whatever longer ones are undone, in any order, a MinHold stays that was promised beside them.
-func TestUndoLeavesTheShorterMinHolds(t *testing.T) {
+// Sharers who come when nobody of those before is left are others: who breaks those does not break them.
+func TestSharersAfterAPauseAreOthers(t *testing.T) {
 	b := newBackend(t, t.TempDir())
-	req := locker.Request{Name: "n", Owner: "a", TTL: time.Second, Lost: func() {}, Queued: func() {}}
-	for i, hours := range [][]int{{3, 1}, {3, 1, 2}, {3, 2, 1}, {2, 3, 1}, {1, 3, 2}, {2, 1, 3}, {1, 2, 3}} {
-		var undone []locker.Hold
-		var f *os.File
-		for _, h := range hours {
-			req.Name, req.MinHold, req.Shared = fmt.Sprint(i), time.Duration(h)*time.Hour, true
-			g, err := b.Acquire(t.Context(), req)
-			require.NoError(t, err)
-			if h > 1 {
-				undone = append(undone, g.Hold)
-			} else {
-				require.True(t, g.Hold.(locker.Aser).As(&f))
-			}
-		}
-		for range 2 {
-			for _, h := range undone {
-				_ = h.Undo(t.Context())
-			}
-		}
-		require.NoError(t, f.Close(), "as its process dies")
-		req.MinHold, req.Shared = 0, false
-		_, err := b.Acquire(t.Context(), req)
-		var held *locker.HeldError
-		require.ErrorAs(t, err, &held, "%v", hours)
-		assert.Greater(t, held.Remaining, 59*time.Minute, "%v", hours)
+	for _, wait := range []bool{false, true} {
+		req := request(true, 50*time.Millisecond)
+		died := must(b.Acquire(t.Context(), req))
+		old := must(b.Inspect(t.Context(), "n"))
+		require.True(t, old.Held)
+		dies(t, died.Hold)
+		require.Eventually(t, func() bool { return !must(b.Inspect(t.Context(), "n")).Held }, patience, time.Millisecond)
+		req.MinHold, req.Wait = time.Hour, wait
+		next := must(b.Acquire(t.Context(), req))
+		assert.Greater(t, next.Token, died.Token)
+		beside := must(b.Acquire(t.Context(), req))
+		assert.Equal(t, next.Token, beside.Token)
+		dies(t, next.Hold)
+		dies(t, beside.Hold)
+		require.NoError(t, b.Break(t.Context(), old))
+		assert.True(t, must(b.Inspect(t.Context(), "n")).Held, "its MinHold is there")
+		must(locktest.Break(t.Context(), b, "n"))
 	}
 }
 
 // A writer that waits for a name that was never shared before keeps sharers out, from the first one on.
 func TestWriterOfANameThatWasNeverShared(t *testing.T) {
-	dir := t.TempDir()
-	f := must(os.OpenFile(filepath.Join(dir, "n.lock"), os.O_RDWR|os.O_CREATE, 0o600))
+	b := newBackend(t, t.TempDir())
+	f := must(os.OpenFile(filepath.Join(b.Dir(), "n.lock"), os.O_RDWR|os.O_CREATE, 0o600))
 	defer f.Close()
 	require.NoError(t, localfile.Flock(f, localfile.Shared)) // as flock(1) does
-	b := newBackend(t, dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, err := b.Acquire(ctx, locker.Request{Name: "n", Owner: "w", TTL: time.Second, Wait: true, Queued: func() {}})
+		_, err := b.Acquire(ctx, waiting(false))
 		left <- err
 	}()
 	waitUntilBlocked(t, 1)
-	reads := locker.Request{Name: "n", Owner: "r", TTL: time.Second, Shared: true, Queued: func() {}}
-	_, err := b.Acquire(t.Context(), reads)
+	_, err := b.Acquire(t.Context(), request(true, 0))
 	require.ErrorIs(t, err, locker.ErrHeld)
 	cancel()
 	require.ErrorIs(t, <-left, context.Canceled)
-	g, err := b.Acquire(t.Context(), reads)
+	_, err = b.Acquire(t.Context(), request(true, 0))
 	require.NoError(t, err, "it keeps nobody out when it has left")
-	require.NoError(t, g.Hold.Release(t.Context()))
 }
 
 // A waiter that is stopped keeps the turn, and does not take the lock: those behind it do. A writer gets it from the
@@ -431,14 +366,7 @@ func TestWaiterThatIsStoppedKeepsOutNobodyForEver(t *testing.T) {
 			holder := mustLock(t, newClientOf(t, b, nil), "n")
 			stopped := lab.StartChild(t, "share", dir, "n", kind, "stopped")
 			stopped.Expect(t, "asking", patience)
-			require.Eventually(t, func() bool {
-				turn, err := os.Open(filepath.Join(dir, "n.turn"))
-				if err != nil {
-					return false
-				}
-				defer turn.Close()
-				return localfile.Flock(turn, localfile.Exclusive|localfile.NoWait) != nil
-			}, patience, time.Millisecond)
+			waitUntilTurnIsTaken(t, dir)
 			stopped.Pause()
 			quickest := patience
 			for range 5 {
@@ -467,28 +395,13 @@ func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := []*file.Backend{newBackend(t, dir), newBackend(t, dir)}
-	req := locker.Request{Name: "n", Owner: "r", TTL: time.Second, Queued: func() {}}
 	for range 20 {
-		w, err := b[0].Acquire(t.Context(), req)
-		require.NoError(t, err)
+		w := must(b[0].Acquire(t.Context(), request(false, 0)))
 		var grants [2]locker.Grant
 		var waits sync.WaitGroup
 		for i := range grants {
-			reads := req
-			reads.Shared, reads.Wait = true, true
-			waits.Go(func() {
-				var err error
-				grants[i], err = b[i].Acquire(t.Context(), reads)
-				assert.NoError(t, err)
-			})
-			require.Eventually(t, func() bool {
-				turn, err := os.Open(filepath.Join(dir, "n.turn"))
-				if err != nil {
-					return false
-				}
-				defer turn.Close()
-				return localfile.Flock(turn, localfile.Exclusive|localfile.NoWait) != nil
-			}, 5*time.Second, time.Millisecond)
+			waits.Go(func() { grants[i] = must(b[i].Acquire(t.Context(), waiting(true))) })
+			waitUntilTurnIsTaken(t, dir)
 			if i == 0 {
 				require.NoError(t, os.Remove(filepath.Join(dir, "n.turn")))
 			}
@@ -502,12 +415,28 @@ func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 	}
 }
 
-// The number of sharers is bounded, and nothing of them is left.
+func waitUntilTurnIsTaken(t *testing.T, dir string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		turn, err := os.Open(filepath.Join(dir, "n.turn"))
+		if err != nil {
+			return false
+		}
+		defer turn.Close()
+		return localfile.Flock(turn, localfile.Exclusive|localfile.NoWait) != nil
+	}, patience, time.Millisecond)
+}
+
+// The number of sharers is bounded, and nothing is left of them, nor of one that is refused.
 func TestSharersAtTheBound(t *testing.T) {
-	dir := t.TempDir()
-	locktest.MaxSharers(t, newBackend(t, dir), nil)
+	b := newBackend(t, t.TempDir())
+	locktest.MaxSharers(t, b, func() {
+		_, err := b.Acquire(t.Context(), request(true, time.Hour))
+		require.ErrorIs(t, err, locker.ErrRefused)
+		assert.Zero(t, must(b.Inspect(t.Context(), "n")).Remaining)
+	})
 	var bytes int64
-	for _, e := range must(os.ReadDir(dir)) {
+	for _, e := range must(os.ReadDir(b.Dir())) {
 		bytes += must(e.Info()).Size()
 		assert.True(t, strings.HasPrefix(e.Name(), "n."), e.Name())
 	}

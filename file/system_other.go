@@ -11,8 +11,8 @@ import (
 
 const supported = false
 
-func alive(int) bool                       { return false }
-func passes(error) bool                    { return false }
-func checkWritable(string) error           { return errors.ErrUnsupported }
-func owner(fs.FileInfo) (uid int, ok bool) { return 0, false }
-func inode(fs.FileInfo) string             { return "" }
+func alive(int) bool             { return false }
+func passes(error) bool          { return false }
+func checkWritable(string) error { return errors.ErrUnsupported }
+func owner(fs.FileInfo) int      { return -1 }
+func inode(fs.FileInfo) string   { return "" }

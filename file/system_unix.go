@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -21,13 +22,8 @@ func alive(pid int) bool {
 
 // passes reports whether err may be gone when the same is tried again later.
 func passes(err error) bool {
-	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOLCK, unix.ENOSPC,
-		unix.EDQUOT, unix.EIO} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOLCK, unix.ENOSPC, unix.EDQUOT,
+		unix.EIO}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // checkWritable returns an error if this process cannot make files in dir.
@@ -38,20 +34,18 @@ func checkWritable(dir string) error {
 	return nil
 }
 
-// owner returns the ID of the user who owns the file.
-func owner(info fs.FileInfo) (uid int, ok bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
+// owner returns the ID of the user who owns the file, -1 if the system does not say.
+func owner(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
 	}
-	return int(st.Uid), true
+	return -1
 }
 
 // inode returns the number of a file within its file system.
 func inode(info fs.FileInfo) string {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ""
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return strconv.FormatUint(st.Ino, 10)
 	}
-	return strconv.FormatUint(st.Ino, 10)
+	return ""
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/localfile"
@@ -23,13 +21,6 @@ type waited struct {
 	how  localfile.How
 }
 
-// wait is a goroutine that is blocked in flock, with the callers of this process for
-// which it waits. Callers come and go. The goroutine stays until the lock is granted,
-// and releases it at once if nobody waits any more.
-type wait struct {
-	waiters []chan<- locked // the longest waiting first; guarded by Backend.mu
-}
-
 // locked is the result of flock.
 type locked struct {
 	file *os.File
@@ -42,94 +33,52 @@ func (l locked) letGo() {
 	}
 }
 
-// lookFirst and lookMost are how long a sharer waits for the turn before it looks at the lock itself: at first,
-// and at most later. Each pause is up to a half longer or shorter.
-const (
-	lookFirst = time.Second
-	lookMost  = 4 * time.Second
-)
-
-// takeTurn returns the turn for a sharer, or nil and the result of Acquire. Who has the turn may be stopped, and then
-// leaves the lock free, and the turn locked, for as long. So the first of those who wait for the turn looks now and
-// then whether it can have the lock alone. That is safe without the turn; it may be before its turn.
-func (b *Backend) takeTurn(ctx context.Context, turn, on waited, req locker.Request) (
-	*os.File, locker.Grant, error,
-) {
-	var g locker.Grant
-	var got error
-	t, err := b.get(ctx, turn, func() bool {
-		if b.hasWaiters(on) {
-			return false // of this process, so not stopped
-		}
-		alone := req
-		alone.Shared = false
-		g, got = b.grab(on.path, alone)
-		return !waits(got)
-	})
-	if errors.Is(err, errLooked) {
-		return nil, g, got
-	}
-	return t, locker.Grant{}, err
-}
-
-// errLooked is the error of get if its look has ended the wait.
-var errLooked = errors.New("the look has ended the wait")
-
-// get returns when the kernel has granted the lock, or when ctx is done,
-// or a look has returned true: the first who waits calls it now and then,
-// unless it is nil. Callers get the lock in the order in which they came.
-func (b *Backend) get(ctx context.Context, on waited, look func() bool) (*os.File, error) {
-	if !b.hasWaiters(on) {
-		if f, err := b.openLocked(on.path, on.how|localfile.NoWait); !waits(err) {
-			return f, err
-		}
-	}
+// wait begins to wait for a lock. granted gets it once; callers of this process get it in the order in which
+// they came. leave ends the wait, and lets go of what nobody has taken out of granted.
+func (b *Backend) wait(on waited) (granted <-chan locked, leave func()) {
 	mine := make(chan locked, 1)
-	b.mu.Lock()
-	w := b.waits[on]
-	if w == nil {
-		if len(b.waits) == maxThreads {
-			b.mu.Unlock()
-			return nil, locker.ErrHeld // the engine polls
+	leave = func() {
+		b.mu.Lock()
+		if queue, blocked := b.waits[on]; blocked {
+			b.waits[on] = slices.DeleteFunc(queue, func(c chan locked) bool { return c == mine })
 		}
-		w = &wait{}
-		b.waits[on] = w
-		go b.block(on, w)
-	}
-	w.waiters = append(w.waiters, mine)
-	b.mu.Unlock()
-
-	var err error
-	for pause := lookFirst; err == nil; pause = min(2*pause, lookMost) {
-		var next <-chan time.Time
-		if look != nil {
-			next = time.After(pause/2 + rand.N(pause))
-		}
+		b.mu.Unlock()
 		select {
 		case l := <-mine:
-			return l.file, l.err
-		case <-ctx.Done():
-			err = b.leaves(ctx)
-		case <-next:
-			b.mu.Lock()
-			first := len(w.waiters) > 0 && w.waiters[0] == mine
-			b.mu.Unlock()
-			if first && look() {
-				err = errLooked
-			}
+			l.letGo()
+		default:
+		}
+	}
+	if !b.hasWaiters(on) {
+		if f, err := b.openLocked(on.path, on.how|localfile.NoWait); !waits(err) {
+			mine <- locked{f, err}
+			return mine, leave
 		}
 	}
 	b.mu.Lock()
-	i := slices.Index(w.waiters, mine)
-	if i >= 0 {
-		w.waiters = slices.Delete(w.waiters, i, i+1)
+	defer b.mu.Unlock()
+	queue, blocked := b.waits[on]
+	if !blocked && len(b.waits) == maxThreads {
+		mine <- locked{err: locker.ErrHeld} // the engine polls
+		return mine, leave
 	}
-	b.mu.Unlock()
-	if i < 0 {
-		// The lock was granted at this very moment.
-		(<-mine).letGo()
+	b.waits[on] = append(queue, mine)
+	if !blocked {
+		go b.block(on)
 	}
-	return nil, err
+	return mine, leave
+}
+
+// get returns when the kernel has granted the lock, or when ctx is done.
+func (b *Backend) get(ctx context.Context, on waited) (*os.File, error) {
+	granted, leave := b.wait(on)
+	defer leave()
+	select {
+	case l := <-granted:
+		return l.file, l.err
+	case <-ctx.Done():
+		return nil, b.leaves(ctx)
+	}
 }
 
 // leaves is the error of one that stops waiting.
@@ -144,45 +93,36 @@ func (b *Backend) leaves(ctx context.Context) error {
 // returns an error: more often than any cleaner deletes files.
 const maxReplaced = 1000
 
-// block is the only goroutine of its backend that blocks for this. Each flock serves
-// one waiter: the lock itself is never passed on (R13).
-func (b *Backend) block(on waited, w *wait) {
-	replaced := 0
-	for {
-		f, err := b.openLocked(on.path, on.how)
-		l := locked{f, err}
-		if errors.Is(l.err, errReplaced) && replaced < maxReplaced {
-			replaced++
-		} else {
-			replaced = 0
+// block is the only goroutine of its backend that blocks for this, until nobody waits any more. Each
+// flock serves one waiter: the lock itself is never passed on (R13).
+func (b *Backend) block(on waited) {
+	for again := true; again; {
+		var l locked
+		for range maxReplaced {
+			if l.file, l.err = b.openLocked(on.path, on.how); !errors.Is(l.err, errReplaced) {
+				break
+			}
 		}
 		b.mu.Lock()
-		var first chan<- locked
-		if len(w.waiters) > 0 && replaced == 0 {
-			first = w.waiters[0]
-			w.waiters = slices.Delete(w.waiters, 0, 1)
-		}
-		again := len(w.waiters) > 0
-		if !again {
-			delete(b.waits, on)
-		}
-		b.mu.Unlock()
-		if first != nil {
-			first <- l
+		queue := b.waits[on]
+		if len(queue) > 0 {
+			queue[0] <- l
+			queue = queue[1:]
 		} else {
 			l.letGo()
 		}
-		if !again {
-			return
+		b.waits[on] = queue
+		if again = len(queue) > 0; !again {
+			delete(b.waits, on)
 		}
+		b.mu.Unlock()
 	}
 }
 
-// hasWaiters reports whether others in this process wait for the same; a new caller
+// hasWaiters reports whether others in this process wait for one of these; a new caller
 // has to wait behind them.
-func (b *Backend) hasWaiters(on waited) bool {
+func (b *Backend) hasWaiters(all ...waited) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.waits[on]
-	return w != nil && len(w.waiters) > 0
+	return slices.ContainsFunc(all, func(on waited) bool { return len(b.waits[on]) > 0 })
 }

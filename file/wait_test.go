@@ -5,6 +5,8 @@ package file_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 func TestCancelledWaitsReturnAtOnceAndPinOneThread(t *testing.T) {
@@ -78,59 +81,53 @@ func TestClientsOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 func TestWhoComesLaterDoesNotOvertakeWhoWaits(t *testing.T) {
 	dir := t.TempDir()
 	a, b := newBackend(t, dir), newBackend(t, dir)
-	first, second := newClientOf(t, b, nil), newClientOf(t, b, nil)
 	for range 200 {
-		held, err := a.Acquire(t.Context(), locker.Request{Name: "n"})
-		require.NoError(t, err)
+		held := must(a.Acquire(t.Context(), request(false, 0)))
 		var order []string // guarded by the lock
 		var wg sync.WaitGroup
-		lock := func(who string, c *locker.Client) {
+		lock := func(who string) {
 			wg.Go(func() {
-				lease := mustLock(t, c, "n")
+				g := must(b.Acquire(t.Context(), waiting(false)))
 				order = append(order, who)
-				assert.NoError(t, lease.Unlock(t.Context()))
+				assert.NoError(t, g.Hold.Release(t.Context()))
 			})
 		}
-		lock("first", first)
+		lock("first")
 		require.Eventually(t, func() bool { n, _ := b.Waiters("n"); return n == 1 }, patience, 10*time.Microsecond)
 		// The kernel takes a moment to wake the one who waits.
 		require.NoError(t, held.Hold.Release(t.Context()))
-		lock("second", second)
+		lock("second")
 		wg.Wait()
 		require.Equal(t, []string{"first", "second"}, order)
 	}
 }
 
-// The kernel grants the lock to a wait that nobody waits for any more: for
-// those microseconds it is locked, and yet it is free.
-func TestTryLockIsNotRefusedByAWaitThatWasGivenUp(t *testing.T) {
-	dir := t.TempDir()
-	a, b, c := newClient(t, dir, nil), newClient(t, dir, nil), newClient(t, dir, nil)
-	for range 300 {
-		holder := mustLock(t, a, "n")
-		ctx, cancel := context.WithCancel(t.Context())
-		failed := make(chan error, 1)
-		go func() {
-			_, err := b.Lock(ctx, "n")
-			failed <- err
-		}()
-		waitUntilBlocked(t, 1)
-		cancel()
-		require.ErrorIs(t, <-failed, context.Canceled)
-		require.NoError(t, holder.Unlock(t.Context()))
-		lease, err := c.TryLock(t.Context(), "n")
-		require.NoError(t, err)
-		require.NoError(t, lease.Unlock(t.Context()))
-		waitUntilBlocked(t, 0)
-	}
-}
-
-func TestTryLockIsNotRefusedByAWaitThatWasGivenUpAfterACrash(t *testing.T) {
+// The kernel grants the lock to a wait that nobody waits for any more, and Inspect locks it to look: for those
+// microseconds it is locked, and yet it is free. A crash may have left a holder's name in the file.
+func TestTryLockIsNotRefusedByAVisitor(t *testing.T) {
 	dir := t.TempDir()
 	b, c := newClient(t, dir, nil), newClient(t, dir, nil)
-	for range 5 {
+	try := func(times int) {
+		t.Helper()
+		for range times {
+			lease, err := c.TryLock(t.Context(), "n")
+			require.NoError(t, err)
+			require.NoError(t, lease.Unlock(t.Context()))
+		}
+	}
+	crash := func() func() {
 		child := lab.StartChild(t, "hold", dir, "n")
 		child.Expect(t, "holding", patience)
+		return child.Kill
+	}
+	for round := range 300 {
+		var free func()
+		if round < 5 {
+			free = crash()
+		} else {
+			holder := mustLock(t, c, "n")
+			free = func() { require.NoError(t, holder.Unlock(t.Context())) }
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
@@ -140,63 +137,51 @@ func TestTryLockIsNotRefusedByAWaitThatWasGivenUpAfterACrash(t *testing.T) {
 		waitUntilBlocked(t, 1)
 		cancel()
 		require.ErrorIs(t, <-failed, context.Canceled)
-		child.Kill()
-		lease, err := c.TryLock(t.Context(), "n")
-		require.NoError(t, err)
-		require.NoError(t, lease.Unlock(t.Context()))
+		free()
+		try(1)
 		waitUntilBlocked(t, 0)
 	}
-}
-
-func TestTryLockIsNotRefusedByThoseWhoLook(t *testing.T) {
-	dir := t.TempDir()
-	c := newClient(t, dir, nil)
 	for range 2 {
 		lab.StartChild(t, "inspect", dir, "n").Expect(t, "ready", patience)
 	}
-	for range 500 {
-		lease, err := c.TryLock(t.Context(), "n")
-		require.NoError(t, err)
-		require.NoError(t, lease.Unlock(t.Context()))
-	}
-	// Nor is what a crash has left in the file taken for a holder.
-	child := lab.StartChild(t, "hold", dir, "n")
-	child.Expect(t, "holding", patience)
-	child.Kill()
-	for range 100 {
-		lease, err := c.TryLock(t.Context(), "n")
-		require.NoError(t, err)
-		require.NoError(t, lease.Unlock(t.Context()))
-	}
+	try(500)
+	crash()()
+	try(100)
 }
 
-// A grant and a cancel that meet must not leave a lock that nobody holds.
+// A grant and a cancel that meet must not leave a lock that nobody holds, nor a turn.
 func TestCancelAtTheMomentOfTheGrantLeavesNothingHeld(t *testing.T) {
 	dir := t.TempDir()
 	a, b := newBackend(t, dir), newBackend(t, dir)
-	for range 1000 {
-		held, err := a.Acquire(t.Context(), locker.Request{Name: "n"})
-		require.NoError(t, err)
+	for i := range 2000 {
+		reads, path := i%2 == 0, filepath.Join(dir, "n.lock")
+		if reads { // it waits for the turn first
+			path = filepath.Join(dir, "n.turn")
+		}
+		held := must(os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600))
+		require.NoError(t, localfile.Flock(held, localfile.Exclusive))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			g, err := b.Acquire(ctx, locker.Request{Name: "n", Wait: true, Queued: func() {}})
+			g, err := b.Acquire(ctx, waiting(reads))
 			if err == nil {
 				assert.NoError(t, g.Hold.Release(context.Background()))
 			} else {
 				assert.ErrorIs(t, err, context.Canceled)
 			}
 		}()
-		require.Eventually(t, func() bool { n, _ := b.Waiters("n"); return n == 1 }, patience, 10*time.Microsecond)
+		require.Eventually(t, func() bool { n, turn := b.Waiters("n"); return n+turn == 1 }, patience, 10*time.Microsecond)
 		go cancel()
-		require.NoError(t, held.Hold.Release(t.Context()))
+		localfile.LetGo(held)
 		<-done
 		cancel()
 	}
-	g, err := a.Acquire(t.Context(), locker.Request{Name: "n"})
-	require.NoError(t, err)
-	assert.NoError(t, g.Hold.Release(t.Context()))
+	for _, shared := range []bool{false, true} {
+		g, err := a.Acquire(t.Context(), request(shared, 0))
+		require.NoError(t, err)
+		assert.NoError(t, g.Hold.Release(t.Context()))
+	}
 	waitUntilBlocked(t, 0)
 }
 

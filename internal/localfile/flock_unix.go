@@ -56,8 +56,3 @@ func Flock(f *os.File, how How) error {
 	}
 	return nil
 }
-
-// isMissing reports whether err says that there is nothing at a path.
-func isMissing(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
-}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // ErrBusy is what [Flock] returns, as it is, if it was told not to wait and
@@ -34,7 +35,7 @@ func IsAt(f *os.File, path string) (bool, error) {
 		return false, err
 	}
 	there, err := os.Lstat(path)
-	if isMissing(err) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
 	return err == nil && os.SameFile(own, there), err

@@ -4,7 +4,6 @@ package localfile
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 )
 
@@ -27,5 +26,3 @@ func Flock(*os.File, How) error { return errors.ErrUnsupported }
 
 // RemoteKind returns [errors.ErrUnsupported].
 func RemoteKind(string) (kind string, err error) { return "", errors.ErrUnsupported }
-
-func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
