@@ -62,6 +62,20 @@ func TestBreak(t *testing.T) {
 	assert.NoError(t, next.Renew(t.Context()))
 }
 
+func TestRaisedTokens(t *testing.T) {
+	c := newClient(t, t.TempDir(), nil)
+	lease := mustLock(t, c, "n")
+	raised := token(t, lease) + 1e15
+	require.NoError(t, lease.RaiseToken(t.Context(), raised))
+	require.NoError(t, lease.RaiseToken(t.Context(), raised-1))
+	assert.Equal(t, token(t, lease), must(c.Inspect(t.Context(), "n")).Token, "the holder's stays")
+	require.NoError(t, lease.Unlock(t.Context()))
+	lease = mustLock(t, c, "n")
+	assert.Equal(t, raised+1, token(t, lease))
+	dies(t, lease)
+	assert.ErrorIs(t, lease.RaiseToken(t.Context(), raised), locker.ErrLost)
+}
+
 func TestCheckTellsWhoSharesTheDirectory(t *testing.T) {
 	for mode, want := range map[os.FileMode]locker.Severity{0o700: locker.SeverityInfo,
 		0o770: locker.SeverityOK, 0o777: locker.SeverityWarning} {

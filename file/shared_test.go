@@ -163,6 +163,29 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	assert.Greater(t, must(b.Acquire(t.Context(), writes)).Token, g.Token)
 }
 
+// Those who come to a free name at the same moment have one token.
+func TestFirstSharersHaveOneToken(t *testing.T) {
+	dir := t.TempDir()
+	var b [8]*file.Backend
+	for i := range b {
+		b[i] = newBackend(t, dir)
+	}
+	for range 30 {
+		var grants [len(b)]locker.Grant
+		var all sync.WaitGroup
+		for i := range b {
+			req := request(true, 0)
+			req.Wait = i%2 == 0
+			all.Go(func() { grants[i] = must(b[i].Acquire(t.Context(), req)) })
+		}
+		all.Wait()
+		for _, g := range grants {
+			require.Equal(t, grants[0].Token, g.Token)
+			require.NoError(t, g.Hold.Release(t.Context()))
+		}
+	}
+}
+
 // flock(1) shares with sharers, and is kept out by what keeps them out.
 func TestSharersBesideFlock(t *testing.T) {
 	if _, err := exec.LookPath("flock"); err != nil {
@@ -435,6 +458,8 @@ func TestSharersAtTheBound(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrRefused)
 		assert.Zero(t, must(b.Inspect(t.Context(), "n")).Remaining)
 	})
+	_, err := b.Acquire(t.Context(), request(true, 0))
+	require.NoError(t, err, "those who left are not counted")
 	var bytes int64
 	for _, e := range must(os.ReadDir(b.Dir())) {
 		bytes += must(e.Info()).Size()
