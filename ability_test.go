@@ -3,8 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"iter"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,107 +11,58 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/memory"
 )
 
-// able is a fake with every optional ability.
-type able struct {
-	*fake
-	raised  uint64
-	settled func(n int) error
-	asked   int
-	broken  []string
-}
-
-func (f *able) Guarantees() locker.Guarantees {
-	g := f.fake.Guarantees()
-	g.MaxMinHold = time.Hour
-	return g
-}
-
-func (f *able) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	g, err := f.fake.Acquire(ctx, req)
-	if g.Hold != nil {
-		g.Hold = &ableHold{g.Hold.(*fakeHold), f}
-	}
-	return g, err
-}
-
-func (*able) Inspect(context.Context, string) (locker.State, error) { return locker.State{}, nil }
-
-func (*able) List(_ context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
-		for _, name := range []string{"app/job/1", "app/job/2", "app/other", "job/3"} {
-			if strings.HasPrefix(name, prefix) && !yield(locker.State{Name: name, Held: true, Token: 7}, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (f *able) Break(_ context.Context, st locker.State) error {
-	f.broken = append(f.broken, st.Name+" of "+st.Holder)
-	return nil
-}
-
-func (*able) Check(context.Context) ([]locker.Finding, error) {
-	return []locker.Finding{{Severity: locker.SeverityWarning, What: "disk"}}, nil
-}
-
-type ableHold struct {
-	*fakeHold
-	f *able
-}
-
-func (h *ableHold) RaiseToken(_ context.Context, token uint64) error {
-	h.f.raised = token
-	return nil
-}
-
-func (h *ableHold) Undo(ctx context.Context) error {
-	h.f.asked++
-	if err := h.f.settled(h.f.asked); err != nil {
-		return err
-	}
-	if err := h.Release(ctx); !errors.Is(err, locker.ErrLost) {
-		return err
-	}
-	return nil
-}
-
 func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
-	f := &able{fake: newFake()}
-	c := closing(t, locker.New(f, &locker.Options{Prefix: "app/", TokenBase: 100}))
-	var names []string
-	for e, err := range c.List(t.Context(), "job/") {
+	locks := newScripted("prompt")
+	c := closing(t, locker.New(locks, &locker.Options{Prefix: "app/", TokenBase: 100}))
+	all := closing(t, locker.New(locks, nil))
+	for _, name := range []string{"app/job/1", "app/job/2", "app/other", "job/3"} {
+		_, err := all.Lock(t.Context(), name)
 		require.NoError(t, err)
-		assert.Equal(t, uint64(107), e.Token)
-		names = append(names, e.Name)
 	}
-	assert.Equal(t, []string{"job/1", "job/2"}, names)
+	var names []string
+	var state locker.State
+	for st, err := range c.List(t.Context(), "job/") {
+		require.NoError(t, err)
+		assert.Greater(t, st.Token, uint64(100))
+		names, state = append(names, st.Name), st
+	}
+	assert.ElementsMatch(t, []string{"job/1", "job/2"}, names)
 	for _, err := range c.List(t.Context(), "job/") {
 		require.NoError(t, err)
 		break
 	}
 
-	held := locker.State{Name: "job", Held: true, Holder: "somebody"}
-	require.NoError(t, c.Break(t.Context(), held))
-	require.NoError(t, c.Break(t.Context(), locker.State{Name: "free"}))
-	assert.Equal(t, []string{"app/job of somebody"}, f.broken)
-	held.Holder = ""
-	require.ErrorIs(t, c.Break(t.Context(), held), locker.ErrInvalid)
+	require.NoError(t, c.Break(t.Context(), state))
+	st, err := c.Inspect(t.Context(), state.Name)
+	require.NoError(t, err)
+	assert.Equal(t, locker.State{Name: state.Name}, st)
+	broken := locks.count("operate")
+	require.NoError(t, c.Break(t.Context(), st), "nobody holds it")
+	st.Held = true
+	require.ErrorIs(t, c.Break(t.Context(), st), locker.ErrInvalid)
+	assert.Equal(t, broken, locks.count("operate"))
 
 	found, err := c.Check(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, "warning", found[0].Severity.String())
+	assert.Equal(t, "ok", found[0].Severity.String())
 
-	l, err := c.Lock(t.Context(), "job")
+	l, err := c.Lock(t.Context(), state.Name)
 	require.NoError(t, err)
 	require.NoError(t, l.RaiseToken(t.Context(), 150))
-	assert.Equal(t, uint64(50), f.raised)
 	require.NoError(t, l.RaiseToken(t.Context(), 100), "every token here is greater")
-	assert.Equal(t, uint64(50), f.raised)
 	require.NoError(t, l.Unlock(t.Context()))
 	assert.ErrorIs(t, l.RaiseToken(t.Context(), 200), locker.ErrUnlocked)
+	l, err = c.Lock(t.Context(), state.Name)
+	require.NoError(t, err)
+	token, _ := l.Token()
+	assert.EqualValues(t, 151, token)
+	var req locker.Request
+	require.True(t, l.As(&req))
+	assert.Equal(t, "app/"+l.Name(), req.Name)
+	assert.False(t, l.As(new(int)))
 }
 
 // listError is the error with which List ends.
@@ -124,105 +73,100 @@ func listError(ctx context.Context, c *locker.Client) (err error) {
 }
 
 func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
-	c, l := lease(t, newFake())
+	c := locker.New(claiming{memory.New(), locker.Guarantees{}}, nil)
+	l, _, err := locker.NewLease("job", locker.Grant{})
+	require.NoError(t, err)
 	_, inspect := c.Inspect(t.Context(), "job")
-	broken := c.Break(t.Context(), locker.State{Name: "job"})
 	_, check := c.Check(t.Context())
 	_, minHold := c.Lock(t.Context(), "other", locker.MinHold(time.Minute))
+	_, shared := c.TryLock(t.Context(), "job", locker.Shared())
 	for _, err := range []error{
-		inspect, broken, check, minHold, l.RaiseToken(t.Context(), 1),
-		listError(t.Context(), c),
+		inspect, check, minHold, shared, c.Break(t.Context(), locker.State{Name: "job"}), listError(t.Context(), c),
+		l.RaiseToken(t.Context(), 1),
 	} {
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
 		assert.ErrorAs(t, err, new(*locker.Error))
 	}
-	_, err := c.Inspect(t.Context(), "")
-	assert.ErrorContains(t, err, "the name is empty")
-	require.NoError(t, l.Unlock(t.Context()))
+	require.ErrorIs(t, locker.Require(c, locker.Guarantees{Shared: locker.SharingTokenless}), errors.ErrUnsupported)
+	_, err = c.Inspect(t.Context(), "")
+	require.ErrorContains(t, err, "the name is empty")
 	require.NoError(t, c.Close())
+
+	c = locker.New(newScripted(), nil)
+	require.NoError(t, c.Close())
+	_, inspect = c.Inspect(t.Context(), "job")
+	_, check = c.Check(t.Context())
+	for _, err := range []error{inspect, check, c.Break(t.Context(), locker.State{Name: "job"}), listError(t.Context(), c)} {
+		assert.ErrorIs(t, err, locker.ErrClosed)
+	}
 }
 
-// A session would keep alive what is left: the engine asks until it is settled.
-func TestUndoIsAskedUntilItIsSettled(t *testing.T) {
+// A driver that knows no contexts kept operators waiting for as long as it liked.
+func TestOperatorsReturnWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &able{fake: newFake()}
-		began := time.Now()
-		f.settled = func(int) error {
-			if time.Since(began) < 100*ttl {
-				return errDown
-			}
-			return nil
-		}
-		f.before = func(n int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			return locker.Grant{Hold: f.hold(req)}, errDown, n == 1
-		}
-		c := locker.New(f, nil)
-		_, err := c.TryLock(t.Context(), "job")
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		time.Sleep(99 * ttl)
-		assert.Equal(t, 1, c.Stats().Pending)
-		time.Sleep(2 * ttl)
-		assert.Zero(t, c.Stats().Pending)
-		assert.Equal(t, uint64(1), c.Stats().TakenBack)
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestMinHoldKeepsTheLockOfOneThatUnlocksOrCloses(t *testing.T) {
-	for _, end := range []func(*testing.T, *locker.Client, *locker.Lease){
-		func(t *testing.T, _ *locker.Client, l *locker.Lease) { require.NoError(t, l.Unlock(t.Context())) },
-		func(t *testing.T, c *locker.Client, _ *locker.Lease) { require.NoError(t, c.Close()) },
-		func(t *testing.T, c *locker.Client, l *locker.Lease) {
-			require.NoError(t, l.Unlock(t.Context()))
-			require.NoError(t, c.Close())
-		},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			f := &able{fake: newFake(), settled: func(int) error { return nil }}
-			c := locker.New(f, &locker.Options{TTL: ttl})
-			l, err := c.Lock(t.Context(), "job", locker.MinHold(5*time.Minute))
-			require.NoError(t, err)
-			assert.Equal(t, 5*time.Minute, f.requests[0].MinHold)
-			time.Sleep(time.Minute)
-			require.NoError(t, l.Err())
+		s := newScripted()
+		c := closing(t, locker.New(s, nil))
+		l, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		s.script("operate", "1m")
+		listed := 0
+		for what, call := range map[string]func(ctx context.Context) error{
+			"inspect": func(ctx context.Context) error { _, err := c.Inspect(ctx, "job"); return err },
+			"break": func(ctx context.Context) error {
+				return c.Break(ctx, locker.State{Name: "job", Held: true, Holder: "memory 7"})
+			},
+			"check": func(ctx context.Context) error { _, err := c.Check(ctx); return err },
+			"raise": func(ctx context.Context) error { return l.RaiseToken(ctx, 7) },
+			"list": func(ctx context.Context) (err error) {
+				for _, err = range c.List(ctx, "") {
+					listed++
+				}
+				return err
+			},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			began := time.Now()
-			end(t, c, l)
-			assert.Less(t, time.Since(began), time.Millisecond)
-			require.Error(t, l.Err())
-			time.Sleep(4*time.Minute - time.Second)
-			assert.Zero(t, f.released(), "before MinHold is over")
-			time.Sleep(time.Minute)
-			require.NoError(t, c.Close())
-		})
-	}
-}
-
-func TestMinHoldIsBounded(t *testing.T) {
-	c := closing(t, locker.New(&able{fake: newFake()}, nil))
-	for _, opts := range [][]locker.Option{
-		{locker.MinHold(-time.Second)},
-		{locker.MinHold(2 * time.Hour)},
-		{locker.MinHold(time.Minute), locker.MaxHold(30 * time.Second)},
-	} {
-		_, err := c.TryLock(t.Context(), "job", opts...)
-		assert.ErrorIs(t, err, locker.ErrInvalid)
-	}
-}
-
-// Nobody was told that it holds, so nobody has run the job: what an unknown outcome
-// may have left goes at once, MinHold or not.
-func TestMinHoldDoesNotKeepWhatNobodyHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &able{fake: newFake(), settled: func(int) error { return nil }}
-		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			g, err := f.acquire(req) // and the answer is lost
-			require.NoError(t, err)
-			return g, errDown, true
+			require.ErrorIs(t, call(ctx), context.DeadlineExceeded, what)
+			assert.LessOrEqual(t, time.Since(began), 1100*time.Millisecond, what)
+			cancel()
 		}
-		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
-		_, err := c.TryLock(t.Context(), "job", locker.MinHold(time.Hour))
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		time.Sleep(time.Second)
-		assert.Empty(t, f.owner("job"))
+		time.Sleep(2 * time.Minute)
+		assert.Equal(t, 2, listed, "a state and the error: List has ended")
 	})
+}
+
+// What a caller put into its context reaches the backend, whether or not the context can end.
+func TestBackendSeesTheCallersValues(t *testing.T) {
+	b := &valued{scripted: newScripted("prompt")}
+	c := closing(t, locker.New(b, nil))
+	for _, parent := range []context.Context{t.Context(), context.Background()} {
+		ctx := context.WithValue(parent, caller{}, "span")
+		l, err := c.Lock(ctx, "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(ctx))
+		assert.Equal(t, []any{"span", "span"}, b.seen)
+		b.seen = nil
+	}
+}
+
+type valued struct {
+	*scripted
+	seen []any
+}
+
+func (b *valued) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	b.seen = append(b.seen, ctx.Value(caller{}))
+	g, err := b.scripted.Acquire(ctx, req)
+	g.Hold = valuedHold{g.Hold, b}
+	return g, err
+}
+
+type valuedHold struct {
+	locker.Hold
+	b *valued
+}
+
+func (h valuedHold) Release(ctx context.Context) error {
+	h.b.seen = append(h.b.seen, ctx.Value(caller{}))
+	return h.Hold.Release(ctx)
 }

@@ -12,10 +12,9 @@ import (
 )
 
 // Backend is a lock service as the engine sees it. It is for implementers: programs
-// that want a lock call [New] and use the [Client]. The Client does the work that is
-// the same for every service: waiting in line inside the process, polling, renewing,
-// ending leases in time, and taking back the leftovers of requests with an unknown
-// outcome.
+// that want a lock call [New] and use the [Client], which does what is the same for every
+// service: it waits in line, polls, renews, ends leases in time, and takes back what requests
+// with an unknown outcome may have left.
 //
 // A Backend has no policy: it does not retry when the service has answered or is out of
 // reach (its driver may repeat a request whose connection was closed), does not renew leases
@@ -28,22 +27,17 @@ type Backend interface {
 	//
 	// If the lock is granted, it returns a Grant with a Hold.
 	//
-	// If another holder has the lock, the result depends on req.Wait. If Wait is set
-	// and the service has a queue of its own, Acquire waits in that queue until ctx
-	// is done, and then leaves it; its error matches ErrHeld beside ctx.Err() if it
-	// knew that the lock was held. If the service has no queue, Acquire returns a
-	// *HeldError (or ErrHeld) at once in both cases: the engine waits, helped by a
-	// [Notifier], and calls again with a new Owner.
+	// If another holder has the lock, Acquire returns a *HeldError (or ErrHeld) at once,
+	// unless req.Wait says that it waits.
 	//
 	// If the service cannot be asked, the error matches ErrUnavailable. If the
 	// service refuses the client (wrong credentials, no permission), the error says
 	// so and does not match ErrUnavailable, since trying again does not help.
 	//
-	// If the outcome is not known (the reply was lost, or ctx ended with the request
-	// in flight), Acquire returns the error together with a Grant whose Hold is set.
-	// In the background, the engine then calls Undo of the Hold until all is settled.
-	// So it is with everybody who has sent the request more than once and was not granted
-	// the lock: one of the copies may be.
+	// If the outcome is not known (the reply was lost, ctx ended with the request in
+	// flight, or one of several copies of it may have been granted), Acquire returns the
+	// error together with a Grant whose Hold is set. In the background, the engine then
+	// calls Undo of the Hold until all is settled.
 	//
 	// The backend bounds each single request that it sends, here and in a Hold, by a time of
 	// its own, also if ctx never ends: the engine cannot tell a request that hangs from one that
@@ -93,7 +87,12 @@ type Request struct {
 	// Both remove the lock whatever its MinHold.
 	MinHold time.Duration
 
-	// Wait asks a service with a queue to wait in it.
+	// Wait: the caller waits. A service with a queue of its own ([Guarantees].Queue) then
+	// waits in it until ctx is done, and leaves it; its error matches ErrHeld beside
+	// ctx.Err() if it knew that the lock was held. A service without a queue refuses the
+	// request at once: the engine waits, helped by a [Notifier], and calls again with a new
+	// Owner. It may note for whoever holds the lock that somebody waits, which it must
+	// not do for a request without Wait.
 	Wait bool
 
 	// Shared asks for the lock together with others that ask for it shared: many
@@ -198,13 +197,19 @@ type Hold interface {
 
 	// Undo removes whatever this attempt may have stored in the service, whether or not it
 	// was granted. The engine calls it after an unknown outcome, a failed Release or a lost
-	// lease, again and again until it returns nil. nil: nothing of the attempt is left and no
-	// request of it can arrive any more; or the longest time for which any of them has asked,
-	// renewals and MinHold included, has passed since the last one could have been sent, also
-	// if no request gets through. That is not enough where something else prolongs the hold:
-	// a session has to make the attempt void, or end. What arrives even later lives as long
-	// as its request has asked. An error that matches ErrLost: nothing is there now, but may
-	// arrive. See [Undo] for services that end holds by their TTL.
+	// lease, again and again until it returns nil. It may run beside Acquire, Renew or Release
+	// of this attempt, and beside itself. It returns
+	//
+	//   - nil when all is settled. Either nothing of the attempt is left and no request of it can
+	//     arrive any more. Or the longest time for which any request has asked, renewals and
+	//     MinHold included, has passed since the last one could have been sent, also if no
+	//     request gets through; where something else prolongs the hold, as a session does, it
+	//     was made void before, or has ended. What arrives even later lives as long as its
+	//     request has asked.
+	//   - an error that matches ErrLost when nothing is there now, but may still arrive.
+	//   - any other error when it is not known.
+	//
+	// See [Undo] for services that end holds by their TTL.
 	Undo(ctx context.Context) error
 }
 
@@ -294,8 +299,7 @@ type Passer interface {
 // Renew and Release of its holds, return within 100 ms after their context ended,
 // whatever the network does. The engine then calls Acquire and Release in the
 // goroutine of its own caller. It calls other backends from goroutines of its own,
-// and does not wait for those that are late. That costs two switches between
-// threads per request, some ten microseconds if the request waits for the network.
+// which costs some ten microseconds, and does not wait for those that are late.
 type Prompt interface {
 	// Prompt returns true if the Backend keeps this promise.
 	Prompt() bool
@@ -312,16 +316,15 @@ type TokenRaiser interface {
 }
 
 // Operator is implemented by a [Backend] that can answer what people ask. What it cannot do
-// ends with an error that matches [errors.ErrUnsupported] and says what to do instead.
+// ends with an error that matches [errors.ErrUnsupported] and says what to do instead. Names
+// are as in Request.Name.
 type Operator interface {
-	// Inspect returns the state of name at this moment, as far as the service knows
-	// it, with its Name, held or not.
+	// Inspect returns the state of name at this moment, held or not.
 	Inspect(ctx context.Context, name string) (State, error)
 
 	// List yields the State of every name that begins with prefix and is held or waited
-	// for, in no order. Names are as in Request.Name, without the backend's own encoding.
-	// A name that changes while List runs may be left out. An error is the last that it
-	// yields.
+	// for, in no order. A name that changes while List runs may be left out. An error is
+	// the last that it yields.
 	List(ctx context.Context, prefix string) iter.Seq2[State, error]
 
 	// Break removes the holder st.Holder of st.Name, of sharers all. If another has the name
@@ -376,8 +379,7 @@ type Aser interface {
 }
 
 // State is the state of one name, as far as the service knows it. It may be out of
-// date when it arrives: use it for people and for tests, never to decide whether to
-// act.
+// date when it arrives.
 type State struct {
 	Name string
 	Held bool

@@ -24,28 +24,25 @@ type Client struct {
 	owned   bool  // Open made the backend, Close ends it
 	prompt  bool  // the backend is a Prompt, and says that it is
 	trace   Trace // opts.Trace, or one without functions
-	tracing bool
 
-	guarantees     Guarantees
-	minTTL, maxTTL time.Duration // what they come to
+	guarantees Guarantees
 
 	lines    lines
 	schedule schedule
-	work     workers  // take-backs
-	asking   inFlight // requests that callers wait for
-	renewing inFlight // renewals, and releases at Close
-	counters counters
+	busy     inFlight      // whatever Close waits for
+	undoing  chan struct{} // has one element for each take-back that asks
 
-	life      context.Context // ends when Close begins
-	endLife   context.CancelCauseFunc
-	rest      context.Context // of requests that no caller waits for; ends when Close does
-	endRest   context.CancelFunc
-	closeOnce sync.Once
-	closeErr  error
+	statsMu sync.Mutex
+	stats   Stats
+
+	life    context.Context // ends when Close begins
+	endLife context.CancelCauseFunc
+	rest    context.Context // of requests that no caller waits for; ends when Close does
+	endRest context.CancelFunc
+	closed  func() error // closes, once
 
 	mu         sync.Mutex
 	pending    map[*takeBack]struct{}
-	drained    bool            // Close has run the pending take-backs
 	brief      context.Context // of releases without a deadline of their own
 	briefUntil time.Time
 }
@@ -56,18 +53,19 @@ var _ Locker = (*Client)(nil)
 // caller still owns b, and closes it after the Client if needed. If a setting is out
 // of range, or b is nil, every Lock and TryLock returns an error that says so.
 func New(b Backend, opts *Options) *Client {
-	c := &Client{backend: b, made: time.Now()}
+	c := &Client{backend: b, made: time.Now(), undoing: make(chan struct{}, maxUndoing),
+		pending: make(map[*takeBack]struct{})}
 	c.schedule.stepped = func() {
 		for _, l := range c.lines.leases() {
 			_ = l.Err() // looks at both clocks
 		}
 	}
+	c.closed = sync.OnceValue(c.close)
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	c.rest, c.endRest = context.WithCancel(context.Background())
 	if b != nil {
 		c.guarantees = b.Guarantees()
 	}
-	c.minTTL, c.maxTTL = c.guarantees.ttlBounds()
 	if p, ok := b.(Prompt); ok {
 		c.prompt = p.Prompt()
 	}
@@ -75,7 +73,7 @@ func New(b Backend, opts *Options) *Client {
 		c.opts = *opts
 	}
 	if c.opts.Trace != nil {
-		c.trace, c.tracing = *c.opts.Trace, true
+		c.trace = *c.opts.Trace
 	}
 	c.optErr = c.opts.check()
 	if b == nil {
@@ -97,13 +95,13 @@ func (c *Client) Guarantees() Guarantees { return c.guarantees }
 // tests, never to decide whether to act. The error matches [errors.ErrUnsupported] if
 // the backend has no [Operator].
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
-	o, err := ability[Operator](c, "tell who holds a lock", checkName(name))
 	var st State
-	if err == nil {
-		st, err = operate(ctx, func() (State, error) { return o.Inspect(ctx, c.opts.Prefix+name) })
-	}
+	err := operate(ctx, c, "inspect", name, "tell who holds a lock", checkName(name), func(o Operator) (err error) {
+		st, err = o.Inspect(ctx, c.opts.Prefix+name)
+		return err
+	})
 	if err != nil {
-		return State{}, &Error{Op: "inspect", Name: name, Err: err}
+		return State{}, err
 	}
 	return c.own(st, name), nil
 }
@@ -123,34 +121,36 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error
 		}
 		inner, cancel := context.WithCancel(ctx)
 		defer cancel()
-		found, end := make(chan State), make(chan error, 1)
+		found := make(chan State)
+		var end error // of what the backend yields, once found is closed
 		go func() {
+			defer close(found)
 			for st, err := range o.List(inner, c.opts.Prefix+prefix) {
-				if err != nil {
-					end <- err
-					return
-				}
 				name, ok := strings.CutPrefix(st.Name, c.opts.Prefix)
-				if !ok || !strings.HasPrefix(name, prefix) {
+				switch {
+				case err != nil:
+					end = err
+					return
+				case !ok || !strings.HasPrefix(name, prefix):
 					continue
 				}
 				select {
 				case found <- c.own(st, name):
 				case <-inner.Done():
+					end = ctxError(inner)
 					return
 				}
 			}
-			end <- nil
 		}()
 		for {
 			select {
-			case st := <-found:
-				if !yield(st, nil) {
+			case st, ok := <-found:
+				if ok && yield(st, nil) {
+					continue
+				} else if ok {
 					return
 				}
-				continue
-			case err = <-end:
-				err = fromBackend(ctx, err)
+				err = fromBackend(ctx, end)
 			case <-ctx.Done(): // whatever the backend does (R8)
 				err = ctxError(ctx)
 			}
@@ -167,21 +167,22 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error
 // then, nothing changes. It is for an operator who knows that the holder does not act any
 // more. A holder that still acts learns of it at its next renewal at the latest. Until
 // then two may act, and only a fencing token that the resource checks keeps the first
-// one out. The error matches [errors.ErrUnsupported] if the backend has no [Operator].
+// one out. If st is held and has no Holder, since it is of no Inspect or List, or of a backend
+// that cannot tell one holder from another, the error matches [ErrInvalid]. It matches
+// [errors.ErrUnsupported] if the backend has no [Operator].
 func (c *Client) Break(ctx context.Context, st State) error {
-	o, err := ability[Operator](c, "break a lock", checkName(st.Name))
-	if err == nil && st.Held && st.Holder == "" {
-		err = invalid("the State has no Holder: Break takes what Inspect or List has returned")
+	wrong := checkName(st.Name)
+	if wrong == nil && st.Held && st.Holder == "" {
+		wrong = invalid("the State has no Holder: Break takes what Inspect or List has returned")
 	}
-	if err == nil && st.Held {
+	return operate(ctx, c, "break", st.Name, "break a lock", wrong, func(o Operator) error {
+		if !st.Held {
+			return nil
+		}
 		of := st
 		of.Name = c.opts.Prefix + st.Name
-		_, err = operate(ctx, func() (struct{}, error) { return struct{}{}, o.Break(ctx, of) })
-	}
-	if err != nil {
-		return &Error{Op: "break", Name: st.Name, Err: err}
-	}
-	return nil
+		return o.Break(ctx, of)
+	})
 }
 
 // Check looks for settings of the service that break its [Guarantees], and returns
@@ -189,13 +190,13 @@ func (c *Client) Break(ctx context.Context, st State) error {
 // could not be asked; it matches [errors.ErrUnsupported] if the backend has no
 // [Checker].
 func (c *Client) Check(ctx context.Context) ([]Finding, error) {
-	ch, err := ability[Checker](c, "check its service", nil)
 	var found []Finding
-	if err == nil {
-		found, err = operate(ctx, func() ([]Finding, error) { return ch.Check(ctx) })
-	}
+	err := operate(ctx, c, "check", "", "check its service", nil, func(ch Checker) (err error) {
+		found, err = ch.Check(ctx)
+		return err
+	})
 	if err != nil {
-		return nil, &Error{Op: "check", Err: err}
+		return nil, err
 	}
 	return found, nil
 }
@@ -217,11 +218,21 @@ func ability[I any](c *Client, what string, wrong error) (I, error) {
 	return i, nil
 }
 
-// operate calls f, which asks the backend for something that no lock waits for, and
-// returns in time (R8).
-func operate[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	v, err := inTime(ctx, func(job func()) { go job() }, f, func(T, error) {})
-	return v, fromBackend(ctx, err)
+// operate lets f ask the backend for something that no lock waits for, and returns in time (R8).
+func operate[I any](ctx context.Context, c *Client, op, name, what string, wrong error, f func(I) error) error {
+	i, err := ability[I](c, what, wrong)
+	if err == nil {
+		err = aside(ctx, func() error { return f(i) })
+	}
+	if err != nil {
+		return &Error{Op: op, Name: name, Err: err}
+	}
+	return nil
+}
+
+// aside calls f, which asks the backend, and returns in time, and with an error of this package.
+func aside(ctx context.Context, f func() error) error {
+	return fromBackend(ctx, inTime(ctx, func(job func()) { go job() }, f, func(error) {}))
 }
 
 // own is st as this Client tells it: with the name as its callers give it, and the token of
@@ -248,26 +259,23 @@ const (
 // service does not answer. A lock that could not be released then ends with its TTL,
 // and the error says so. After Close, no goroutine of the Client is left, except
 // those that wait for a hanging service.
-func (c *Client) Close() error {
-	c.closeOnce.Do(func() { c.closeErr = c.close() })
-	return c.closeErr
-}
+func (c *Client) Close() error { return c.closed() }
 
 func (c *Client) close() error {
 	began := time.Now()
 	before := c.Stats().LeftBehind
-	held := c.lines.close()
+	c.lines.close()
 	c.endLife(errClosing)
-	for _, l := range held {
+	for _, l := range c.lines.leases() {
 		l.close()
 	}
-	deadline := began.Add(releaseTime)
-	for _, t := range c.waitingTakeBacks() { // they wait for no request that hangs
+	c.mu.Lock()
+	waiting := slices.Collect(maps.Keys(c.pending))
+	c.mu.Unlock()
+	for _, t := range waiting {
 		t.close()
 	}
-	quiet := c.asking.wait(deadline) && c.renewing.wait(deadline) && c.work.busy.wait(deadline)
-	// Requests that were in flight may have left something to take back.
-	quiet = c.drain(deadline) && quiet
+	quiet := c.busy.wait(began.Add(releaseTime))
 	c.schedule.stop()
 	c.endRest()
 	var err error
@@ -275,44 +283,20 @@ func (c *Client) close() error {
 		err = fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)
 		err = &Error{Op: "close", Err: err}
 	}
-	if c.owned {
-		if closeErr := c.closeBackend(began.Add(closeTimeout)); closeErr != nil {
-			err = errors.Join(err, &Error{Op: "close", Err: fromBackend(context.Background(), closeErr)})
-		}
-	}
-	return err
-}
-
-// closeBackend waits until the deadline at most.
-func (c *Client) closeBackend(deadline time.Time) error {
-	closed := make(chan error, 1)
-	go func() { closed <- c.backend.Close() }()
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	select {
-	case err := <-closed:
+	if !c.owned {
 		return err
-	case <-timer.C:
-		return fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w",
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), began.Add(closeTimeout-lastWord))
+	defer cancel()
+	closeErr := aside(ctx, c.backend.Close)
+	if ctx.Err() != nil && errors.Is(closeErr, ctx.Err()) {
+		closeErr = fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w",
 			c.guarantees.Backend, ErrUnavailable)
 	}
-}
-
-// drain ends the wait of every pending take-back.
-func (c *Client) drain(deadline time.Time) bool {
-	c.mu.Lock()
-	c.drained = true
-	c.mu.Unlock()
-	for _, t := range c.waitingTakeBacks() {
-		t.close()
+	if closeErr != nil {
+		err = errors.Join(err, &Error{Op: "close", Err: closeErr})
 	}
-	return c.work.busy.wait(deadline)
-}
-
-func (c *Client) waitingTakeBacks() []*takeBack {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.pending))
+	return err
 }
 
 func (c *Client) isClosed() bool { return c.life.Err() != nil }

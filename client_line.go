@@ -20,7 +20,6 @@ type lines struct {
 	held    int // leases in all lines
 	waiting int // calls of Lock in all lines
 	closed  bool
-	entered uint64 // calls that have come: the turn of the last one
 }
 
 // line is the line for one name. lines.mu guards its fields.
@@ -34,16 +33,15 @@ type line struct {
 	// are: the first, which waits there, and where the name is shared others behind it, which
 	// ask beside it.
 	first, last *call
-	next        *call // the first that does not ask; nil: all do
-	asking      int   // how many ask
-	waiting     int   // how many are calls of Lock
+	asking      int // how many ask
+	waiting     int // how many are calls of Lock
 
 	held   bool      // the service has refused one since it granted the last
 	outage error     // why it could not be asked the last time; nil: it has answered
-	away   time.Time // since when it could not be asked
+	away   time.Time // since when it could not be asked, in an outage
 
 	visit time.Time  // since when the lock is passed on in this line
-	note  *HeldError // of a call that has left: the place of the whole client in a line of the service
+	note  *HeldError // the place of the whole client in a line of the service
 }
 
 // longVisit is how long the callers of one line pass the lock on among themselves while
@@ -57,16 +55,16 @@ const maxAsking = 64
 
 // place is where a call stands:
 //
-//	waits ──> asks ──> gone (it has a lease, or has left)
-//	  │ ↑      │
-//	  │ └──────┘ (a sharer that was refused beside the first)
-//	  └──────────────> gone (its context or its patience has ended)
+//	waits ──> asks ────> gone (it has a lease, or has left, also from where it waits)
+//	  ↑ └───> beside ──> gone
+//	  └─────────┘ (it was refused)
 type place uint8
 
 const (
-	waits place = iota // somebody is before it in line
-	asks               // it asks the service, or is about to
-	gone               // it is in no line
+	waits  place = iota // somebody is before it in line
+	asks                // it is the first, and asks the service, or is about to
+	beside              // the same, beside the first: it does not wait in the service
+	gone                // it is in no line
 )
 
 // mayAsk is who may ask the service: cl, if everybody before it in line asks already.
@@ -74,13 +72,13 @@ func (ln *line) mayAsk(cl *call) bool {
 	switch {
 	case ln.holder != nil:
 		return false
-	case !cl.settings.shared: // sharers that came before are in, or gone
+	case !cl.settings.Shared: // sharers that came before are in, or gone
 		return ln.asking == 0 && (cl.wait || len(ln.sharers) == 0)
 	case ln.full():
 		return false
 	case ln.asking == 0 || ln.first == cl:
 		return true
-	case !ln.first.settings.shared || ln.held || ln.outage != nil:
+	case !ln.first.settings.Shared || ln.held || ln.outage != nil:
 		return false
 	}
 	return !cl.wait || len(ln.sharers) > 0 && ln.asking < maxAsking
@@ -106,13 +104,12 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		ln = &line{name: name}
 		ls.byName[name] = ln
 	}
-	at := ln.next == nil && ln.mayAsk(cl)
+	at := ln.waiter() == nil && ln.mayAsk(cl)
 	if err := ln.keepsOut(ctx, cl, at); err != nil {
 		ls.mu.Unlock()
 		return err
 	}
-	ls.entered++
-	cl.line, cl.turn = ln, ls.entered
+	cl.line = ln
 	if cl.wait {
 		ls.waiting++
 		ln.waiting++
@@ -128,7 +125,7 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		ls.mu.Unlock()
 		return nil
 	}
-	ln.wait(cl)
+	cl.ready = make(chan struct{})
 	ls.mu.Unlock()
 	return ls.await(ctx, cl)
 }
@@ -141,7 +138,7 @@ func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
 	switch {
 	case !cl.wait:
 		return cmp.Or(ln.inTheWay(cl), ErrHeld) // where nothing is known, a call before it is in the way
-	case cl.settings.patience < 0 && ln.holder == nil:
+	case cl.settings.Patience < 0 && ln.holder == nil:
 		return ln.outage // a call that waits here learns of an outage when the first does
 	}
 	return nil
@@ -156,7 +153,7 @@ type sharerKey struct {
 // upgrade returns an error if cl, with the context of a shared lease on its name, asks
 // for the name alone: it would wait for itself.
 func (ln *line) upgrade(ctx context.Context, cl *call) error {
-	if len(ln.sharers) == 0 || cl.settings.shared {
+	if len(ln.sharers) == 0 || cl.settings.Shared {
 		return nil
 	}
 	l, _ := ctx.Value(sharerKey{cl.client, cl.name}).(*Lease)
@@ -167,26 +164,18 @@ func (ln *line) upgrade(ctx context.Context, cl *call) error {
 		"alone: two that tried would wait for each other; unlock it first")
 }
 
-// ask lets cl ask: it is ln.next, or has just come.
+// ask lets cl ask.
 func (ln *line) ask(cl *call) {
-	cl.place, cl.beside = asks, ln.first != cl
+	if cl.place = asks; ln.first != cl {
+		cl.place = beside
+	}
 	ln.asking++
-	if ln.next == cl {
-		ln.next = cl.waitsAfter()
-	}
 }
 
-// wait makes cl wait in its place.
-func (ln *line) wait(cl *call) {
-	cl.place, cl.ready = waits, make(chan struct{})
-	if ln.next == nil || cl.turn < ln.next.turn {
-		ln.next = cl
-	}
-}
-
-// waitsAfter returns the first call behind cl that does not ask.
-func (cl *call) waitsAfter() *call {
-	for cl = cl.after; cl != nil && cl.place == asks; {
+// waiter returns the first call that does not ask; nil: all do.
+func (ln *line) waiter() *call {
+	cl := ln.first
+	for cl != nil && cl.place != waits {
 		cl = cl.after
 	}
 	return cl
@@ -206,52 +195,34 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 	}
 	err := ctxError(ctx)
 	if !isClosing(ctx) {
-		err = &waitError{ctx: err, state: cl.line.inTheWay(cl)}
+		err = waited(err, cl.line.inTheWay(cl))
 	}
-	ls.remove(cl)
-	cl.client.removeNote(cl.line.unused())
+	cl.client.removeNote(ls.remove(cl))
 	return err
 }
 
-// leave takes cl out of its line, and lets others ask. place is the client's in a line of the service, if
-// cl knows of it: it stays until the last who waits here has left, who gets it to remove.
-func (ls *lines) leave(cl *call, place *HeldError) *HeldError {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if place != nil {
-		cl.line.note = place
-	}
-	ls.remove(cl)
-	return cl.line.unused()
-}
-
-// unused returns the client's place in a line of the service if nobody waits for the name any more.
-func (ln *line) unused() (note *HeldError) {
-	if ln.waiting == 0 {
-		note, ln.note = ln.note, nil
-	}
-	return note
-}
-
-// remove takes cl out of its line, and lets others ask.
-func (ls *lines) remove(cl *call) {
+// remove takes cl out of its line, and lets others ask. It returns the client's place in a line of
+// the service if nobody waits for the name any more: it is to be left.
+func (ls *lines) remove(cl *call) (place *HeldError) {
+	ln := cl.line
 	if cl.place == gone {
-		return // and its line may have ended, and another of that name have begun
+		return nil // and its line may have ended, and another of that name have begun
 	}
 	ls.unlink(cl)
-	ls.admit(cl.line)
+	ls.admit(ln)
+	if ln.waiting == 0 {
+		place, ln.note = ln.note, nil
+	}
+	return place
 }
 
 // unlink takes cl out of its line.
 func (ls *lines) unlink(cl *call) {
 	ln := cl.line
-	if cl.place == asks {
+	if cl.place != waits {
 		if ln.asking--; ln.asking == 0 {
 			ln.held = false // that was told to cl
 		}
-	}
-	if ln.next == cl {
-		ln.next = cl.waitsAfter()
 	}
 	if cl.before == nil {
 		ln.first = cl.after
@@ -272,7 +243,7 @@ func (ls *lines) unlink(cl *call) {
 
 // admit lets those ask who may now. A line that nobody is in ends.
 func (ls *lines) admit(ln *line) {
-	for cl := ln.next; cl != nil && ln.mayAsk(cl); cl = ln.next {
+	for cl := ln.waiter(); cl != nil && ln.mayAsk(cl); cl = ln.waiter() {
 		ln.ask(cl)
 		close(cl.ready)
 	}
@@ -285,25 +256,26 @@ func (ls *lines) admit(ln *line) {
 }
 
 // answered notes that the service has answered.
-func (ln *line) answered(held bool) { ln.held, ln.outage, ln.away = held, nil, time.Time{} }
+func (ln *line) answered(held bool) { ln.held, ln.outage = held, nil }
 
-// grant begins l, with what was granted to cl, and gives it its place in the line. passed: with the
-// release before it.
-func (ls *lines) grant(cl *call, l *Lease, g Grant, passed bool) error {
+// grant makes l a lease, with what was granted to cl, and gives it its place in the line. passed:
+// with the release before it.
+func (ls *lines) grant(cl *call, l *Lease, passed bool) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.closed {
 		return ErrClosed
 	}
 	ln := cl.line
-	if err := l.take(ln, g); err != nil {
+	if err := l.begin(ln); err != nil {
 		return err
 	}
+	cl.lease = l
 	ls.held++
 	ln.answered(false)
 	ln.note = nil // the grant has removed it
 	switch {
-	case !l.settings.shared:
+	case !l.settings.Shared:
 		if ln.holder = l; !passed {
 			ln.visit = l.start
 		}
@@ -313,25 +285,27 @@ func (ls *lines) grant(cl *call, l *Lease, g Grant, passed bool) error {
 	default:
 		ln.sharers[l] = struct{}{}
 	}
-	ls.remove(cl)
+	_ = ls.remove(cl)
 	return nil
 }
 
-// release takes l out of its line, and lets others ask.
-func (ls *lines) release(ln *line, l *Lease) {
+// release takes l out of its line, and lets others ask. If next is not nil, it was granted won with
+// the release of l, and takes that; release returns false if next has left.
+func (ls *lines) release(ln *line, l *Lease, next *call, won *passed) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.drop(ln, l)
-	ls.admit(ln)
-}
-
-func (ls *lines) drop(ln *line, l *Lease) {
 	ls.held--
-	if l.settings.shared {
+	if l.settings.Shared {
 		delete(ln.sharers, l)
 	} else {
 		ln.holder = nil
 	}
+	here := next != nil && ln.first == next
+	if here {
+		next.won = won
+	}
+	ls.admit(ln)
+	return here
 }
 
 // behind returns the call behind the holder that wants the lock for itself, nil if there is
@@ -339,80 +313,42 @@ func (ls *lines) drop(ln *line, l *Lease) {
 func (ls *lines) behind(ln *line) (cl *call, yield bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.closed || ln.first == nil || ln.first.settings.shared {
+	if ls.closed || ln.first == nil || ln.first.settings.Shared {
 		return nil, false
 	}
 	return ln.first, time.Since(ln.visit) >= longVisit
 }
 
-// pass lets cl, which was granted the lock with the release of l, take it. It returns false
-// if cl has left; then the next one asks.
-func (ls *lines) pass(ln *line, l *Lease, cl *call, won *passed) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	here := ln.first == cl
-	if here {
-		cl.won = won
-	}
-	ls.drop(ln, l)
-	ls.admit(ln)
-	return here
-}
-
-// asked is an attempt of a call that waits in the service. It knows no more than it needs, since
-// the backend may keep it.
-type asked struct {
-	line *line
-	over bool // what the service says of its queue has no meaning any more
-}
-
-// toldHeld notes that the service has told an attempt that another has the lock; it returns
-// false if the attempt is over.
-func (ls *lines) toldHeld(a *asked) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if !a.over {
-		a.line.answered(true)
-	}
-	return !a.over
-}
-
-func (ls *lines) over(a *asked) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	a.over = true
-}
-
-// refused notes that the service has refused cl, or could not be asked, and returns whether
-// cl is the first of its line; and of an outage, for how long it has lasted, and how much
-// longer cl waits for it to end. A call behind it that would not wait any longer is sent
-// away: the patience of each counts from the beginning of the outage, or of the call if that
-// is later, so that a hundred calls do not wait a hundred times as long.
-func (ls *lines) refused(cl *call, err error, outage bool) (first bool, lasted, left time.Duration) {
+// refused notes that the service has refused cl, or could not be asked, and returns for how long
+// that outage has lasted, and how much longer cl waits for it to end. A call behind it that would
+// not wait any longer is sent away: the patience of each counts from the beginning of the outage,
+// or of the call if that is later, so that a hundred calls do not wait a hundred times as long.
+func (ls *lines) refused(cl *call, err error, outage bool) (lasted, left time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := cl.line
 	if !outage {
 		ln.answered(true)
-		return ln.first == cl, 0, 0
+		return 0, 0
 	}
 	now := time.Now()
-	if ln.outage = err; ln.away.IsZero() {
+	if ln.outage == nil {
 		ln.away = now
 	}
+	ln.outage = err
 	remains := func(cl *call) time.Duration {
-		return later(ln.away, cl.began).Add(cl.settings.patience).Sub(now)
+		return later(ln.away, cl.began).Add(cl.settings.Patience).Sub(now)
 	}
-	for one := ln.next; one != nil; {
-		after := one.waitsAfter()
-		if remains(one) <= 0 {
+	for one := ln.first; one != nil; {
+		after := one.after
+		if one.place == waits && remains(one) <= 0 {
 			ls.unlink(one)
 			one.away = err
 			close(one.ready)
 		}
 		one = after
 	}
-	return ln.first == cl, now.Sub(ln.away), remains(cl)
+	return now.Sub(ln.away), remains(cl)
 }
 
 // again lets cl, which was refused beside the first of its line, wait in its place, and
@@ -420,17 +356,32 @@ func (ls *lines) refused(cl *call, err error, outage bool) (first bool, lasted, 
 func (ls *lines) again(ctx context.Context, cl *call) error {
 	ls.mu.Lock()
 	cl.line.asking--
-	cl.line.wait(cl)
+	cl.place, cl.ready = waits, make(chan struct{})
 	ls.admit(cl.line)
 	ls.mu.Unlock()
 	return ls.await(ctx, cl)
+}
+
+// noted keeps the note that err, an answer to cl, tells of, and that is to be removed when nobody
+// needs it.
+func (ls *lines) noted(cl *call, err error) {
+	note := noteOf(err)
+	switch {
+	case note == nil:
+	case note.AskWithin > 0:
+		cl.note = note
+	default: // it is the whole client's
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		cl.line.note = note
+	}
 }
 
 // inTheWay is the reason why cl does not have the lock: an outage is never reported as
 // "held" (R17), and sharers are not in the way of another, unless there are too many.
 func (ln *line) inTheWay(cl *call) error {
 	switch {
-	case ln.holder != nil, len(ln.sharers) > 0 && (!cl.settings.shared || ln.full()):
+	case ln.holder != nil, len(ln.sharers) > 0 && (!cl.settings.Shared || ln.full()):
 		return ErrHeld
 	case ln.outage == nil && ln.held:
 		return ErrHeld
@@ -453,7 +404,7 @@ func (ls *lines) waits() (all []Wait) {
 	for _, ln := range ls.byName {
 		for cl := ln.first; cl != nil; cl = cl.after {
 			if cl.wait {
-				all = append(all, Wait{Name: ln.name, Callers: ln.waiting, Longest: now.Sub(cl.began)})
+				all = append(all, Wait{Name: cl.name, Callers: ln.waiting, Longest: now.Sub(cl.began)})
 				break
 			}
 		}
@@ -461,9 +412,8 @@ func (ls *lines) waits() (all []Wait) {
 	return all
 }
 
-// close refuses all calls from now on, ends those in line, and returns the leases that are
-// held.
-func (ls *lines) close() []*Lease {
+// close refuses all calls from now on, and ends those in line.
+func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.closed = true
@@ -472,17 +422,12 @@ func (ls *lines) close() []*Lease {
 			cl.cancel(errClosing)
 		}
 	}
-	return ls.leasesLocked()
 }
 
 // leases returns the leases that are held.
-func (ls *lines) leases() []*Lease {
+func (ls *lines) leases() (held []*Lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.leasesLocked()
-}
-
-func (ls *lines) leasesLocked() (held []*Lease) {
 	for _, ln := range ls.byName {
 		if ln.holder != nil {
 			held = append(held, ln.holder)

@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -22,19 +23,21 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Option) (*Lease, error) {
 	began := time.Now()
 	cl := &call{client: c, op: op, name: name, wait: wait, began: began}
+	c.busy.add() // Close waits: what was granted to it is held then, or being taken back
 	returns := false
 	defer func() {
 		if !returns {
 			cl.abandon()
 		}
+		c.busy.done()
 	}()
-	l, err := c.contend(ctx, cl, opts)
+	err := c.contend(ctx, cl, opts)
 	if err != nil {
 		err = &Error{Op: op, Name: name, Err: err}
 	}
-	c.lockDone(ctx, op, name, time.Since(began), l, err)
+	cl.done(ctx, time.Since(began), err)
 	returns = true
-	return l, err
+	return cl.lease, err
 }
 
 // abandon clears up after a call that does not return, since the backend or a function of
@@ -50,37 +53,34 @@ func (cl *call) abandon() {
 
 // contend waits in the line for the name of cl, and at its head makes attempts until
 // one succeeds or further ones make no sense.
-func (c *Client) contend(ctx context.Context, cl *call, opts []Option) (*Lease, error) {
-	if c.optErr != nil {
-		return nil, c.optErr
-	}
-	err := checkName(cl.name)
+func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
+	err := cmp.Or(c.optErr, checkName(cl.name))
 	if err == nil {
 		cl.settings, err = c.settingsFor(opts)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil && ctx.Err() != nil {
+		err = ctxError(ctx)
 	}
-	if ctx.Err() != nil {
-		return nil, ctxError(ctx)
+	if err != nil {
+		return err
 	}
 	ctx, cl.cancel = c.untilClose(ctx)
 	defer cl.cancel(nil)
-	if c.tracing {
+	if c.opts.Trace != nil {
 		cl.values = context.WithoutCancel(ctx)
 	}
 	if err := c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
-		return nil, err
+		return err
 	}
 	defer cl.poll.End()
 	for {
-		l, err := cl.attempt(ctx)
+		err := cl.attempt(ctx)
 		if err == nil {
-			return l, nil
+			return nil
 		}
 		if err = cl.follow(ctx, err); err != nil {
 			cl.leave()
-			return nil, err
+			return err
 		}
 	}
 }
@@ -99,8 +99,6 @@ type call struct {
 	// the call's own.
 	line          *line
 	place         place
-	beside        bool   // it asks beside the first of its line, and does not wait in the service
-	turn          uint64 // in the order of all calls
 	before, after *call
 	ready         chan struct{} // closed when it may ask, or is sent away
 	away          error         // why it was sent away
@@ -108,63 +106,68 @@ type call struct {
 	lease         *Lease        // what it has got
 
 	// What it knows of the service.
-	state  error     // what is in the way: ErrHeld, why the service cannot be asked, or nil
 	logged time.Time // when Options.Logger was told last
 	poll   Poll
-	note   *HeldError // the last answer that had a Leave; nil: there is no note
+	note   *HeldError // the last answer that had a note of the call's own; nil: there is none
 }
 
 // passed is a lock that the release before acquired for a call (see [Passer]).
 type passed struct {
 	lease *Lease
-	grant Grant
 	took  time.Duration
 }
 
-// attempt asks the service once, with an owner of its own (R10), and makes a
-// lease of the answer.
-func (cl *call) attempt(ctx context.Context) (*Lease, error) {
-	c := cl.client
-	if cl.won != nil {
-		return cl.take()
-	}
-	l, req := cl.request()
-	if cl.beside {
-		req.Wait = false // it waits in the line
-	} else if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
-		told := &asked{line: cl.line}
-		req.Queued = cl.queued(told)
-		defer c.lines.over(told)
-	}
-	began := time.Now()
-	err := cl.try(ctx, l, req)
-	c.attempted(cl, time.Since(began), err)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// try asks the service, and begins the lease. Close waits for its end: a granted lock is
-// then either held, or being taken back.
-func (cl *call) try(ctx context.Context, l *Lease, req Request) (err error) {
-	c := cl.client
-	c.asking.add()
-	defer c.asking.done()
-	var grant Grant
-	switch {
-	case c.isClosed():
-		err = ErrClosed // Close may not have seen the count, and have closed the backend
-	case c.prompt:
-		grant, err = l.ask(ctx, req)
-	default:
-		grant, err = l.askAside(ctx, req)
+// attempt asks the service once, with an owner of its own (R10), unless the lock was passed to the
+// call, and makes a lease of what was granted.
+func (cl *call) attempt(ctx context.Context) error {
+	var l *Lease
+	var err error
+	c, won, began := cl.client, cl.won, time.Now()
+	if cl.won = nil; won != nil {
+		l = won.lease
+	} else {
+		l, err = cl.try(ctx)
 	}
 	if err == nil {
-		err = l.begin(cl, grant, false)
+		if err = c.lines.grant(cl, l, won != nil); err != nil {
+			l.takeBack(unused)
+		}
 	}
-	cl.answered(err)
+	if err != nil {
+		c.lines.noted(cl, err)
+	}
+	took := time.Since(began)
+	if won != nil {
+		took = won.took
+	}
+	c.attempted(cl, took, err)
 	return err
+}
+
+// try asks the service.
+func (cl *call) try(ctx context.Context) (*Lease, error) {
+	c := cl.client
+	l, req := cl.request()
+	if cl.place == beside {
+		req.Wait = false // it waits in the line
+	} else if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
+		a := &asked{call: cl}
+		defer c.lines.over(a)
+		req.Queued = c.lines.queued(a)
+	}
+	switch {
+	case c.isClosed():
+		return l, ErrClosed // Close may have given up waiting, and closed the backend
+	case c.prompt:
+		return l, l.ask(ctx, req)
+	}
+	// The backend may not return in time. A lock that is granted late is taken back (R8).
+	return l, inTime(ctx, c.busy.run, func() error { return l.ask(ctx, req) }, func(err error) {
+		if err == nil {
+			l.takeBack(unused)
+		}
+		c.removeNote(noteOf(err))
+	})
 }
 
 // request is a new attempt, and the lease that it may become.
@@ -173,11 +176,11 @@ func (cl *call) request() (*Lease, Request) {
 	req := Request{
 		Name:    cl.line.name,
 		Owner:   newOwner(),
-		Label:   cl.settings.label,
-		TTL:     cl.settings.ttl,
-		MinHold: cl.settings.minHold,
+		Label:   cl.settings.Label,
+		TTL:     cl.settings.TTL,
+		MinHold: cl.settings.MinHold,
 		Wait:    cl.wait,
-		Shared:  cl.settings.shared,
+		Shared:  cl.settings.Shared,
 		Lost:    l.goneByService,
 	}
 	if cl.wait {
@@ -186,86 +189,51 @@ func (cl *call) request() (*Lease, Request) {
 	return l, req
 }
 
-// take makes a lease of what was granted to the call when the lease before it was
-// released.
-func (cl *call) take() (*Lease, error) {
-	defer cl.client.asking.done()
-	won := cl.won
-	cl.won = nil
-	err := won.lease.begin(cl, won.grant, true)
-	cl.client.attempted(cl, won.took, err)
-	if err != nil {
-		return nil, err
-	}
-	return won.lease, nil
-}
-
 func ignore() {}
 
 // ask calls Acquire. If the outcome is not known, it arranges for a take-back.
-func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
-	g, err := l.client.backend.Acquire(ctx, req)
-	l.hold = g.Hold
-	switch {
-	case err == nil && g.Hold == nil:
+func (l *Lease) ask(ctx context.Context, req Request) (err error) {
+	l.grant, err = l.client.backend.Acquire(ctx, req)
+	switch granted := l.grant.Hold != nil; {
+	case err == nil && !granted:
 		err = errors.New("the backend granted nothing: its Grant has no Hold")
-	case err != nil && g.Hold != nil:
+	case err != nil && granted:
 		l.takeBack(unused)
 	}
-	return g, fromBackend(ctx, err)
+	return fromBackend(ctx, err)
 }
 
 // lastWord is how long a backend may take to return after its context ended. The
 // caller waits no longer than that (R8).
 const lastWord = 100 * time.Millisecond
 
-// askAside is ask for a backend that may not return in time. A lock that is granted
-// late is taken back.
-func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
-	ask := func() (Grant, error) { return l.ask(ctx, req) }
-	return inTime(ctx, l.client.asking.run, ask, func(_ Grant, err error) {
-		if err == nil {
-			l.takeBack(unused)
-		} else if note := noteOf(err); note != nil {
-			l.client.removeNote(note)
-		}
-	})
-}
-
 // inTime lets run call f in a goroutine of its own, and returns what f returns, or the
 // error of ctx if f has not returned shortly after ctx ended (R8). Then late gets what
 // f returns.
-func inTime[T any](
-	ctx context.Context, run func(func()), f func() (T, error), late func(T, error),
-) (T, error) {
-	type answer struct {
-		v   T
-		err error
-	}
-	reply, left := make(chan answer), make(chan struct{})
+func inTime(ctx context.Context, run func(func()), f func() error, late func(error)) error {
+	reply, left := make(chan error), make(chan struct{})
 	run(func() {
-		v, err := f()
+		err := f()
 		select {
-		case reply <- answer{v, err}:
+		case reply <- err:
 		case <-left:
-			late(v, err)
+			late(err)
 		}
 	})
 	select {
-	case a := <-reply:
-		return a.v, a.err
+	case err := <-reply:
+		return err
 	case <-ctx.Done():
 	}
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
 	select {
-	case a := <-reply:
-		return a.v, a.err
+	case err := <-reply:
+		return err
 	case <-timer.C:
 	}
 	close(left)
-	var none T
-	return none, ctxError(ctx)
+	return ctxError(ctx)
 }
 
 // newOwner returns 20 random bytes in hexadecimal digits.
@@ -291,5 +259,6 @@ func ctxError(ctx context.Context) error {
 	if cause == nil || errors.Is(err, cause) {
 		return err
 	}
-	return fmt.Errorf("%w (%w)", err, causeError{cause})
+	// What became of another lock says nothing of this one.
+	return fmt.Errorf("%w (%w)", err, unlikeError{cause, sentinels})
 }

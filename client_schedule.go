@@ -165,51 +165,6 @@ func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 	return at.Add(-(at.Sub(c.made) % grid))
 }
 
-// maxWorkers bounds the take-backs in flight. While a service hangs, there can be any
-// number of take-backs. There are only as many renewals and releases as leases; each
-// of them gets a goroutine, so that a server that hangs does not keep the leases of
-// another one from being renewed (R21).
-const maxWorkers = 512
-
-// workers runs take-backs in goroutines that exist only while there is work.
-type workers struct {
-	mu      sync.Mutex
-	queue   []func()
-	running int
-	busy    inFlight
-}
-
-// do runs job later, in the order of the calls, and does not wait for it.
-func (w *workers) do(job func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.running == maxWorkers {
-		w.queue = append(w.queue, job)
-		return
-	}
-	w.running++
-	w.busy.run(func() {
-		for job != nil {
-			job()
-			job = w.next()
-		}
-	})
-}
-
-func (w *workers) next() func() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.queue) == 0 {
-		w.queue = nil
-		w.running--
-		return nil
-	}
-	job := w.queue[0]
-	w.queue[0] = nil
-	w.queue = w.queue[1:]
-	return job
-}
-
 // inFlight counts goroutines, so that Close can wait for them for a while.
 type inFlight struct {
 	mu   sync.Mutex

@@ -36,152 +36,142 @@ const (
 func (l *Lease) freeAt(why ending, now time.Time) time.Time {
 	at := now
 	switch why {
-	case unused:
-		return now
 	case unreleased:
 		at = now.Add(firstTakeBackDelay)
 	case lost:
-		at = later(now, l.expiry)
+		at = later(now, l.expiry())
 	}
 	return later(at, l.keep())
 }
 
-// keep is the time when MinHold is over; zero if there is none. It counts by the
-// monotonic clock alone: nobody else may run before, whatever the wall clock is set to.
-func (l *Lease) keep() time.Time {
-	if l.settings.minHold == 0 {
+// expiry is the time when the service ends the lock by itself; zero: never.
+func (l *Lease) expiry() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.grant.Validity.TTL == 0 {
 		return time.Time{}
 	}
-	return l.start.Add(l.settings.minHold + drift(l.settings.minHold))
+	return l.grant.Validity.Since.Add(l.grant.Validity.TTL)
+}
+
+// keep is the time when MinHold is over; zero if there is none, or nobody was told that the lock is
+// held. It counts by the monotonic clock alone: nobody else may run before, whatever the wall clock
+// is set to.
+func (l *Lease) keep() time.Time {
+	if l.settings.MinHold == 0 || l.start.IsZero() {
+		return time.Time{}
+	}
+	return l.start.Add(l.settings.MinHold + drift(l.settings.MinHold))
 }
 
 // takeBack removes, in the background and with a context of its own, what an attempt
 // or a lease has left in the service (R7).
 type takeBack struct {
 	event
-	lease *Lease
-	why   ending
-	at    time.Time // when it begins
-	delay time.Duration
+	lease  *Lease
+	begins time.Time     // client.mu guards it
+	delay  time.Duration // and this
 }
 
 const firstTakeBackDelay = 20 * time.Millisecond
 
+// maxUndoing bounds the take-backs that ask at the same time: while a service hangs, there can be any
+// number of them. There are only as many renewals and releases as leases; a server that hangs must
+// not keep the leases of another one from being renewed (R21).
+const maxUndoing = 512
+
 // takeBack arranges for the lock of l to be taken back, when it may go.
 func (l *Lease) takeBack(why ending) {
-	c := l.client
-	t := &takeBack{lease: l, why: why, at: l.freeAt(why, time.Now()), delay: firstTakeBackDelay}
+	c, at := l.client, l.freeAt(why, time.Now())
 	c.mu.Lock()
-	if old := l.leftover; old != nil {
-		if _, waits := c.pending[old]; !waits || !t.at.Before(old.at) {
-			c.mu.Unlock()
-			return // it is through, or comes as soon
-		}
-		delete(c.pending, old)
-		c.schedule.remove(old)
+	t := l.leftover
+	if _, pending := c.pending[t]; t != nil && (!pending || !at.Before(t.begins)) {
+		c.mu.Unlock()
+		return // it is through, or comes as soon
 	}
-	l.leftover = t
-	drained := c.drained
-	if !drained {
-		if c.pending == nil {
-			c.pending = make(map[*takeBack]struct{})
-		}
-		c.pending[t] = struct{}{}
+	if t == nil {
+		t = &takeBack{lease: l, delay: firstTakeBackDelay}
 	}
+	t.begins, l.leftover = at, t
+	c.pending[t] = struct{}{}
 	c.mu.Unlock()
-	switch {
-	case !drained:
-		c.schedule.set(t, t.at)
-	case t.kept():
-		t.keep()
-	default: // Close has run its last take-backs: only one brief attempt remains
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		t.tell(t.ask(ctx))
+	if c.isClosed() { // Close may not have seen it
+		t.close()
+	} else {
+		c.schedule.set(t, at)
 	}
 }
 
-// kept reports whether MinHold still keeps the lock.
-func (t *takeBack) kept() bool {
-	return t.why != unused && time.Now().Before(t.lease.keep())
-}
-
-// keep leaves the lock of a closed client to the service, if that ends it with its MinHold:
-// the backend may be closed by then, too. A session keeps it until its backend is closed.
-func (t *takeBack) keep() {
-	l := t.lease
-	l.mu.Lock()
-	ends := !l.expiry.IsZero() && !l.expiry.After(l.keep())
-	l.mu.Unlock()
-	if l.session {
-		ends = l.client.owned
-	}
-	if !ends {
-		t.later()
-	}
-}
-
-// hasDeadline reports whether the service ends the lock by itself.
-func (l *Lease) hasDeadline() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.expiry.IsZero()
-}
-
-// later takes the lock back when MinHold is over, although the client is closed by then:
-// without it, a long TTL or the process would keep the lock. It gives up after
-// some two minutes. If the program ends sooner, its locks end with it.
-func (t *takeBack) later() {
-	delay := time.Second
-	var ask func()
-	ask = func() {
-		err := t.ask(context.Background())
-		if err != nil && !errors.Is(err, ErrClosed) && delay < time.Minute {
-			delay *= 2
-			time.AfterFunc(delay, ask)
-		}
-	}
-	time.AfterFunc(time.Until(t.lease.keep()), ask)
-}
-
-// close ends the wait of a take-back whose client is closed: it asks now, or, where
-// MinHold still keeps the lock, once that is over.
+// close ends the wait of a take-back whose client is closed: it asks now. While MinHold keeps the lock,
+// it leaves that to the service, if that ends it by then: the backend may be closed, too.
 func (t *takeBack) close() {
-	c := t.lease.client
+	l, c, keep := t.lease, t.lease.client, t.lease.keep()
 	c.schedule.remove(t)
-	if !t.kept() {
-		c.work.do(t.run)
-	} else if t.forget() {
-		t.keep()
+	if !time.Now().Before(keep) {
+		c.busy.run(t.run)
+		return
 	}
+	expiry := l.expiry()
+	ends := !expiry.IsZero() && !expiry.After(keep)
+	if l.grant.Session {
+		ends = c.owned // with its backend
+	}
+	if !t.forget() || ends {
+		return
+	}
+	// Without this, a long TTL or the process would keep the lock. If the program ends sooner, its
+	// locks end with it.
+	time.AfterFunc(time.Until(keep), func() {
+		for delay := time.Second; delay < 2*time.Minute; delay *= 2 {
+			if err := t.ask(context.Background()); err == nil || errors.Is(err, ErrClosed) {
+				return
+			}
+			time.Sleep(delay)
+		}
+	})
 }
 
 // due is called by the schedule.
-func (t *takeBack) due() { t.lease.client.work.do(t.run) }
+func (t *takeBack) due() { t.lease.client.busy.run(t.run) }
 
 // run makes one attempt, and arranges for another if something may be left.
 func (t *takeBack) run() {
 	c := t.lease.client
-	err := t.ask(c.rest)
-	if err != nil && !c.isClosed() && t.isPending() {
-		c.schedule.set(t, time.Now().Add(clock.Jitter(t.delay)))
-		longest := max(min(t.lease.settings.ttl/10, time.Second), firstTakeBackDelay)
-		if errors.Is(err, ErrLost) {
-			longest = max(longest, time.Since(t.at)/8) // it may arrive until an hour of MinHold is over
-		}
-		t.delay = min(2*t.delay, longest)
-		return
+	ctx := c.rest
+	if ctx.Err() != nil { // Close is through: only one brief attempt remains
+		brief, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		ctx = brief
 	}
-	if t.forget() {
+	c.undoing <- struct{}{}
+	err := t.ask(ctx)
+	<-c.undoing
+	if err != nil && !c.isClosed() {
+		c.schedule.set(t, time.Now().Add(clock.Jitter(t.pause(err))))
+	} else if t.forget() {
 		t.tell(err)
 	}
+}
+
+// pause returns the time to the next attempt, after err.
+func (t *takeBack) pause(err error) time.Duration {
+	c := t.lease.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	longest := max(min(t.lease.settings.TTL/10, time.Second), firstTakeBackDelay)
+	if errors.Is(err, ErrLost) {
+		longest = max(longest, time.Since(t.begins)/8) // it may arrive until an hour of MinHold is over
+	}
+	pause := t.delay
+	t.delay = min(2*t.delay, longest)
+	return pause
 }
 
 // ask makes one attempt; it returns nil if nothing is left.
 func (t *takeBack) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
-	return t.lease.hold.Undo(ctx)
+	return t.lease.grant.Hold.Undo(ctx)
 }
 
 // forget takes t off the list; it returns false if it was not there any more.
@@ -194,15 +184,6 @@ func (t *takeBack) forget() bool {
 	return pending
 }
 
-// isPending reports whether t is on the list: false if another has taken its place.
-func (t *takeBack) isPending() bool {
-	c := t.lease.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, pending := c.pending[t]
-	return pending
-}
-
 // tell counts and traces the end of a take-back.
 func (t *takeBack) tell(err error) {
 	c := t.lease.client
@@ -210,12 +191,10 @@ func (t *takeBack) tell(err error) {
 		err = nil // nothing is there
 	}
 	if err == nil {
-		c.counters.add(func(s *Stats) { s.TakenBack++ })
+		c.count(func(s *Stats) { s.TakenBack++ })
 	} else {
-		c.counters.add(func(s *Stats) { s.LeftBehind++ })
+		c.count(func(s *Stats) { s.LeftBehind++ })
 		c.warn("lock may be left behind until its TTL or session ends", t.lease.name, err)
 	}
-	if c.trace.TakenBack != nil {
-		c.trace.TakenBack(t.lease.values, Event{Op: "takeback", Name: t.lease.name, Err: err})
-	}
+	tell(t.lease.values, c.trace.TakenBack, Event{Op: "takeback", Name: t.lease.name, Err: err})
 }

@@ -17,15 +17,14 @@ const (
 	polls                // it asks again after a pause, or when it is woken
 )
 
-// sequelOf is what follows err, the answer to an attempt of a call that waits, or does not;
-// that has asked beside the first of its line, and is now the first, or is not; and that has
-// so much left of its patience with an outage.
-func sequelOf(err error, wait, beside, first bool, left time.Duration) sequel {
-	held := errors.Is(err, ErrHeld)
-	switch {
+// sequelOf is what follows err, the answer to an attempt of a call that waits, or does not; that
+// stands beside the first of its line, or is the first; and that has so much left of its patience
+// with an outage.
+func sequelOf(err error, wait bool, at place, left time.Duration) sequel {
+	switch held := errors.Is(err, ErrHeld); {
 	case !wait, !held && (left <= 0 || !errors.Is(err, ErrUnavailable)):
 		return ends
-	case beside && (held || !first): // it has not waited in the service
+	case at == beside: // it has not waited in the service
 		return stands
 	}
 	return polls
@@ -38,15 +37,13 @@ func (cl *call) follow(ctx context.Context, err error) error {
 		return cl.gaveUp(ctx, err)
 	}
 	c := cl.client
-	var first bool
 	var lasted, left time.Duration
 	held, outage := errors.Is(err, ErrHeld), errors.Is(err, ErrUnavailable)
 	if held || outage {
-		first, lasted, left = c.lines.refused(cl, err, !held)
+		lasted, left = c.lines.refused(cl, err, !held)
 		cl.poll.count(err)
-		cl.state = err
 	}
-	switch sequelOf(err, cl.wait, cl.beside, first, left) {
+	switch sequelOf(err, cl.wait, cl.place, left) {
 	case ends:
 		if tries := cl.poll.tries; cl.wait && outage && !held && tries > 1 {
 			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond), tries, err)
@@ -55,14 +52,13 @@ func (cl *call) follow(ctx context.Context, err error) error {
 	case stands:
 		return c.lines.again(ctx, cl)
 	}
-	cl.beside = false
 	if !held || cl.poll.tries == 1 {
 		cl.waiting(err, left)
 	}
 	_, others := c.lines.count()
 	delay := cl.poll.delay(err, others)
 	if held {
-		cl.poll.listen(ctx, c.backend, cl.line.name, c.asking.run)
+		cl.poll.listen(ctx, c.backend, cl.line.name, c.busy.run)
 	} else {
 		delay = min(delay, left)
 	}
@@ -84,35 +80,42 @@ func (cl *call) waiting(err error, left time.Duration) {
 		c.opts.Logger.Warn("locker: waiting for the lock service", "name", cl.name, "backend",
 			c.guarantees.Backend, "for", left, "error", err)
 	}
-	if told := cl.client.trace.Waiting; told != nil {
-		if left == 0 {
-			err = ErrHeld
-		}
-		told(cl.values, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
+	if left == 0 {
+		err = ErrHeld
 	}
+	tell(cl.values, cl.client.trace.Waiting, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 }
 
-// queued is [Request.Queued] of an attempt of this call.
-func (cl *call) queued(a *asked) func() {
-	c, told := cl.client, cl.client.trace.Waiting
-	if told == nil {
-		return func() { c.lines.toldHeld(a) }
-	}
-	began, values, e := cl.began, cl.values, Event{Op: cl.op, Name: cl.name, Err: ErrHeld}
-	var once sync.Once
+// asked is an attempt that waits in the service. The backend may keep it.
+type asked struct {
+	call *call // nil: what the service says of its queue has no meaning any more; lines.mu guards it
+	once sync.Once
+}
+
+func (ls *lines) over(a *asked) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	a.call = nil
+}
+
+// queued returns [Request.Queued] of a.
+func (ls *lines) queued(a *asked) func() {
 	return func() {
-		if c.lines.toldHeld(a) {
-			once.Do(func() {
-				e.Took = time.Since(began)
-				told(values, e)
-			})
+		ls.mu.Lock()
+		cl := a.call
+		if cl != nil {
+			cl.line.answered(true)
+		}
+		ls.mu.Unlock()
+		if cl != nil {
+			a.once.Do(func() { cl.waiting(ErrHeld, 0) })
 		}
 	}
 }
 
 // gaveUp is the error of a wait that was ended by its context.
 func (cl *call) gaveUp(ctx context.Context, last error) error {
-	state := cl.state
+	state := cl.poll.state // of the last attempt that had an answer, or met an outage
 	switch {
 	case isClosing(ctx):
 		return ErrClosed
@@ -123,25 +126,7 @@ func (cl *call) gaveUp(ctx context.Context, last error) error {
 	case state == nil && errors.Is(last, context.DeadlineExceeded):
 		state = fmt.Errorf("no answer yet (%w): %w", last, ErrUnavailable)
 	}
-	return &waitError{ctx: ctxError(ctx), state: state}
-}
-
-// answered keeps what removes the note that the answer to an attempt tells of. Close waits
-// for the end of a call that has a note: for its grant, which removes the note, or for the
-// removal.
-func (cl *call) answered(err error) {
-	c, noted := cl.client, cl.note != nil
-	if err == nil {
-		cl.note = nil
-	} else if note := noteOf(err); note != nil {
-		cl.note = note
-	}
-	switch has := cl.note != nil; {
-	case has && !noted:
-		c.asking.add()
-	case noted && !has:
-		c.asking.done()
-	}
+	return waited(ctxError(ctx), state)
 }
 
 // noteOf returns the answer to a refused request that has left a note in the service; nil: there is none.
@@ -155,16 +140,13 @@ func noteOf(err error) *HeldError {
 
 // leave takes the call out of its line, and what the backend has noted for it out of the service.
 func (cl *call) leave() {
-	c, note, place := cl.client, cl.note, cl.note
+	c, note := cl.client, cl.note
 	cl.note = nil // once, also if a function of Trace panics afterwards
-	if note == nil || note.AskWithin > 0 {
-		place = nil // it is the call's own
-		c.removeNote(note)
-	}
-	c.removeNote(c.lines.leave(cl, place))
-	if note != nil {
-		c.asking.done()
-	}
+	c.removeNote(note)
+	c.lines.mu.Lock()
+	place := c.lines.remove(cl)
+	c.lines.mu.Unlock()
+	c.removeNote(place)
 }
 
 // removeNote removes a note, if there is one, in the background.
@@ -172,7 +154,7 @@ func (c *Client) removeNote(note *HeldError) {
 	if note == nil {
 		return
 	}
-	c.asking.run(func() {
+	c.busy.run(func() {
 		ctx, cancel := context.WithTimeout(c.rest, unlockTimeout)
 		defer cancel()
 		_ = note.Leave(ctx) // the note ends by itself

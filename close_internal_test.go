@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,47 +77,15 @@ func (s *shutting) assertClear(t *testing.T) {
 	assert.Zero(t, s.late, "the backend was asked after its Close")
 }
 
-func TestCloseWaitsForAnUnlockUnderWay(t *testing.T) {
-	for _, prompt := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &shutting{prompt: prompt, answers: time.Second}
-			c := s.open(t)
-			l, err := c.Lock(t.Context(), "job")
-			require.NoError(t, err)
-			unlocked := make(chan error, 1)
-			go func() { unlocked <- l.Unlock(context.Background()) }()
-			synctest.Wait()
-			require.NoError(t, c.Close())
-			require.NoError(t, <-unlocked)
-			s.assertClear(t)
-		})
-	}
-}
-
-func TestCloseWaitsForWhatAnAcquireUnderWayBrings(t *testing.T) {
-	for _, prompt := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &shutting{prompt: prompt, answers: time.Second}
-			c := s.open(t)
-			locked := make(chan error, 1)
-			go func() { _, err := c.Lock(context.Background(), "job"); locked <- err }()
-			synctest.Wait()
-			require.NoError(t, c.Close())
-			require.ErrorIs(t, <-locked, ErrClosed)
-			s.assertClear(t)
-		})
-	}
-}
-
 // The caller is in line when Close begins, and asks when Close is through.
 func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
 	for _, prompt := range []bool{true, false} {
 		s := &shutting{prompt: prompt}
 		c := s.open(t)
-		cl := &call{client: c, name: "job", settings: settings{ttl: DefaultTTL}, cancel: func(error) {}}
+		cl := &call{client: c, name: "job", settings: settings{Asked: Asked{TTL: DefaultTTL}}, cancel: func(error) {}}
 		require.NoError(t, c.lines.enter(t.Context(), "job", cl))
 		require.NoError(t, c.Close())
-		_, err := cl.attempt(t.Context())
+		err := cl.attempt(t.Context())
 		require.ErrorIs(t, err, ErrClosed)
 		s.assertClear(t)
 	}
@@ -135,7 +102,8 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		}}})
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		(&Lease{client: c, name: "job", hold: s, settings: settings{ttl: DefaultTTL}}).takeBack(unused)
+		(&Lease{client: c, name: "job", grant: Grant{Hold: s}, settings: settings{Asked: Asked{TTL: DefaultTTL}}}).takeBack(unused)
+		synctest.Wait()
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], ErrUnavailable)
 		assert.Equal(t, uint64(1), c.Stats().LeftBehind)
@@ -162,7 +130,7 @@ func TestCloseOfAServiceThatHangsInAllThings(t *testing.T) {
 		assert.ErrorContains(t, err, "does not end its connections yet")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.Zero(t, c.renewing.count()+c.work.busy.count(), "a release goes on after Close")
+		assert.Zero(t, c.busy.count(), "a release goes on after Close")
 		close(h.end)
 	})
 }
@@ -182,39 +150,6 @@ func (h *hangingService) Acquire(ctx context.Context, req Request) (Grant, error
 func (h *hangingService) Release(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 func (h *hangingService) Undo(ctx context.Context) error    { return h.Release(ctx) }
 func (h *hangingService) Close() error                      { <-h.end; return nil }
-
-func TestCloseIsNotHeldUpByARenewalThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &hangingRenewal{}
-		c := New(h, nil)
-		_, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		time.Sleep(DefaultTTL / 2)
-		require.True(t, h.renewing.Load())
-		began := time.Now()
-		require.NoError(t, c.Close())
-		assert.Zero(t, time.Since(began))
-		assert.False(t, h.held)
-	})
-}
-
-// hangingRenewal is a service that answers everything but renewals.
-type hangingRenewal struct {
-	shutting
-	renewing atomic.Bool
-}
-
-func (h *hangingRenewal) Acquire(ctx context.Context, req Request) (Grant, error) {
-	g, err := h.shutting.Acquire(ctx, req)
-	g.Hold = h
-	return g, err
-}
-
-func (h *hangingRenewal) Renew(ctx context.Context) (Validity, error) {
-	h.renewing.Store(true)
-	<-ctx.Done()
-	return Validity{}, ctx.Err()
-}
 
 // gated is a service whose Acquire waits until it is let through.
 type gated struct {
@@ -245,7 +180,7 @@ func TestAGrantIsCountedUntilItIsHeld(t *testing.T) {
 		<-g.arrived
 		c.lines.mu.Lock() // where a grant becomes a lease
 		close(g.pass)
-		assert.Never(t, func() bool { return c.asking.count() == 0 }, 50*time.Millisecond, time.Millisecond)
+		assert.Never(t, func() bool { return c.busy.count() == 0 }, 50*time.Millisecond, time.Millisecond)
 		c.lines.mu.Unlock()
 		require.NoError(t, <-locked)
 		require.NoError(t, c.Close())
@@ -260,7 +195,7 @@ func TestAnUnlockIsCountedBeforeItEndsTheLease(t *testing.T) {
 	l, err := c.Lock(t.Context(), "job")
 	require.NoError(t, err)
 	counted := 0
-	var probe context.CancelCauseFunc = func(error) { counted = c.asking.count() }
+	var probe context.CancelCauseFunc = func(error) { counted = c.busy.count() }
 	l.mu.Lock()
 	l.ends = map[*context.CancelCauseFunc]struct{}{&probe: {}}
 	l.mu.Unlock()

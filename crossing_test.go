@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,19 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/memory"
 	"github.com/golockers/locker/slots"
 )
-
-// crossed is a service in memory whose requests and replies are lost, late, or refused by chance.
-type crossed struct {
-	*memory.Backend
-	r             *dice
-	queue, prompt bool
-	passes        bool
-	shaken        atomic.Bool // faults happen
-	lasts, slow   bool        // what nobody removes stays for ever; every request takes its time
-}
 
 // dice are shared by many goroutines.
 type dice struct {
@@ -43,124 +31,23 @@ func (d *dice) n(n int) int {
 	return d.r.IntN(n)
 }
 
-func (b *crossed) Guarantees() locker.Guarantees {
-	g := b.Backend.Guarantees()
-	g.Queue = b.queue
-	return g
-}
-
-func (b *crossed) Prompt() bool { return b.prompt }
-
-// over plays one request: it may be lost, late, or carried out without an answer.
-func (b *crossed) over(ctx context.Context, carryOut func()) error {
-	n := b.r.n(20)
-	if b.slow && n > 3 {
+// chance is what becomes of a request: it may be lost, late, or carried out without an answer.
+func (d *dice) chance(shaken, slow, prompt bool) string {
+	n := d.n(20)
+	if slow && n > 3 {
 		n = 4
 	}
 	switch {
-	case !b.shaken.Load() && !b.slow || n > 4:
-		carryOut()
-		return nil
-	case n == 4 || !b.shaken.Load(): // slow
-		time.Sleep(time.Duration(b.r.n(400)) * time.Millisecond)
-		carryOut()
-		return nil
-	case n == 0: // lost
-		return errDown
-	case n == 1: // the reply is lost
-		carryOut()
-		return errDown
+	case !shaken && !slow || n > 4:
+		return "ok"
+	case n == 4 || !shaken:
+		return fmt.Sprintf("%dms", d.n(400))
+	case n < 2:
+		return []string{"lost", "ok lost"}[n]
+	case prompt:
+		return "ok silent lost"
 	}
-	carryOut() // it hangs, and is carried out
-	if !b.prompt {
-		time.Sleep(3 * time.Second)
-		return errDown
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(3 * time.Second): // a backend bounds each request
-		return errDown
-	}
-}
-
-type crossedHold struct {
-	b    *crossed
-	undo locker.Undo
-	hold locker.Hold // nil: not granted
-}
-
-func (h *crossedHold) Renew(ctx context.Context) (v locker.Validity, err error) {
-	since := time.Now()
-	if lost := h.b.over(ctx, func() { v, err = h.hold.Renew(ctx) }); lost != nil {
-		return locker.Validity{}, lost
-	}
-	v.Since = since
-	return v, err
-}
-
-func (h *crossedHold) Release(ctx context.Context) (err error) {
-	lost := h.b.over(ctx, func() {
-		if err = locker.ErrLost; h.hold != nil {
-			err = h.hold.Release(ctx)
-		}
-	})
-	if lost != nil {
-		return lost
-	}
-	return err
-}
-
-func (h *crossedHold) Undo(ctx context.Context) error {
-	err := h.Release(ctx)
-	if h.b.lasts && errors.Is(err, locker.ErrLost) {
-		return nil
-	} else if h.b.lasts {
-		return err
-	}
-	return h.undo.Undo(ctx, func(context.Context) error { return err })
-}
-
-func (b *crossed) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	since := time.Now()
-	req.Wait = req.Wait && b.queue
-	h := &crossedHold{b: b}
-	h.undo.Sends(max(req.TTL, req.MinHold))
-	var g locker.Grant
-	var err error
-	lost := b.over(ctx, func() { g, err = b.Backend.Acquire(ctx, req) })
-	h.hold = g.Hold
-	h.undo.Sent(false) // what was lost does not come
-	switch {
-	case lost != nil:
-		return locker.Grant{Hold: h}, lost
-	case err != nil:
-		return locker.Grant{}, err
-	}
-	g.Hold = locker.Hold(h)
-	if b.passes {
-		g.Hold = crossedPass{h}
-	}
-	if !req.Wait {
-		g.Validity.Since = since
-	}
-	return g, nil
-}
-
-type crossedPass struct{ *crossedHold }
-
-func (h crossedPass) Pass(ctx context.Context, next locker.Request, yield bool) (locker.Grant, error) {
-	if err := h.Release(ctx); err != nil {
-		return locker.Grant{}, err
-	}
-	if yield && h.b.r.n(3) == 0 { // others wait
-		return locker.Grant{}, nil
-	}
-	g, err := h.b.Acquire(ctx, next)
-	if errors.Is(err, locker.ErrHeld) {
-		return locker.Grant{}, nil
-	}
-	return g, err
+	return "ok 3s lost"
 }
 
 // believed are the leases that their holders believe in.
@@ -206,17 +93,20 @@ func TestCrossings(t *testing.T) {
 
 func cross(t *testing.T, seed uint64) {
 	d := &dice{r: rand.New(rand.NewPCG(seed, 7))}
-	service, lasts := memory.NewExpiring(), d.n(2) == 0
-	if lasts {
-		service = memory.New()
+	var traits []string
+	for _, trait := range []string{"lasts", "queue", "prompt", "passes", "contended"} {
+		if d.n(2) == 0 {
+			traits = append(traits, trait)
+		}
 	}
-	b := &crossed{Backend: service, r: d, lasts: lasts, queue: d.n(2) == 0, prompt: d.n(2) == 0, passes: d.n(2) == 0, slow: d.n(3) == 0}
-	b.shaken.Store(d.n(4) > 0)
+	service := newScripted(traits...)
+	lasts, slow, shaken := service.is("lasts"), d.n(3) == 0, d.n(4) > 0
+	service.chance = func() string { return d.chance(shaken, slow, service.is("prompt")) }
 	w := &believed{leases: map[string][]*locker.Lease{}, kept: map[*locker.Lease]time.Time{}, keeps: d.n(3) == 0}
 	var clients []*locker.Client
 	var all sync.WaitGroup
 	for range 1 + d.n(3) {
-		c := locker.New(b, &locker.Options{TTL: 2 * time.Second, Patience: time.Minute})
+		c := locker.New(service, &locker.Options{TTL: 2 * time.Second, Patience: time.Minute})
 		for range 2 + d.n(8) {
 			all.Go(func() {
 				for range 1 + d.n(4) {
@@ -233,7 +123,7 @@ func cross(t *testing.T, seed uint64) {
 		}
 	}
 	all.Wait()
-	b.shaken.Store(false)
+	service.set("ok")
 	time.Sleep(time.Minute)
 	for _, c := range clients {
 		require.Zero(t, c.Stats().Pending+c.Stats().Waiting+c.Stats().Held)
@@ -241,8 +131,8 @@ func cross(t *testing.T, seed uint64) {
 			require.NoError(t, err)
 		}
 	}
-	require.Empty(t, w.wrong)
-	for st, err := range service.List(t.Context(), "") {
+	require.Empty(t, append(w.wrong, service.wrong...))
+	for st, err := range service.Backend.List(t.Context(), "") {
 		require.NoError(t, err)
 		t.Errorf("left behind: %+v", st)
 	}

@@ -23,9 +23,12 @@ func TestWhenALockMayGo(t *testing.T) {
 			lost:       {ttl, kept},
 			unused:     {0, 0},
 		} {
-			l := &Lease{start: now, expiry: now.Add(ttl), settings: settings{ttl: ttl}}
+			l := &Lease{start: now, settings: settings{Asked: Asked{TTL: ttl}}, grant: Grant{Validity: Validity{Since: now, TTL: ttl}}}
+			if why == unused {
+				l.start = time.Time{}
+			}
 			assert.Equal(t, want.plain, l.freeAt(why, now).Sub(now), "%d", why)
-			l.settings.minHold = minHold
+			l.settings.MinHold = minHold
 			assert.Equal(t, want.kept, l.freeAt(why, now).Sub(now), "%d under MinHold", why)
 			late := now.Add(time.Hour)
 			assert.GreaterOrEqual(t, time.Second, l.freeAt(why, late).Sub(late), "%d, long after", why)
@@ -38,8 +41,8 @@ func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(granting{}, nil)
 		now := time.Now()
-		l := &Lease{client: c, name: "job", hold: granting{}, start: now, expiry: now.Add(time.Minute),
-			settings: settings{ttl: time.Minute}}
+		l := &Lease{client: c, name: "job", start: now, settings: settings{Asked: Asked{TTL: time.Minute}},
+			grant: Grant{Hold: granting{}, Validity: Validity{Since: now, TTL: time.Minute}}}
 		l.takeBack(unlocked)
 		l.takeBack(lost)
 		synctest.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,172 +13,108 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/memory"
 )
 
-// minHoldFake is a fake whose locks can outlive their clients. It keeps the lock
-// of a request with MinHold for the longer of TTL and MinHold.
-type minHoldFake struct{ *fake }
-
-func (f minHoldFake) Guarantees() locker.Guarantees {
-	g := f.fake.Guarantees()
-	g.MaxMinHold = time.Hour
-	return g
-}
-
-func (f minHoldFake) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	g, err := f.fake.Acquire(ctx, req)
-	if k := f.keys[req.Name]; g.Hold != nil && k != nil && k.owner == req.Owner {
-		k.until = time.Now().Add(max(req.TTL, req.MinHold))
-	}
-	return g, err
-}
-
-// Nobody has run the hourly job, and for an hour nobody could.
-func TestALeftoverOfMinHoldIsTakenBackForAsLongAsItLasts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := minHoldFake{newFake()}
-		f.before = func(n int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			g, _ := f.acquire(req)
-			return g, errDown, n == 1 // the reply is lost
-		}
-		down := time.Now().Add(5 * ttl)
-		f.release = func(int, context.Context) error {
-			if time.Now().Before(down) {
-				return errDown
-			}
-			return nil
-		}
-		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
-		_, err := c.TryLock(t.Context(), "job", locker.MinHold(50*time.Minute))
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		time.Sleep(5*ttl + 2*time.Second)
-		assert.Empty(t, f.owner("job"))
-		assert.EqualValues(t, 1, c.Stats().TakenBack)
-		assert.Zero(t, c.Stats().LeftBehind)
+func TestMinHold(t *testing.T) {
+	play(t, map[string]string{
+		"keeps the lock of one that unlocks": `
+			a locks minhold 5m; 1m; a holds; a unlocks: ok in 0s; a ended: unlocked; 239s; job is held
+			count release 0 Released 1; 6s; job is free`,
+		"and of a client that is closed, which asks nothing more": `
+			a locks minhold 5m; 1m; client closes: ok in 0s; a ended: closed; 239s; job is held; 5m; count release 0`,
+		"and of both": `
+			a locks minhold 5m; a unlocks; count Pending 1; client closes: ok in 0s; count Pending 0; 299s; job is held
+			5m; count release 0`,
+		"and of one that is lost": `a locks minhold 1m norenew; a ends: lost in 8.908s; 50s; job is held; 3s; job is free`,
+		"and no longer, where a session would: its client lets go of it, closed or not": `
+			service session; a locks minhold 5m; a unlocks; client closes: ok in 0s; 299s; job is held; 6s; job is free`,
+		"but for the session that ends with its client": `
+			service session owned; a locks minhold 5m; a unlocks; client closes; count release 0 close 1; 24h`,
+		"and no longer, where its TTL would": `
+			a locks ttl 30m minhold 5m; a unlocks; client closes; 299s; job is held; 6s; job is free; count release 1`,
+		// Nobody has run the hourly job, and for an hour nobody could.
+		"does not keep what nobody was given, however long it takes": `
+			acquire: ok lost; release: down; a tries minhold 50m: unavailable; 45s; job is held; up; 2s; job is free
+			count TakenBack 1 LeftBehind 0`,
+		"which is looked for as long as it may come, less and less often": `
+			acquire: lost; a tries minhold 50m: unavailable; 1h; count Pending 0 LeftBehind 0 release 5-99`,
+		"is over when its take-back begins": `a locks minhold 50m; release: down; a unlocks; 52m; count Pending 0`,
+		"is not passed on": `
+			service passes; a locks minhold 4.5s; b locks: waits; a unlocks; b: waits; 18s; b: ok; count pass 0`,
 	})
 }
 
-// A leftover that is not there may still arrive, and would stay for its MinHold: it is looked for for so
-// long, and less and less often.
-func TestALeftoverOfMinHoldThatIsNotThereIsLookedForSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := minHoldFake{newFake()}
-		f.before = func(n int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			return locker.Grant{Hold: f.hold(req)}, errDown, n == 1 // the request is lost
-		}
-		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
-		_, err := c.TryLock(t.Context(), "job", locker.MinHold(50*time.Minute))
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		time.Sleep(time.Hour)
-		assert.Zero(t, c.Stats().Pending)
-		assert.Zero(t, c.Stats().LeftBehind)
-		assert.Less(t, f.released(), 100)
+func TestClose(t *testing.T) {
+	play(t, map[string]string{
+		"ends all waits, releases what is held, and leaves the service that its user made": `
+			others hold x 1h; a locks; b locks: waits; c locks on x: waits; d locks endless: waits; e locks endless on x: waits
+			client closes: ok in 0s; b: closed; c: closed; d: closed; e: closed; a ended: closed; a unlocks: closed
+			job is free; client closes; f locks: closed; f tries: closed; count Held 0 close 0`,
+		"waits for an unlock under way": `
+			service owned; a locks; release: 1s; a unlocks endless: waits; client closes: ok in 1s; a: ok; job is free`,
+		"waits for what an acquire under way brings": `
+			service owned; acquire: 1s; release: 1s; a locks endless: waits; client closes: ok in 2s; a: closed; job is free`,
+		"waits for take-backs": `
+			service owned deaf; acquire: ok hangs 1s lost; release: 1ms; a locks: waits; 1s; a leaves; client closes: ok in 1s-1.01s; a: canceled
+			job is free`,
+		"does not wait for a service that hangs": `a locks; release: 1m; client closes: unavailable in 2s-5s`,
+		"nor for a renewal that does":            `renew: hangs; a locks; 4s; count renew 1; client closes: ok in 0s; job is free`,
+		"nor for Notify": `
+			service notifies deaf; notify: 1s; others hold job 1h; a locks: waits; client closes: ok in 0s-2s; a: closed
+			2s; count listeners 0`,
+		"ends a call whose grant came too late": `
+			acquire: ok 18s then ok; a locks: waits; 10s; others hold job 1h; 17s; count Waiting 1; client closes: ok in 0s
+			a: closed`,
+		"takes back beside a request that hangs": `
+			service deaf; acquire slow: 10s down; release: 1ms; a locks ttl 1h maxhold 1s; 2s; b locks endless on slow: waits
+			client closes: unavailable; job is free`,
+		"removes the note of a writer": `
+			acquire: note; leave: 1ms; w locks: waits; 8ms; client closes: ok in 1ms; w: closed; count leave 1`,
+		"while a lock is passed on, before": `
+			service passes owned; pass: 1s; release: 1ms; a locks; b locks: waits; c locks: waits; a unlocks endless: waits
+			client closes: ok in 1s-1.01s; a: ok; b: closed; c: closed; job is free`,
+		"or after": `
+			service passes owned; pass: ok 1s; release: 1ms; a locks; b locks: waits; c locks: waits; a unlocks endless: waits
+			client closes: ok in 1s-1.01s; a: ok; b: closed; c: closed; job is free`,
 	})
 }
 
-func TestNothingIsPendingAfterCloseUnderMinHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := minHoldFake{newFake()}
-		c, l := lease(t, f, locker.MinHold(5*time.Minute))
-		require.NoError(t, l.Unlock(t.Context()))
-		assert.Equal(t, 1, c.Stats().Pending)
-		require.NoError(t, c.Close())
-		assert.Zero(t, c.Stats().Pending)
-		time.Sleep(4 * time.Minute)
-		assert.NotEmpty(t, f.owner("job"))
-		time.Sleep(2 * time.Minute)
-		assert.Empty(t, f.owner("job"), "the lock of a session would stay")
-	})
-}
-
-// Otherwise it waits on for an hour, with a service that may be closed.
-func TestCloseEndsALockWhoseGrantCameTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.before = func(n int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			if n == 1 {
-				g, err := f.acquire(req)
-				time.Sleep(2 * ttl)
-				f.put("job", time.Hour) // somebody else, meanwhile
-				return g, err, true
-			}
-			return locker.Grant{}, nil, false
-		}
-		c := locker.New(f, &locker.Options{TTL: ttl})
-		locked := make(chan error, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { _, err := c.Lock(ctx, "job"); locked <- err }()
-		time.Sleep(3 * ttl)
-		assert.Equal(t, 1, c.Stats().Waiting)
-		require.Len(t, c.Waits(), 1)
-		assert.Equal(t, 3*ttl, c.Waits()[0].Longest)
-		require.NoError(t, c.Close())
-		synctest.Wait()
-		select {
-		case err := <-locked:
-			assert.ErrorIs(t, err, locker.ErrClosed)
-		default:
-			t.Error("Lock goes on after Close")
-		}
-		assert.Zero(t, c.Stats().Waiting)
-	})
-}
-
-// MinHold is over when its take-back begins: a TTL later nothing can be left.
-func TestATakeBackAfterMinHoldIsNotTriedForAnotherOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := minHoldFake{newFake()}
-		f.release = func(int, context.Context) error { return errDown }
-		c, l := lease(t, f, locker.MinHold(50*time.Minute))
-		require.NoError(t, l.Unlock(t.Context()))
-		time.Sleep(52 * time.Minute)
-		assert.Zero(t, c.Stats().Pending)
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestALostLeaseIsTakenBackOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.renew = func(int, context.Context) error { return locker.ErrLost }
-		c, l := lease(t, f)
-		<-l.Done()
-		require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
-		synctest.Wait()
-		assert.Empty(t, f.owner("job"), "its holder has stopped")
-		time.Sleep(time.Minute)
-		assert.EqualValues(t, 1, c.Stats().TakenBack)
-		assert.Equal(t, 1, f.released())
-		require.NoError(t, c.Close())
-	})
-}
-
-// A caller whose context cannot end was told that it had ended.
-func TestTheTimeOfAReleaseIsNotTheCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.release = func(n int, ctx context.Context) error {
-			if n == 1 {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}
-		c := closing(t, locker.New(f, nil))
-		err := locker.Do(context.Background(), c, "job", func(context.Context, *locker.Lease) error { return nil })
-		assert.ErrorIs(t, err, locker.ErrUnavailable)
-		assert.NotErrorIs(t, err, context.DeadlineExceeded)
+func TestPassingOn(t *testing.T) {
+	play(t, map[string]string{
+		"the next in line gets the lock with the release, with settings of its own": `
+			service passes; a locks; b locks ttl 1m: waits; a unlocks; b: ok; b until 59.398s; a ended: unlocked; a unlocks
+			count acquire 1 pass 1 Attempts 2 Acquired 2 Released 1 Held 1; 25s; b holds; b unlocks; job is free`,
+		"a lease counts from the request (R1)": `
+			service passes deaf; pass: ok 18s then ok; a locks; b locks: waits; a unlocks: ok in 18s; b: ok; b holds; count Failed 1`,
+		"a visit ends after a while, unless nobody else waits": `
+			service passes; a locks; b locks: waits; c locks: waits; d locks: waits; 1ms; a unlocks; b: ok; 1ms; b unlocks
+			c: ok; 1ms; c unlocks; d: ok; count pass 3 yield 2 acquire 1`,
+		"and with those who wait comes another": `
+			service passes contended; a locks; b locks: waits; c locks: waits; d locks: waits; 1ms; a unlocks; b: ok; 1ms
+			b unlocks; c: ok; 1ms; c unlocks; d: ok; count pass 3 yield 1 acquire 2`,
+		"who leaves meanwhile leaves at once, and nothing behind (R8)": `
+			service passes; pass: ok 100ms; a locks; b locks: waits; c locks: waits; a unlocks endless: waits; b leaves
+			b: held canceled in 0s; a: ok; c: ok; count TakenBack 1`,
+		"a request whose reply is lost leaves nothing of either": `
+			service passes; pass: ok lost; a locks; b locks: waits; a unlocks: unavailable "tried again"; b: ok in 0s-1s
+			b holds; count TakenBack 1-2; b unlocks; job is free`,
+		"or that is lost itself": `
+			service passes; pass: lost; a locks; b locks: waits; a unlocks: unavailable; b: ok in 0s-1s; b unlocks; job is free`,
+		"a hold that is gone is not passed on": `
+			service passes; a locks; job is deleted; others hold job 1s; b locks: waits; a unlocks: lost; b: ok in 1s-2s`,
+		"nor one that is over": `service passes; a locks norenew; b locks: waits; 18s; a unlocks: lost; count pass 0; b: ok`,
+		"nor that of a sharer, nor to one": `
+			service passes; r locks shared; w locks: waits; r unlocks; w: ok in 0s-1s; s locks shared: waits; w unlocks; s: ok
+			count pass 0`,
 	})
 }
 
 func TestAnotherClientsCloseIsNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.put("job", time.Hour)
-		other, c := locker.New(newFake(), nil), closing(t, locker.New(f, nil))
+		other, c := locker.New(newScripted(), nil), closing(t, locker.New(newScripted(), nil))
 		outer, err := other.Lock(t.Context(), "outer")
+		require.NoError(t, err)
+		_, err = c.Lock(t.Context(), "job")
 		require.NoError(t, err)
 		ctx, cancel := outer.Context(t.Context())
 		defer cancel()
@@ -188,106 +125,70 @@ func TestAnotherClientsCloseIsNotOurs(t *testing.T) {
 	})
 }
 
-// A loss while another name was waited for looked like a cancelled context.
-func TestLockAllTellsOfALossDuringItsWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.put("b", time.Hour)
-		f.renew = func(int, context.Context) error { return locker.ErrLost }
-		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
-		_, err := locker.LockAll(t.Context(), c, []string{"a", "b"})
-		assert.ErrorIs(t, err, locker.ErrLost)
-		assert.NotErrorIs(t, err, context.Canceled)
-	})
-}
-
-// It waited for as long as the call before it.
-func TestNoPatienceBehindACallInAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.before = func(n int, ctx context.Context, _ locker.Request) (locker.Grant, error, bool) {
-			if n == 2 {
-				<-ctx.Done()
-			}
-			return locker.Grant{}, errDown, true
-		}
-		c := closing(t, locker.New(f, nil))
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		go func() { _, _ = c.Lock(ctx, "job") }()
-		time.Sleep(time.Second)
-		began := time.Now()
-		_, err := c.Lock(t.Context(), "job", locker.Patience(locker.NoPatience))
-		assert.ErrorIs(t, err, locker.ErrUnavailable)
-		assert.Zero(t, time.Since(began))
-		assert.Equal(t, 1, c.Stats().Waiting)
-	})
-}
-
 // What ended the caller's context may have been another lock: an error of this one says
 // nothing of that.
 func TestTheCauseOfAContextIsNoStateOfThisLock(t *testing.T) {
-	synctest.Test(t, causes)
-}
-
-func causes(t *testing.T) {
 	own := errors.New("my own reason")
 	for _, cause := range []error{
 		locker.ErrHeld, &locker.Error{Op: "lease", Name: "outer", Err: locker.ErrLost}, locker.ErrUnavailable, own,
 		&fs.PathError{Op: "open", Err: fs.ErrNotExist},
 	} {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		f := newFake()
-		f.release = func(int, context.Context) error { time.Sleep(time.Millisecond); return nil }
-		c := locker.New(f, nil)
-		l, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		cancel(cause)
-		unlockErr := l.Unlock(ctx)
-		_, lockErr := c.Lock(ctx, "other")
-		for _, err := range []error{unlockErr, lockErr} {
-			require.ErrorIs(t, err, context.Canceled)
-			assert.ErrorContains(t, err, cause.Error())
-			for _, s := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable} {
-				assert.NotErrorIs(t, err, s)
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			s := newScripted()
+			s.script("release", "1ms")
+			c := closing(t, locker.New(s, nil))
+			l, err := c.Lock(t.Context(), "job")
+			require.NoError(t, err)
+			cancel(cause)
+			unlockErr := l.Unlock(ctx)
+			_, lockErr := c.Lock(ctx, "other")
+			for _, err := range []error{unlockErr, lockErr} {
+				require.ErrorIs(t, err, context.Canceled)
+				assert.ErrorContains(t, err, cause.Error())
+				for _, sentinel := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable} {
+					assert.NotErrorIs(t, err, sentinel)
+				}
+				assert.Equal(t, cause == own, errors.Is(err, own)) //nolint:errorlint // which of the table
+				var path, want *fs.PathError
+				assert.Equal(t, errors.As(cause, &want), errors.As(err, &path))
 			}
-			assert.Equal(t, cause == own, errors.Is(err, own)) //nolint:errorlint // which of the table
-			var path, want *fs.PathError
-			assert.Equal(t, errors.As(cause, &want), errors.As(err, &path))
-		}
-		require.NoError(t, c.Close())
+		})
 	}
 }
 
 // A server that recovers the panics of its requests goes on with the same Client.
 func TestAPanicLeavesNothingBehind(t *testing.T) {
-	for _, where := range []string{"Acquire", "Release", "Attempt", "Waiting", "LockDone", "Released"} {
+	for _, where := range []string{"acquire", "release", "Attempt", "Waiting", "LockDone", "Released", "LockDone after a note"} {
 		t.Run(where, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				armed := true
-				fail := func(at string) {
-					if armed && at == where {
-						armed = false
-						panic(at)
+				tell := func(at string) func(context.Context, locker.Event) {
+					return func(context.Context, locker.Event) {
+						if strings.HasPrefix(where, at) && armed {
+							armed = false
+							panic(at)
+						}
 					}
 				}
-				tell := func(at string) func(context.Context, locker.Event) {
-					return func(context.Context, locker.Event) { fail(at) }
-				}
-				f := &prompt{newFake()}
-				f.before = func(n int, _ context.Context, _ locker.Request) (locker.Grant, error, bool) {
-					fail("Acquire")
-					return locker.Grant{}, errDown, where == "Waiting" && n == 1
-				}
-				f.release = func(int, context.Context) error { fail("Release"); return nil }
-				c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{Attempt: tell("Attempt"),
+				s := newScripted("prompt")
+				c := locker.New(s, &locker.Options{TTL: ttl, Trace: &locker.Trace{Attempt: tell("Attempt"),
 					Waiting: tell("Waiting"), LockDone: tell("LockDone"), Released: tell("Released")}})
-				func() {
-					defer func() { assert.NotNil(t, recover()) }()
-					l, err := c.Lock(t.Context(), "job")
+				s.script(where, "panics then ok")
+				switch where {
+				case "Waiting":
+					s.script("acquire", "down then ok")
+				case "LockDone after a note":
+					s.script("acquire", "note")
+				}
+				assert.Panics(t, func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					l, err := c.Lock(ctx, "job")
 					require.NoError(t, err)
 					_ = l.Unlock(t.Context())
-				}()
+				})
+				s.script("acquire", "ok")
 				ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
 				defer cancel()
 				l, err := c.Lock(ctx, "job")
@@ -296,115 +197,9 @@ func TestAPanicLeavesNothingBehind(t *testing.T) {
 				began := time.Now()
 				require.NoError(t, c.Close())
 				assert.Zero(t, time.Since(began))
-				assert.Empty(t, f.owner("job"))
+				assert.False(t, s.held("job"))
+				assert.Equal(t, strings.Contains(where, "note"), s.count("leave") == 1, "it is left once")
 			})
 		})
 	}
-}
-
-type prompt struct{ *fake }
-
-func (prompt) Prompt() bool { return true }
-
-// Nobody waits for a release once the caller's context is over.
-func TestLockAllReturnsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.release = func(_ int, ctx context.Context) error { return hang(ctx) }
-		f.before = func(n int, ctx context.Context, _ locker.Request) (locker.Grant, error, bool) {
-			if n == 1 {
-				return locker.Grant{}, nil, false
-			}
-			return locker.Grant{}, hang(ctx), true
-		}
-		c := locker.New(f, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		_, err := locker.LockAll(ctx, c, []string{"a", "b"})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.LessOrEqual(t, time.Since(began), 1100*time.Millisecond)
-		_ = c.Close()
-		time.Sleep(time.Minute) // until the last release has given up
-	})
-}
-
-// A renewal that finds the lock unlocked has not failed.
-func TestAnUnlockThatOvertakesARenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.renew = func(int, context.Context) error { time.Sleep(time.Second); return nil }
-		var r told
-		c := closing(t, locker.New(f, &locker.Options{TTL: ttl, Trace: r.trace()}))
-		l, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		for f.renewed() == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		require.NoError(t, l.Unlock(t.Context()))
-		time.Sleep(2 * time.Second)
-		assert.Zero(t, c.Stats().RenewFailed)
-		for _, e := range r.take() {
-			assert.NotContains(t, e, "renewed")
-		}
-	})
-}
-
-func (f *fake) renewed() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.renewals
-}
-
-// A Client that is closed asks for nothing any more: neither does it release what a
-// MinHold keeps, nor does it ask for an operator.
-func TestAClosedClientAsksNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := minHoldFake{newFake()}
-		c := locker.New(f, nil)
-		l, err := c.Lock(t.Context(), "job", locker.MinHold(time.Hour))
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
-		require.NoError(t, c.Close())
-		time.Sleep(2 * time.Hour)
-		assert.Zero(t, f.released())
-
-		locks := memory.New()
-		c = locker.New(locks, nil)
-		require.NoError(t, c.Close())
-		_, err = c.Inspect(t.Context(), "job")
-		require.ErrorIs(t, err, locker.ErrClosed)
-		require.ErrorIs(t, c.Break(t.Context(), locker.State{Name: "job"}), locker.ErrClosed)
-		require.ErrorIs(t, listError(t.Context(), c), locker.ErrClosed)
-		_, err = c.Check(t.Context())
-		require.Error(t, err)
-	})
-}
-
-// keepingFake is a minHoldFake whose session keeps a lock for as long as the backend lives.
-type keepingFake struct{ minHoldFake }
-
-func (f keepingFake) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	g, err := f.minHoldFake.Acquire(ctx, req)
-	if g.Hold != nil {
-		g.Session = true
-		f.keys[req.Name].until = time.Now().Add(24 * time.Hour)
-	}
-	return g, err
-}
-
-// A backend that outlives its client has a session that would keep what MinHold kept.
-func TestASessionLetsGoAfterMinHoldAlthoughItsClientIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := keepingFake{minHoldFake{newFake()}}
-		c := locker.New(f, nil)
-		l, err := c.Lock(t.Context(), "job", locker.MinHold(time.Hour))
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
-		require.NoError(t, c.Close())
-		time.Sleep(59 * time.Minute)
-		assert.NotEmpty(t, f.owner("job"))
-		time.Sleep(2 * time.Minute)
-		assert.Empty(t, f.owner("job"))
-	})
 }

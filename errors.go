@@ -104,25 +104,13 @@ func (e *HeldError) Error() string { return ErrHeld.Error() }
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// waitError says that a context ended a wait. It matches the context's error and the
-// last known state of the lock.
-type waitError struct {
-	ctx   error // context.Canceled, context.DeadlineExceeded, or the cause given to the context
-	state error // ErrHeld, ErrUnavailable with its causes, or nil: not known
-}
-
-func (e *waitError) Error() string {
-	if e.state == nil {
-		return e.ctx.Error()
+// waited is the error of a wait that was ended by err, which is that of a context. It matches the
+// last known state of the lock, too: ErrHeld, ErrUnavailable with its causes, or nil, not known.
+func waited(err, state error) error {
+	if state == nil {
+		return err
 	}
-	return e.ctx.Error() + " while waiting: " + e.state.Error()
-}
-
-func (e *waitError) Unwrap() []error {
-	if e.state == nil {
-		return []error{e.ctx}
-	}
-	return []error{e.ctx, e.state}
+	return fmt.Errorf("%w while waiting: %w", err, state)
 }
 
 // fromBackend makes err, which a backend returned for a request with ctx, match one
@@ -132,48 +120,37 @@ func fromBackend(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	for _, known := range sentinels {
-		switch {
-		case !errors.Is(err, known):
-		case timeout && ctx.Err() == nil:
-			return foreignTimeoutError{err}
-		default:
-			return err
-		}
-	}
+	is := func(target error) bool { return errors.Is(err, target) }
+	known, timeout := slices.ContainsFunc(sentinels, is), slices.ContainsFunc(timeouts, is)
 	switch {
-	case !timeout:
+	case !known && !timeout:
 		return &refusedError{err}
-	case ctx.Err() == nil:
-		return foreignTimeoutError{fmt.Errorf("no answer in time (%w): %w", err, ErrUnavailable)}
+	case !timeout || ctx.Err() != nil:
+		return err
+	case !known:
+		err = fmt.Errorf("no answer in time (%w): %w", err, ErrUnavailable)
 	}
-	return err
+	return unlikeError{err, timeouts} // a caller that asks whether its context has ended is not told yes
 }
 
 // sentinels are what callers act on, beside the errors of a context.
 var sentinels = []error{ErrHeld, ErrLost, ErrUnlocked, ErrClosed, ErrUnavailable, ErrRefused, ErrInvalid,
 	errors.ErrUnsupported}
 
-// causeError is why the caller's context ended. It matches an error of the caller's own,
-// and none of this package: what became of another lock says nothing of this one.
-type causeError struct{ error }
+// timeouts are the errors of a context.
+var timeouts = []error{context.DeadlineExceeded, context.Canceled}
 
-func (e causeError) Is(target error) bool {
-	return !slices.Contains(sentinels, target) && errors.Is(e.error, target)
+// unlikeError is an error that matches whatever its cause does, but none of these.
+type unlikeError struct {
+	error
+	these []error
 }
 
-func (e causeError) As(target any) bool { return errors.As(e.error, target) }
-
-// foreignTimeoutError is an error with a time-out of the backend's own among its causes. A
-// caller that asks whether its context has ended is not told yes.
-type foreignTimeoutError struct{ error }
-
-func (e foreignTimeoutError) Is(target error) bool {
-	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.error, target)
+func (e unlikeError) Is(target error) bool {
+	return !slices.Contains(e.these, target) && errors.Is(e.error, target)
 }
 
-func (e foreignTimeoutError) As(target any) bool { return errors.As(e.error, target) }
+func (e unlikeError) As(target any) bool { return errors.As(e.error, target) }
 
 // refusedError makes an error match [ErrRefused], and keeps its text.
 type refusedError struct{ error }

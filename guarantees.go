@@ -12,10 +12,7 @@ import (
 // zero value of each field promises nothing, and a higher value promises more.
 // Package conformance reads the same fields and tests each claim; [Require] refuses a
 // backend that claims too little.
-//
-// No promise here reaches past the end of a lease: a holder that is paused after its
-// last check can still act when its lease is over. Only a fencing token that the
-// resource checks prevents that.
+// No promise here reaches past the end of a lease.
 type Guarantees struct {
 	// Backend is the name of the service, as in messages: "single", "etcd".
 	Backend string
@@ -29,9 +26,9 @@ type Guarantees struct {
 	// Fencing says whether leases have a token, and when tokens can fail to rise.
 	Fencing Fencing
 
-	// Queue: the service keeps a queue, in which Acquire with Wait waits. The engine then
-	// lets the next caller in its own line ask while a release is still in flight, since
-	// its request comes after the release. Without it, the engine waits.
+	// Queue: the service keeps a queue, in which Acquire waits as [Request].Wait says. The
+	// engine then lets the next caller in its own line ask while a release is still in
+	// flight, since its request comes after the release.
 	Queue bool
 
 	// Order is the order in which waiters of different clients get the lock.

@@ -17,27 +17,43 @@ type Lease struct {
 	event    // its place in the client's schedule
 	client   *Client
 	name     string
-	hold     Hold
-	token    uint64
+	grant    Grant // mu guards its Validity, which is the latest
 	settings settings
-	session  bool      // a session of the backend keeps the lock, see Grant
-	start    time.Time // when the grant was known here: MaxHold counts from it; zero: not yet
+	start    time.Time // when the grant was known here: MaxHold counts from it; zero: nobody was told of it
 
 	values context.Context // those of the context given to Lock, for Trace; nil if there is none
 
 	mu        sync.Mutex
 	line      *line     // where it stands, at the head or shared; nil once it has left
-	until     time.Time // the holder may act up to here; zero: no deadline
-	expiry    time.Time // the service keeps the hold up to here; zero: no deadline
 	renewAt   time.Time // when to renew next; zero: not again
 	renewing  bool
-	err       error         // why it is over; nil while it is held
-	done      chan struct{} // made by the first Done; closed when err is set
+	err       error // why it is over; nil while it is held
+	done      signal
 	ends      map[*context.CancelCauseFunc]struct{}
 	leftover  *takeBack // what takes it back, or did; client.mu guards it
-	unlocking unlockState
-	unlocked  chan struct{} // made by an Unlock that waits; closed when unlockErr is set
+	unlocking bool      // the first Unlock has begun
+	unlocked  signal    // unlockErr is set, and does not change any more
 	unlockErr error
+}
+
+// signal is a channel that is closed once, and made when somebody waits for it. A mutex guards it.
+type signal struct{ c chan struct{} }
+
+var given = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (s *signal) wait() <-chan struct{} {
+	if s.c == nil {
+		s.c = make(chan struct{})
+	}
+	return s.c
+}
+
+func (s *signal) give() {
+	if s.c == nil {
+		s.c = given
+		return
+	}
+	close(s.c)
 }
 
 // Name returns the lock's name as the caller gave it, without prefix.
@@ -47,10 +63,10 @@ func (l *Lease) Name() string { return l.name }
 // earlier holder of this name, under the conditions in [Guarantees]. Those that hold the
 // name together have the same token, or none where shared leases have none. It returns
 // false if the lease has no token.
-func (l *Lease) Token() (token uint64, ok bool) { return l.token, l.token != 0 }
+func (l *Lease) Token() (token uint64, ok bool) { return l.grant.Token, l.grant.Token != 0 }
 
 // Shared reports whether others that asked for the name shared may hold it, too.
-func (l *Lease) Shared() bool { return l.settings.shared }
+func (l *Lease) Shared() bool { return l.settings.Shared }
 
 // Until returns the time until which the holder may act. Renewals move it forward.
 // Nobody else holds the lock before Until, but those that share it with a shared lease,
@@ -61,10 +77,7 @@ func (l *Lease) Shared() bool { return l.settings.shared }
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.until.IsZero() {
-		return l.start.Add(clock.Century)
-	}
-	return l.until
+	return l.until()
 }
 
 // Done returns a channel that is closed when the lease is over, whatever the cause,
@@ -73,13 +86,7 @@ func (l *Lease) Until() time.Time {
 func (l *Lease) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.done == nil {
-		l.done = make(chan struct{})
-		if l.err != nil {
-			close(l.done)
-		}
-	}
-	return l.done
+	return l.done.wait()
 }
 
 // Err returns nil while the lease is held, and afterwards the reason why it is over:
@@ -101,7 +108,7 @@ func (l *Lease) Err() error {
 // returns the same error as Err. Call cancel when the context is not needed any
 // more; cancel does not unlock.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
-	if l.settings.shared {
+	if l.settings.Shared {
 		parent = context.WithValue(parent, sharerKey{l.client, l.name}, l)
 	}
 	ctx, end := context.WithCancelCause(parent)
@@ -133,23 +140,17 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return l.fail("renew", err)
 	}
-	if limit := l.limit(); !limit.IsZero() && !l.Until().Before(limit) {
-		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.maxHold,
+	if limit := l.limit(); !l.Until().Before(limit) {
+		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.MaxHold,
 			limit.Format(time.RFC3339Nano)))
 	}
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
-	answer := make(chan error, 1)
-	l.client.renewing.run(func() { answer <- l.renewOnce(ctx, ctx) })
-	select {
-	case err := <-answer:
-		return l.fail("renew", err)
-	case <-ctx.Done():
+	err := inTime(ctx, l.client.busy.run, func() error { return l.renewOnce(ctx, ctx) }, func(error) {})
+	if over := l.Err(); over != nil {
+		err = over
 	}
-	if err := l.Err(); err != nil {
-		return l.fail("renew", err)
-	}
-	return l.fail("renew", ctxError(ctx))
+	return l.fail("renew", err)
 }
 
 // Unlock releases the lock. It returns when the service has confirmed the release, or
@@ -163,22 +164,15 @@ func (l *Lease) Renew(ctx context.Context) error {
 // background, and the lock ends with its TTL at the latest. Unlock never removes
 // somebody else's lock.
 func (l *Lease) Unlock(ctx context.Context) error {
-	now := time.Now()
+	_ = l.Err() // looks at both clocks
 	l.mu.Lock()
-	if l.err == nil && l.overdue(now) {
-		l.mu.Unlock()
-		l.expire()
-		l.mu.Lock()
-	}
-	first := l.unlocking == notUnlocked
-	if first {
-		l.unlocking = unlockBegun
-	}
+	first := !l.unlocking
+	l.unlocking = true
 	l.mu.Unlock()
 	if first {
 		// Counted before the end: Close either ends the lease itself, or waits for
 		// this release.
-		l.client.asking.add()
+		l.client.busy.add()
 		switch {
 		case !l.finish(unlocked, ErrUnlocked):
 			err := l.Err()
@@ -186,47 +180,27 @@ func (l *Lease) Unlock(ctx context.Context) error {
 				l.takeBack(unlocked) // in place of that of a lost one, which comes later
 			}
 			l.finishUnlock(err)
-			l.client.asking.done()
+			l.client.busy.done()
 		case ctx.Done() == nil || l.client.prompt && ctx.Err() == nil:
 			l.letGo(ctx)
 		default:
 			go l.letGo(context.WithoutCancel(ctx))
 		}
 	}
-	answered := l.unlockAnswered()
-	if answered == nil {
-		return fromBackend(ctx, l.unlockErr) // its time-out may be the first caller's
-	}
+	l.mu.Lock()
+	answered := l.unlocked.wait()
+	l.mu.Unlock()
 	select {
 	case <-answered:
-		return fromBackend(ctx, l.unlockErr)
 	case <-ctx.Done():
-		return l.fail("unlock", fmt.Errorf("not confirmed yet, the release goes on in the background: %w",
-			ctxError(ctx)))
+		select {
+		case <-answered:
+		default:
+			return l.fail("unlock", fmt.Errorf("not confirmed yet, the release goes on in the background: %w",
+				ctxError(ctx)))
+		}
 	}
-}
-
-// unlockState is the progress of the first Unlock of a lease.
-type unlockState uint8
-
-const (
-	notUnlocked unlockState = iota
-	unlockBegun
-	unlockDone // unlockErr is set, and does not change any more
-)
-
-// unlockAnswered returns nil if unlockErr is set, and otherwise a channel that is
-// closed when unlockErr is set.
-func (l *Lease) unlockAnswered() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.unlocking == unlockDone {
-		return nil
-	}
-	if l.unlocked == nil {
-		l.unlocked = make(chan struct{})
-	}
-	return l.unlocked
+	return fromBackend(ctx, l.unlockErr) // its time-out may be the first caller's
 }
 
 // As asks the hold for a value that only its service has, such as the key of an etcd
@@ -234,7 +208,7 @@ func (l *Lease) unlockAnswered() <-chan struct{} {
 // backend documents. If the backend knows that type, As sets the value and returns
 // true; the backend's hold is then an [Aser].
 func (l *Lease) As(target any) bool {
-	a, ok := l.hold.(Aser)
+	a, ok := l.grant.Hold.(Aser)
 	return ok && a.As(target)
 }
 
@@ -246,11 +220,11 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if err := l.Err(); err != nil {
 		return l.fail("raise token", err)
 	}
-	if l.settings.shared {
+	if l.settings.Shared {
 		return l.fail("raise token", fmt.Errorf("sharers have one token, which rises with the next that holds alone: "+
 			"raise it there: %w", errors.ErrUnsupported))
 	}
-	r, ok := l.hold.(TokenRaiser)
+	r, ok := l.grant.Hold.(TokenRaiser)
 	if !ok {
 		return l.fail("raise token", fmt.Errorf("backend %s cannot raise its tokens: %w",
 			l.client.guarantees.Backend, errors.ErrUnsupported))
@@ -259,8 +233,7 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if token <= base {
 		return nil // TokenBase is added to every token
 	}
-	_, err := operate(ctx, func() (struct{}, error) { return struct{}{}, r.RaiseToken(ctx, token-base) })
-	return l.fail("raise token", err)
+	return l.fail("raise token", aside(ctx, func() error { return r.RaiseToken(ctx, token-base) }))
 }
 
 func (l *Lease) fail(op string, err error) error {
@@ -278,7 +251,7 @@ var errPanicked = fmt.Errorf("the release is not confirmed, it has panicked: %w"
 // letGo releases the lock, and keeps the outcome. If the backend or a function of Trace
 // panics, the lock is taken back.
 func (l *Lease) letGo(ctx context.Context) {
-	defer l.client.asking.done()
+	defer l.client.busy.done()
 	err, returns := errPanicked, false
 	defer func() {
 		if !returns {
@@ -293,7 +266,7 @@ func (l *Lease) letGo(ctx context.Context) {
 // release asks the service once to release the lock, and leaves the rest to a
 // take-back. While MinHold keeps the lock, it sends nothing.
 func (l *Lease) release(ctx context.Context) error {
-	defer l.leaveLine()
+	defer l.leaveLine(nil, nil)
 	now := time.Now()
 	if l.freeAt(unlocked, now).After(now) {
 		l.takeBack(unlocked)
@@ -305,7 +278,7 @@ func (l *Lease) release(ctx context.Context) error {
 	if l.client.guarantees.Queue {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused.
-		l.leaveLine()
+		l.leaveLine(nil, nil)
 	}
 	err := l.pass(ctx, brief, now)
 	switch {
@@ -316,8 +289,8 @@ func (l *Lease) release(ctx context.Context) error {
 		l.takeBack(unreleased)
 		free := ""
 		// Not after a refusal, since the service may keep it for longer, nor without a deadline.
-		if errors.Is(err, ErrUnavailable) && l.hasDeadline() {
-			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl) // MinHold is over
+		if errors.Is(err, ErrUnavailable) && !l.expiry().IsZero() {
+			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.TTL) // MinHold is over
 		}
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
 	}
@@ -331,14 +304,14 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	l.mu.Lock()
 	ln := l.line
 	l.mu.Unlock()
-	passer, can := l.hold.(Passer)
+	passer, can := l.grant.Hold.(Passer)
 	var next *call
 	var yield bool
-	if can && ln != nil && !l.settings.shared {
+	if can && ln != nil && !l.settings.Shared {
 		next, yield = c.lines.behind(ln)
 	}
 	if next == nil {
-		err := fromBackend(ctx, l.hold.Release(brief))
+		err := fromBackend(ctx, l.grant.Hold.Release(brief))
 		l.released(ctx, time.Since(began), err)
 		return err
 	}
@@ -347,25 +320,17 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	err = fromBackend(ctx, err)
 	took := time.Since(began)
 	defer func() { l.released(ctx, took, err) }()
-	if grant.Hold == nil {
-		return err
-	}
-	to.hold = grant.Hold
-	if err != nil {
+	to.grant = grant
+	switch {
+	case grant.Hold == nil:
+	case err != nil:
 		to.takeBack(unused)
 		c.attempted(next, took, err)
-		return err
-	}
-	l.mu.Lock()
-	l.line = nil
-	l.mu.Unlock()
-	c.asking.add() // Close waits until it is a lease, or taken back
-	if !c.lines.pass(ln, l, next, &passed{to, grant, took}) {
+	case !l.leaveLine(next, &passed{to, took}):
 		to.takeBack(unused)
-		c.asking.done()
 		c.attempted(next, took, context.Canceled)
 	}
-	return nil
+	return err
 }
 
 // briefly returns a context for a release, which ends with ctx, and after
@@ -410,22 +375,19 @@ func (c withValues) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// leaveLine lets the next caller in line ask the service.
-func (l *Lease) leaveLine() {
+// leaveLine lets the next caller in line ask the service, or take what it was granted, see
+// [lines.release].
+func (l *Lease) leaveLine(next *call, won *passed) bool {
 	l.mu.Lock()
 	ln := l.line
 	l.line = nil
 	l.mu.Unlock()
-	if ln != nil {
-		l.client.lines.release(ln, l)
-	}
+	return ln != nil && l.client.lines.release(ln, l, next, won)
 }
 
 func (l *Lease) finishUnlock(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unlocking, l.unlockErr = unlockDone, l.fail("unlock", err)
-	if l.unlocked != nil {
-		close(l.unlocked)
-	}
+	l.unlockErr = l.fail("unlock", err)
+	l.unlocked.give()
 }

@@ -10,20 +10,9 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// begin makes l of what was granted to cl. If the grant cannot be used, it is taken back, and the
-// error says why.
-func (l *Lease) begin(cl *call, g Grant, passed bool) error {
-	err := l.client.lines.grant(cl, l, g, passed)
-	if err != nil {
-		l.takeBack(unused)
-		return err
-	}
-	cl.lease = l
-	return nil
-}
-
-// take checks the grant and starts the lease, which stands in ln.
-func (l *Lease) take(ln *line, g Grant) error {
+// begin checks what was granted and starts the lease, which stands in ln.
+func (l *Lease) begin(ln *line) error {
+	g := l.grant
 	if err := g.Validity.check(); err != nil {
 		return &refusedError{err}
 	}
@@ -37,67 +26,58 @@ func (l *Lease) take(ln *line, g Grant) error {
 		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
 	}
 	now := time.Now()
-	l.token, l.session, l.start = g.Token, g.Session, now
-	if g.Token != 0 {
-		l.token += l.client.opts.TokenBase // cannot overflow: each is at most MaxToken
+	l.start = now
+	if g.Validity.TTL == 0 {
+		l.grant.Validity.Since = now // which a backend without deadlines need not say
 	}
-	if l.extend(g.Validity, now); l.overdue(now) {
-		l.err = ErrLost
-		l.client.schedule.remove(l)
+	if l.overdue(now) {
+		l.start, l.err = time.Time{}, ErrLost
 		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w",
-			g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
+			g.Validity.TTL, now.Sub(g.Validity.Until()), ErrUnavailable)
+	}
+	if g.Token != 0 {
+		l.grant.Token += l.client.opts.TokenBase // cannot overflow: each is at most MaxToken
 	}
 	l.line = ln
+	l.planRenewal(g.Validity, now)
 	return nil
 }
 
-// limit is the time when MaxHold ends the lease; zero: never.
+// limit is the time when MaxHold ends the lease; after any other end if there is none.
 func (l *Lease) limit() time.Time {
-	if l.settings.maxHold == 0 {
-		return time.Time{}
+	if l.settings.MaxHold == 0 {
+		return l.start.Add(2 * clock.Century)
 	}
-	return l.start.Add(l.settings.maxHold - drift(l.settings.maxHold))
+	return l.start.Add(l.settings.MaxHold - drift(l.settings.MaxHold))
+}
+
+// until is the time until which the holder may act. The caller holds l.mu.
+func (l *Lease) until() time.Time {
+	until, limit := l.grant.Validity.Until(), l.limit()
+	if limit.Before(until) {
+		return limit
+	}
+	return until
 }
 
 // overdue reports whether the deadline has passed. The caller holds l.mu.
-func (l *Lease) overdue(now time.Time) bool {
-	return !l.until.IsZero() && clock.Passed(l.until, now)
-}
+func (l *Lease) overdue(now time.Time) bool { return clock.Passed(l.until(), now) }
 
 // drift is the default allowance for two clocks that run at different speeds over d:
 // 1 % + 2 ms, as in the Redlock description.
 func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
-// extend takes over the validity that the service has granted. The caller holds l.mu.
-func (l *Lease) extend(v Validity, now time.Time) {
-	limit := l.limit()
-	until, expiry := limit, time.Time{}
-	if v.TTL != 0 {
-		expiry, until = v.Since.Add(v.TTL), v.Until()
-		if !limit.IsZero() && limit.Before(until) {
-			until = limit
-		}
-	}
-	// If the answers of two renewals overtook each other, both promises hold, so the
-	// later end counts.
-	if l.until.Before(until) {
-		l.until, l.expiry = until, expiry
-	}
-	l.planRenewal(v, now)
-	l.plan()
-}
-
-// planRenewal sets the time of the next renewal: a third of the validity from now, or
-// half of the remaining validity if that is less. Under MaxHold, a last renewal makes
-// the lease last just up to the limit, and no renewal follows it (R19). The caller
-// holds l.mu.
+// planRenewal sets the time of the next renewal after the service has promised v: a third of the
+// validity from now, or half of the remaining validity if that is less. Under MaxHold, a last renewal
+// makes the lease last just up to the limit, and no renewal follows it (R19). The caller holds l.mu.
 func (l *Lease) planRenewal(v Validity, now time.Time) {
+	defer l.plan()
 	l.renewAt = time.Time{}
-	limit, span := l.limit(), l.settings.ttl
+	limit, span := l.limit(), l.settings.TTL
 	wait := span / 3
 	if v.TTL != 0 {
-		left := l.until.Sub(now)
-		if left <= 0 || !limit.IsZero() && !l.until.Before(limit) {
+		left := l.until().Sub(now)
+		if left <= 0 || !l.until().Before(limit) {
 			return
 		}
 		span = v.Until().Sub(v.Since)
@@ -105,14 +85,14 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 		// some time ago.
 		wait = min(span/3, max(left/2, minRenewal))
 	}
-	if l.settings.noRenew {
+	if l.settings.NoRenew {
 		return
 	}
 	// Jitter keeps leases that were granted together from being renewed all at once;
 	// the grid lets renewals that are close to each other share requests.
 	// It is never in the past: a session that gives the same answer would be asked in a loop.
 	l.renewAt = later(l.client.onGrid(now.Add(wait-clock.UpTo(wait/10)), span/300), now.Add(min(wait, minRenewal)))
-	if v.TTL != 0 && !limit.IsZero() {
+	if v.TTL != 0 {
 		// A shared session is renewed at its own pace, and every answer is the same
 		// until then: so do not ask again at once.
 		last := later(limit.Add(-span), now.Add(span/30))
@@ -135,11 +115,11 @@ func later(a, b time.Time) time.Time {
 // plan sets the next event in the schedule: the end of the lease or, before it, a
 // renewal. The caller holds l.mu, so that an older plan never replaces a newer one.
 func (l *Lease) plan() {
-	at := l.until
-	if !l.renewing && !l.renewAt.IsZero() && (at.IsZero() || l.renewAt.Before(at)) {
+	at := l.until()
+	if !l.renewing && !l.renewAt.IsZero() && l.renewAt.Before(at) {
 		at = l.renewAt
 	}
-	if l.err == nil && !at.IsZero() {
+	if l.err == nil {
 		l.client.schedule.set(l, at)
 	}
 }
@@ -147,59 +127,40 @@ func (l *Lease) plan() {
 // due is called by the schedule, in a goroutine of its own. A renewal runs in that
 // goroutine; meanwhile the schedule has the end of the lease.
 func (l *Lease) due() {
-	now := time.Now()
-	l.mu.Lock()
-	if l.err == nil && l.overdue(now) {
-		l.mu.Unlock()
-		l.expire()
+	if l.Err() != nil {
 		return
 	}
+	now := time.Now()
+	l.mu.Lock()
 	renew := l.err == nil && !l.renewing && !l.renewAt.IsZero() && !now.Before(l.renewAt)
+	remains := min(l.until().Sub(now), 2*cmp.Or(l.grant.Validity.TTL, l.settings.TTL))
 	if renew {
 		l.renewing = true
-		l.client.renewing.add()
+		l.client.busy.add()
 	}
 	l.plan()
-	until := l.until
 	l.mu.Unlock()
 	if renew {
-		defer l.client.renewing.done()
-		l.renewInTime(until)
+		defer l.client.busy.done()
+		// An attempt that hangs must leave time for others, but not so little that none can succeed.
+		l.renewWithin(min(remains, max(remains/2, l.settings.TTL/10)))
 	}
 }
 
-// renewInTime makes one attempt to renew and plans the next: a failure does not end
+// renewWithin makes one attempt to renew and plans the next: a failure does not end
 // the lease, only the deadline does (R3).
-func (l *Lease) renewInTime(until time.Time) {
-	// An attempt that hangs must leave time for another.
-	ctx, cancel := context.WithTimeout(l.client.life, attemptTime(until, l.settings.ttl))
+func (l *Lease) renewWithin(d time.Duration) {
+	ctx, cancel := context.WithTimeout(l.client.life, d)
 	err := l.renewOnce(ctx, l.client.life)
 	cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.renewing = false
 	if err != nil && l.err == nil {
-		l.renewAt = time.Now().Add(clock.Jitter(retryDelay(l.until, l.settings.ttl)))
+		pause := min(max(time.Until(l.until())/8, minRenewal), l.settings.TTL/10)
+		l.renewAt = time.Now().Add(clock.Jitter(pause))
 	}
 	l.plan()
-}
-
-// attemptTime bounds one renewal: half of the remaining time, so that a renewal that
-// hangs leaves time for others, but not so little that none can succeed.
-func attemptTime(until time.Time, ttl time.Duration) time.Duration {
-	if until.IsZero() {
-		return ttl
-	}
-	remains := time.Until(until)
-	return min(remains, max(remains/2, ttl/10))
-}
-
-// retryDelay is the pause after a renewal that failed.
-func retryDelay(until time.Time, ttl time.Duration) time.Duration {
-	if until.IsZero() {
-		return ttl / 10
-	}
-	return min(max(time.Until(until)/8, minRenewal), ttl/10)
 }
 
 // renewOnce asks the service once and takes over its answer. The error is nil, or
@@ -207,7 +168,7 @@ func retryDelay(until time.Time, ttl time.Duration) time.Duration {
 // ended but the caller's context has not, the service was too slow.
 func (l *Lease) renewOnce(ctx, caller context.Context) error {
 	began := time.Now()
-	v, err := l.hold.Renew(ctx)
+	v, err := l.grant.Hold.Renew(ctx)
 	if err == nil {
 		err = v.check()
 	}
@@ -226,7 +187,12 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 	}
 	l.mu.Lock()
 	if l.err == nil && !l.overdue(now) {
-		l.extend(v, now)
+		// If the answers of two renewals overtook each other, both promises hold, so the
+		// later end counts.
+		if l.grant.Validity.Until().Before(v.Until()) {
+			l.grant.Validity = v
+		}
+		l.planRenewal(v, now)
 	}
 	l.mu.Unlock()
 	return l.Err()
@@ -240,13 +206,13 @@ func (l *Lease) goneByService() {
 // expire ends a lease whose deadline has passed.
 func (l *Lease) expire() {
 	l.mu.Lock()
-	until := l.until
+	until := l.until()
 	l.mu.Unlock()
 	cause := fmt.Errorf("it could not be renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
-	switch limit := l.limit(); {
-	case !limit.IsZero() && !until.Before(limit):
-		cause = fmt.Errorf("MaxHold of %v is reached: %w", l.settings.maxHold, ErrLost)
-	case l.settings.noRenew:
+	switch {
+	case !until.Before(l.limit()):
+		cause = fmt.Errorf("MaxHold of %v is reached: %w", l.settings.MaxHold, ErrLost)
+	case l.settings.NoRenew:
 		cause = fmt.Errorf("it was not renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
 	}
 	l.lose(cause)
@@ -272,13 +238,11 @@ func (l *Lease) finish(why ending, err error) bool {
 		return false
 	}
 	if why == lost { // Close waits until its take-back is arranged
-		l.client.renewing.add()
-		defer l.client.renewing.done()
+		l.client.busy.add()
+		defer l.client.busy.done()
 	}
 	l.err = err
-	if l.done != nil {
-		close(l.done)
-	}
+	l.done.give()
 	ends := l.ends
 	l.ends = nil
 	l.client.schedule.remove(l)
@@ -287,7 +251,7 @@ func (l *Lease) finish(why ending, err error) bool {
 		(*end)(err)
 	}
 	if why == lost {
-		defer l.leaveLine() // also if a function of Trace panics
+		defer l.leaveLine(nil, nil) // also if a function of Trace panics
 		defer l.takeBack(lost)
 		l.lost(err)
 	}
@@ -297,6 +261,6 @@ func (l *Lease) finish(why ending, err error) bool {
 // close ends the lease because its client is closed, and releases it.
 func (l *Lease) close() {
 	if l.finish(closed, ErrClosed) {
-		l.client.renewing.run(func() { _ = l.release(context.Background()) })
+		l.client.busy.run(func() { _ = l.release(context.Background()) })
 	}
 }

@@ -6,9 +6,10 @@ import "context"
 // holder, who learns of it as of any loss: for tests of what a program does with a lease, and
 // for a [Locker] that is no [Client]. It keeps nobody out, which is up to the caller. The
 // engine renews the lease with g.Hold, and ends it when g.Validity does. g.Hold may be nil:
-// then nothing is renewed or released. opts are those of Lock; MinHold needs a [Backend].
+// then nothing is renewed or released. opts are those of Lock; MinHold needs a [Backend]. lose may be
+// called at any time, and does nothing beside an error.
 func NewLease(name string, g Grant, opts ...Option) (lease *Lease, lose func(), err error) {
-	o := &ownGrant{Grant: g}
+	o := &ownGrant{Grant: g, lost: ignore}
 	if g.Hold == nil {
 		o.Hold = noHold{g.Validity}
 	}

@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +13,6 @@ import (
 	"github.com/golockers/locker"
 )
 
-const ttl = 9 * time.Second
-
 // lease locks "job" on a client of f with a TTL of 9 s.
 func lease(t *testing.T, f locker.Backend, opts ...locker.Option) (*locker.Client, *locker.Lease) {
 	t.Helper()
@@ -25,221 +22,102 @@ func lease(t *testing.T, f locker.Backend, opts ...locker.Option) (*locker.Clien
 	return c, l
 }
 
-// A service that refuses may keep the lock for longer than the TTL.
-func TestAReleaseThatFailsSaysWhenTheLockIsFreeOnlyIfTheTTLDecides(t *testing.T) {
-	for cause, says := range map[error]bool{errDown: true, errors.New("no permission"): false} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			c, l := lease(t, f)
-			f.release = func(n int, _ context.Context) error {
-				if n == 1 {
-					return cause
-				}
-				return nil
-			}
-			err := l.Unlock(t.Context())
-			require.ErrorIs(t, err, cause)
-			assert.Equal(t, says, strings.Contains(err.Error(), "free after 9s at the latest"), err.Error())
-			time.Sleep(time.Second)
-			assert.Empty(t, f.owner("job"), "it was tried again")
-			require.NoError(t, c.Close())
-		})
-	}
-}
-
-func TestUntilCountsFromBeforeTheRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		sent := time.Now()
-		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			g, err := f.acquire(req)
-			time.Sleep(2 * time.Second) // the answer takes its time
-			return g, err, true
+// closing closes the client at the end of the test and fails it if that fails.
+func closing(t *testing.T, c *locker.Client) *locker.Client {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
 		}
-		c, l := lease(t, f)
-		assert.Equal(t, ttl-(ttl/100+2*time.Millisecond), l.Until().Sub(sent),
-			"TTL less 1 % + 2 ms, from the send")
-		require.NoError(t, l.Unlock(t.Context()))
-		require.NoError(t, c.Close())
+	})
+	return c
+}
+
+func TestHowALeaseLasts(t *testing.T) {
+	play(t, map[string]string{
+		"Until is the TTL less 1 % + 2 ms, from before the request (R1)": `
+			service deaf; acquire: ok 2s; a locks: ok in 2s; a until 8.908s`,
+		"it is renewed every third of its TTL": `a locks; 90s; a holds; count renew 29-33 Renewed 29-33`,
+		// It postponed the loss to 7.4 s on a lease of 5 s elsewhere.
+		"a renewal that hangs does not postpone the end (R2), and revives nothing": `
+			service deaf; renew: 1h; a locks; a ends: lost in 8.908s; 2h; a ended: lost`,
+		"a renewal that fails is no loss (R3)": `
+			a locks; 2s; renew: hangs; 6s; renew: ok; 82s; a holds; count RenewFailed 1-9`,
+		"and it is tried again up to the end": `
+			renew: down; a locks; 8s; count renew 4-20; renew: ok; 900ms; a holds; renew: down; a ends: lost in 10s-18s`,
+		"a lock that is gone ends its lease with the next renewal, and is not acquired again (R12)": `
+			a locks; job is deleted; a ends: lost in 2.5s-3s; job is free; count acquire 1`,
+		"the service tells of a loss unasked, more than once": `
+			service watches; a locks; job is deleted; a ended: lost; job is deleted: no; count Lost 1`,
+		"and before its answer has come: it is never given out": `
+			acquire: ok recalled; a tries: unavailable; job is free; count Lost 0 TakenBack 1`,
+		"what was granted late is renewed while it lasts": `
+			service deaf; acquire: ok 8.8s; a locks: ok in 8.8s; 27s; a holds`,
+		"and so if more is left": `service deaf; acquire: ok 6.3s; a locks; 27s; a holds`,
+		"an answer that comes after the end is no lease": `
+			service deaf; acquire: ok 9s; a tries: unavailable; count release 1 Held 0`,
+		"two renewals overtake each other: the later promise counts": `
+			service deaf; a locks norenew; 1s; renew: ok 2s then ok; a renews: waits; 1s; a renews; a until 10.908s
+			2s; a until 10.908s`,
+		"NoRenew leaves it to the holder": `
+			a locks norenew; 4.5s; a renews; 6.75s; a holds; count renew 1
+			renew: hangs; a renews until 10ms: deadline unavailable? in 10ms; a holds; a ends: lost in 13s-14s; a renews: lost`,
+		"without a deadline it lasts, and is released at once when it is lost": `
+			service lasts watches; a locks maxhold 10h; 5h; a holds; job is deleted; a ended: lost; count release 1`,
 	})
 }
 
-func TestLeaseIsRenewedEveryThirdOfItsTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f)
-		time.Sleep(10 * ttl)
-		synctest.Wait()
-		assert.NoError(t, l.Err())
-		assert.InDelta(t, 31, f.renewals, 2)
-		assert.EqualValues(t, f.renewals, c.Stats().Renewed)
-		require.NoError(t, c.Close())
+func TestMaxHoldEndsALease(t *testing.T) {
+	play(t, map[string]string{
+		"that is renewed, and its lock is kept as long": `
+			a locks maxhold 45s; 44.5s; a holds; job is held; a ends: lost "MaxHold" in 44.548s; a renews: lost "MaxHold"`,
+		"before its TTL":         `a locks maxhold 4.5s; a until 4.453s; a ends: lost "MaxHold" in 4.453s; job is held; 5s; job is free`,
+		"of the length of a TTL": `a locks maxhold 9s; a until 8.908s; a ends: lost "MaxHold" in 8.908s; 1s; job is free`,
+		"without a deadline: it is released": `
+			service lasts; a locks maxhold 1s; a ends: lost "MaxHold" in 988ms; 1s; job is free`,
+		"of a session that is renewed at its own pace, and is not asked in a loop": `
+			service beats; 1250ms; a locks maxhold 9s; a ends: lost in 8.8s-9s; count renew 0-10`,
+		"later than its heartbeat": `
+			service beats; 1250ms; a locks maxhold 11.7s; a ends: lost in 11.5s-11.7s; count renew 0-13`,
+		"much later":               `service beats; 1250ms; a locks maxhold 45s; a ends: lost in 44.5s-45s; count renew 0-50`,
+		"and Renew says so before": `a locks maxhold 4.5s; a renews: invalid "MaxHold of 4.5s is reached"; a holds`,
 	})
 }
 
-// A renewal that hangs postponed the loss to 7.4 s on a lease of 5 s elsewhere.
-func TestHangingRenewalDoesNotPostponeTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.renew = func(int,
-			context.Context) error {
-			time.Sleep(time.Hour)
-			return nil
-		} // not even its context ends it
-		_, l := lease(t, f)
-		until := l.Until()
-		<-l.Done()
-		assert.Equal(t, until, time.Now())
-		assert.ErrorIs(t, l.Err(), locker.ErrLost)
-		time.Sleep(2 * time.Hour)
-		assert.ErrorIs(t, l.Err(), locker.ErrLost, "the answer that came too late changes nothing")
-	})
-}
-
-func TestFailedRenewalIsNotALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		start := time.Now()
-		f.renew = func(_ int, ctx context.Context) error {
-			if d := time.Since(start); d > 2*time.Second && d < 8*time.Second {
-				return hang(ctx)
-			}
-			return nil
-		}
-		c, l := lease(t, f)
-		time.Sleep(10 * ttl)
-		assert.NoError(t, l.Err())
-		assert.NotZero(t, c.Stats().RenewFailed)
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestRenewalsAreTriedUpToTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		var last time.Time
-		f.renew = func(int, context.Context) error { last = time.Now(); return errDown }
-		c, l := lease(t, f)
-		until := l.Until()
-		<-l.Done()
-		assert.Equal(t, until, time.Now())
-		assert.Less(t, until.Sub(last), ttl/10)
-		assert.Greater(t, f.renewals, 5)
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestKeyThatIsGoneEndsTheLeaseAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f)
-		f.remove("job")
-		<-l.Done()
-		assert.Less(t, time.Until(l.Until()), ttl)
-		assert.Greater(t, time.Until(l.Until()), ttl/2, "told by the first renewal")
-		assert.ErrorIs(t, l.Err(), locker.ErrLost)
-		assert.Empty(t, f.owner("job"), "a renewal never acquires again")
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestServiceCanTellALossUnasked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f)
-		f.requests[0].Lost()
-		f.requests[0].Lost()
-		assert.True(t, isDone(l))
-		assert.ErrorIs(t, l.Err(), locker.ErrLost)
-		assert.EqualValues(t, 1, c.Stats().Lost)
-
-		// Told before the answer to the request has come: never given out.
-		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			g, err := f.acquire(req)
-			req.Lost()
-			return g, err, true
-		}
-		_, err := c.TryLock(t.Context(), "other")
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		synctest.Wait()
-		assert.Empty(t, f.owner("other"))
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestMaxHold(t *testing.T) {
-	for name, hold := range map[string]time.Duration{"longer than the TTL": 5 * ttl,
-		"shorter than the TTL": ttl / 2, "the TTL": ttl} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				start := time.Now()
-				c, l := lease(t, f, locker.MaxHold(hold))
-				limit := start.Add(hold - hold/100 - 2*time.Millisecond)
-				for !isDone(l) {
-					require.False(t, l.Until().After(limit), "Until passed MaxHold")
-					if f.owner("job") == "" {
-						t.Fatal("the key is gone under a holder that may still act")
-					}
-					time.Sleep(10 * time.Millisecond)
-				}
-				assert.WithinDuration(t, limit, time.Now(), 10*time.Millisecond)
-				assert.ErrorIs(t, l.Err(), locker.ErrLost)
-				assert.ErrorContains(t, l.Err(), "MaxHold")
-				assert.ErrorContains(t, l.Renew(t.Context()), "MaxHold")
-				time.Sleep(2 * ttl)
-				assert.Empty(t, f.owner("job"), "others can get in")
-				require.NoError(t, c.Close())
-			})
-		})
-	}
-}
-
-func TestMaxHoldWithoutDeadlineReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
-			req.TTL = time.Hour
-			g, err := f.acquire(req)
-			g.Validity.TTL = 0
-			return g, err, true
-		}
-		c, l := lease(t, f, locker.MaxHold(time.Second))
-		<-l.Done()
-		assert.WithinDuration(t, l.Until(), time.Now(), time.Millisecond)
-		time.Sleep(time.Second)
-		assert.Empty(t, f.owner("job"))
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestNoRenewLeavesItToTheHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f, locker.NoRenew())
-		time.Sleep(ttl / 2)
-		require.NoError(t, l.Renew(t.Context()))
-		time.Sleep(ttl * 3 / 4)
-		require.NoError(t, l.Err())
-		assert.Equal(t, 1, f.renewals)
-
-		f.renew = func(_ int, ctx context.Context) error { return hang(ctx) }
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		err := l.Renew(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NoError(t, l.Err(), "a failure is not a loss")
-
-		<-l.Done()
-		assert.ErrorIs(t, l.Renew(t.Context()), locker.ErrLost)
-		require.NoError(t, c.Close())
+func TestUnlock(t *testing.T) {
+	play(t, map[string]string{
+		"answers the same each time, and is one request": `
+			a locks; a unlocks; a ended: unlocked; a unlocks; count release 1 Released 1; job is free`,
+		"tells of a lock that the service does not have any more, and leaves another's alone": `
+			a locks; job is deleted; others hold job 1m; a unlocks: lost; a unlocks: lost; job is held`,
+		"goes on in the background if its context is over": `
+			service deaf; a locks; release: 1s; a unlocks until 0s: deadline in 0s; a unlocks: ok in 1s; job is free`,
+		"is tried again in the background": `
+			a locks; release: down then hangs then ok; a unlocks: unavailable "free after 9s at the latest"
+			count Pending 1; 6s; job is free; count Pending 0 TakenBack 1`,
+		// A service that refuses may keep the lock for longer than the TTL.
+		"and says when the lock is free only if the TTL decides": `
+			a locks; release: refused then ok; a unlocks: refused; 1s; job is free; count TakenBack 1`,
+		"after a loss clears what is left, at once": `
+			service session; a locks norenew; a ends: lost in 8.908s; a unlocks: lost; job is free`,
+		"of a lost lease is not needed; its holder has some grace": `
+			service session; a locks norenew; a ends: lost in 8.908s; job is held; 1s; job is free`,
+		"after a loss that the service told of: it is taken back once": `
+			a locks; renew: gone; a ends: lost in 2.5s-3s; a unlocks: lost; job is free; 1m; count TakenBack 1 release 1`,
+		"overtakes a renewal, which has not failed": `
+			service deaf; renew: 1s; a locks; 3.1s; count renew 1; a unlocks; 2s; count RenewFailed 0
+			told: a attempt ok, a done ok, a released ok`,
+		// A caller whose context cannot end was told that it had ended.
+		"is bounded by a time that is not its caller's": `a locks; release: hangs then ok; a unlocks: unavailable in 5s-6s`,
+		"of a prompt service goes on, too, and its first answer stays": `
+			service prompt; a locks; release: hangs then ok; a unlocks until 1s: deadline unavailable in 1s
+			a unlocks: unavailable; 1s; job is free`,
 	})
 }
 
 func TestContextEndsWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f, locker.NoRenew())
+		c, l := lease(t, newScripted(), locker.NoRenew())
 		ctx, cancel := l.Context(t.Context())
 		defer cancel()
 		other, cancelOther := l.Context(t.Context())
@@ -258,16 +136,16 @@ func TestContextEndsWithTheLease(t *testing.T) {
 
 func TestDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+		f := newScripted()
 		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
 		mine := errors.New("mine")
 
 		err := locker.Do(t.Context(), c, "job", func(_ context.Context, _ *locker.Lease) error {
-			assert.NotEmpty(t, f.owner("job"))
+			assert.True(t, f.held("job"))
 			return mine
 		})
 		assert.Equal(t, mine, err)
-		assert.Empty(t, f.owner("job"))
+		assert.False(t, f.held("job"))
 
 		// The caller's context ends: the lock is given back all the same.
 		ctx, cancel := context.WithCancel(t.Context())
@@ -277,7 +155,7 @@ func TestDo(t *testing.T) {
 			return context.Cause(ctx)
 		})
 		assert.ErrorIs(t, err, context.Canceled)
-		assert.Empty(t, f.owner("job"))
+		assert.False(t, f.held("job"))
 
 		// A loss is told even if fn does not care.
 		err = locker.Do(t.Context(), c, "job", func(ctx context.Context, _ *locker.Lease) error {
@@ -297,132 +175,6 @@ func TestDo(t *testing.T) {
 		assert.PanicsWithValue(t, "oops", func() {
 			_ = locker.Do(t.Context(), c, "job", func(context.Context, *locker.Lease) error { panic("oops") })
 		})
-		assert.Empty(t, f.owner("job"), "unlocked although fn panicked")
-	})
-}
-
-func TestUnlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f)
-		require.NoError(t, l.Unlock(t.Context()))
-		assert.True(t, isDone(l))
-		assert.ErrorIs(t, l.Err(), locker.ErrUnlocked)
-		require.NoError(t, l.Unlock(t.Context()), "the first answer again")
-		assert.Equal(t, 1, f.released())
-
-		// The service lost it: the holder has to know.
-		l, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		f.put("job", time.Minute)
-		require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
-		require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
-		assert.Equal(t, "somebody else", f.owner("job"))
-		f.remove("job")
-
-		// An ended context: the release is carried out in the background.
-		l, err = c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		f.release = func(_ int, ctx context.Context) error { time.Sleep(time.Second); return ctx.Err() }
-		require.ErrorIs(t, l.Unlock(ended), context.Canceled)
-		require.NoError(t, l.Unlock(t.Context()), "the answer is that of the release")
-		assert.Empty(t, f.owner("job"))
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestFailedReleaseIsTriedAgainInTheBackground(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.release = func(n int, ctx context.Context) error {
-			switch n {
-			case 1:
-				return errDown
-			case 2:
-				return hang(ctx)
-			}
-			return nil
-		}
-		c, l := lease(t, f)
-		err := l.Unlock(t.Context())
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		assert.ErrorContains(t, err, "9s")
-		assert.Equal(t, 1, c.Stats().Pending)
-		time.Sleep(6 * time.Second)
-		assert.Empty(t, f.owner("job"))
-		assert.Zero(t, c.Stats().Pending)
-		assert.EqualValues(t, 1, c.Stats().TakenBack)
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestUnlockAfterALossClearsWhatIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f, locker.NoRenew())
-		f.keys["job"].until = time.Now().Add(time.Hour) // a session keeps it alive
-		<-l.Done()
-		require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
-		synctest.Wait()
-		assert.Empty(t, f.owner("job"))
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestLostLeaseIsClearedWithoutUnlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		c, l := lease(t, f, locker.NoRenew())
-		f.keys["job"].until = time.Now().Add(time.Hour)
-		<-l.Done()
-		synctest.Wait()
-		assert.NotEmpty(t, f.owner("job"), "a holder that was just told has some grace")
-		time.Sleep(time.Second)
-		assert.Empty(t, f.owner("job"))
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestLeaseGivesWhatOnlyItsServiceHas(t *testing.T) {
-	f := newFake()
-	c := closing(t, locker.New(f, &locker.Options{Prefix: "p/", TokenBase: 1000}))
-	l, err := c.Lock(t.Context(), "job")
-	require.NoError(t, err)
-	var req locker.Request
-	require.True(t, l.As(&req))
-	assert.Equal(t, "p/job", req.Name)
-	assert.Equal(t, "job", l.Name())
-	var wrong int
-	assert.False(t, l.As(&wrong))
-	token, ok := l.Token()
-	assert.True(t, ok)
-	assert.EqualValues(t, 1001, token)
-}
-
-// Two renewals whose answers overtake each other: the later promise counts.
-func TestOlderAnswerDoesNotShortenTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.renew = func(n int, _ context.Context) error {
-			if n == 1 {
-				f.mu.Lock() // carried out at once, answered late
-				f.keys["job"].until = time.Now().Add(ttl)
-				f.mu.Unlock()
-				time.Sleep(2 * time.Second)
-			}
-			return nil
-		}
-		c, l := lease(t, f, locker.NoRenew())
-		time.Sleep(time.Second)
-		slow := make(chan error, 1)
-		go func() { slow <- l.Renew(t.Context()) }()
-		time.Sleep(time.Second)
-		require.NoError(t, l.Renew(t.Context()))
-		until := l.Until()
-		require.NoError(t, <-slow)
-		assert.Equal(t, until, l.Until())
-		require.NoError(t, c.Close())
+		assert.False(t, f.held("job"), "unlocked although fn panicked")
 	})
 }

@@ -20,13 +20,14 @@ type inLines struct {
 	t      *testing.T
 	c      *Client
 	calls  map[string]*call
+	names  map[*call]string
 	leases map[string]*Lease
 	ctxs   map[string]context.Context
 	ends   map[string]context.CancelFunc
 }
 
 func newInLines(t *testing.T) *inLines {
-	return &inLines{t, New(granting{}, nil), map[string]*call{}, map[string]*Lease{},
+	return &inLines{t, New(granting{}, nil), map[string]*call{}, map[*call]string{}, map[string]*Lease{},
 		map[string]context.Context{}, map[string]context.CancelFunc{}}
 }
 
@@ -36,34 +37,33 @@ func (p *inLines) step(do, who string) {
 	case "comes":
 		cl = &call{client: p.c, name: "job", wait: !strings.HasPrefix(who, "t"), began: time.Now(),
 			cancel: func(error) {}}
-		cl.settings = settings{ttl: time.Hour, patience: time.Minute, shared: strings.Contains(who, "r")}
+		cl.settings = settings{Asked: Asked{TTL: time.Hour, Patience: time.Minute, Shared: strings.Contains(who, "r")}}
 		p.ctxs[who], p.ends[who] = context.WithCancel(p.t.Context())
-		p.calls[who] = cl
+		p.calls[who], p.names[cl] = cl, who
 		go func() { _ = ls.enter(p.ctxs[who], "job", cl) }()
 	case "in":
 		l, _ := cl.request()
-		l.hold = granting{}
-		require.NoError(p.t, ls.grant(cl, l, Grant{Hold: granting{}, Validity: Validity{Since: time.Now(), TTL: time.Hour}}, false))
+		l.grant = Grant{Hold: granting{}, Validity: Validity{Since: time.Now(), TTL: time.Hour}}
+		require.NoError(p.t, ls.grant(cl, l, false))
 		p.leases[who] = l
 	case "refused", "away":
-		first, _, _ := ls.refused(cl, ErrUnavailable, do == "away")
-		if cl.beside = cl.beside && !first; cl.beside {
+		if _, _ = ls.refused(cl, ErrUnavailable, do == "away"); cl.place == beside {
 			go func() { _ = ls.again(p.ctxs[who], cl) }()
 		}
 	case "out": // unlocked
-		p.leases[who].leaveLine()
+		p.leases[who].leaveLine(nil, nil)
 		p.c.schedule.remove(p.leases[who])
 		delete(p.leases, who)
 	case "passes": // to the next in line
 		l := p.leases[who]
 		next, _ := ls.behind(l.line)
-		require.True(p.t, ls.pass(l.line, l, next, &passed{}))
+		require.True(p.t, l.leaveLine(next, &passed{}))
 		p.c.schedule.remove(l)
 		delete(p.leases, who)
 	case "leaves":
-		asked := cl.place == asks
+		asked := cl.asks()
 		if p.ends[who](); asked {
-			_ = ls.leave(cl, nil)
+			cl.leave()
 		}
 	case "minute":
 		time.Sleep(time.Minute)
@@ -74,14 +74,17 @@ func (p *inLines) step(do, who string) {
 
 // asking are those that ask, in their order.
 func (p *inLines) asking() (who []string) {
-	for name, cl := range p.calls {
-		if cl.place == asks && cl.line != nil {
-			who = append(who, name)
+	if ln := p.c.lines.byName["job"]; ln != nil {
+		for cl := ln.first; cl != nil; cl = cl.after {
+			if cl.asks() {
+				who = append(who, p.names[cl])
+			}
 		}
 	}
-	slices.SortFunc(who, func(a, b string) int { return int(p.calls[a].turn) - int(p.calls[b].turn) })
 	return who
 }
+
+func (cl *call) asks() bool { return cl.place == asks || cl.place == beside }
 
 // holdsTogether checks what is true of a line at any time.
 func (p *inLines) holdsTogether() {
@@ -96,7 +99,7 @@ func (p *inLines) holdsTogether() {
 		assert.Same(p.t, before, cl.before)
 		before = cl
 		switch {
-		case cl.place == asks:
+		case cl.asks():
 			asking++
 		case next == nil:
 			next = cl
@@ -107,16 +110,16 @@ func (p *inLines) holdsTogether() {
 		n++
 	}
 	assert.Same(p.t, before, ln.last)
-	assert.Same(p.t, next, ln.next)
+	assert.Same(p.t, next, ln.waiter())
 	assert.Equal(p.t, []int{asking, waiting}, []int{ln.asking, ln.waiting})
 	held, all := p.c.lines.count()
 	assert.Equal(p.t, []int{len(p.leases), waiting}, []int{held, all})
 	assert.Equal(p.t, held > 0 && !ln.isShared(), ln.holder != nil)
 	assert.True(p.t, ln.holder == nil || asking == 0, "whoever holds alone is asked beside")
-	assert.True(p.t, n == 0 || ln.holder != nil || ln.first.place == asks, "nobody asks")
+	assert.True(p.t, n == 0 || ln.holder != nil || ln.first.asks(), "nobody asks")
 	assert.True(p.t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
 	for cl := ln.first; cl != nil; cl = cl.after {
-		assert.True(p.t, cl.place != asks || cl.settings.shared || asking == 1, "a writer asks beside others")
+		assert.True(p.t, !cl.asks() || cl.settings.Shared || asking == 1, "a writer asks beside others")
 	}
 }
 
@@ -183,7 +186,7 @@ func TestLinesHoldTogether(t *testing.T) {
 				case n < 8 && len(asking) > 0:
 					who := asking[r.IntN(len(asking))]
 					do := []string{"in", "in", "refused", "away", "leaves"}[r.IntN(5)]
-					if shared := p.calls[who].settings.shared; do == "in" && !shared && len(p.leases) > 0 {
+					if shared := p.calls[who].settings.Shared; do == "in" && !shared && len(p.leases) > 0 {
 						do = "refused"
 					}
 					if !p.calls[who].wait && (do == "refused" || do == "away") {

@@ -31,8 +31,8 @@
 //
 // # What no lease can do
 //
-// A holder can be paused at any instruction, for longer than any TTL, and then write
-// although the next holder has the lock. Only the resource can refuse such a write: send
+// A holder can be paused at any instruction (a virtual machine, a garbage collection, a slow
+// disk), for longer than any TTL, and then write although the next holder has the lock. Only the resource can refuse such a write: send
 // [Lease.Token] along, a number that rises with every holder, and let the resource refuse
 // one that is lower than the highest it has seen (Kleppmann, "How to do distributed
 // locking", 2016). Package fencing has guards that do this.
@@ -41,9 +41,9 @@
 //
 // Every error matches one of the package's errors, or the error of the caller's
 // context. ErrHeld never stands for an outage, nor ErrUnavailable for another holder.
-// Lock waits for [Options.Patience] for an outage to end; TryLock never waits. After a
-// lost reply or a cancelled context, both return without waiting for the service, and the
-// Client asks it in the background to undo the request, which may have been carried out.
+// After a lost reply or a cancelled context, Lock and TryLock return without waiting for the
+// service, and the Client asks it in the background to undo the request, which may have been
+// carried out.
 //
 // # More than one lock
 //
@@ -56,9 +56,8 @@
 //
 // # Writing a backend
 //
-// A [Backend] has three methods, and a [Hold] three. Abilities that only some services
-// have are interfaces of their own. Package conformance has the tests that a backend must
-// pass, and an example of a complete backend.
+// See [Backend]. Package conformance has the tests that a backend must pass, and an example of
+// a complete backend.
 package locker
 
 import (
@@ -73,21 +72,15 @@ import (
 // A name is 1 to MaxNameLen bytes of valid UTF-8. Nothing is reentrant: a
 // caller that holds a name and asks for it again waits for itself.
 //
-// The holder of a lease may act until [Lease.Until]; [Lease.Done] says when the lease
-// is over. If the system stops a holder between its last look and its write (a paused
-// virtual machine, a long garbage collection, a slow disk), the holder may write
-// after Until, and no lock service can prevent it. Where this must not happen, send
-// [Lease.Token] along with the write, and let the resource refuse a token lower than
-// the highest it has seen; see package fencing.
+// The holder of a lease may act until [Lease.Until]. A holder that is paused may write after
+// it, and no lock service can prevent that: see "What no lease can do" above.
 type Locker interface {
 	// Lock waits until it holds name, or until ctx ends. Nothing else bounds the wait
 	// for a lock that is held, neither the TTL nor any option.
 	//
-	// If ctx ends first, Lock returns within milliseconds, whatever the network does.
-	// Whatever its requests may have left in the service is taken back in the
-	// background. The error matches context.Canceled or context.DeadlineExceeded,
-	// and, if another holder or an outage was in the way, also ErrHeld or
-	// ErrUnavailable.
+	// If ctx ends first, Lock returns within milliseconds, whatever the network does. The
+	// error matches context.Canceled or context.DeadlineExceeded, and, if another holder
+	// or an outage was in the way, also ErrHeld or ErrUnavailable.
 	//
 	// If the service cannot be asked, Lock tries again for [Options.Patience], by
 	// default one TTL, before it returns ErrUnavailable: the restart of a server

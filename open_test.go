@@ -16,7 +16,7 @@ import (
 )
 
 // openers serve fake:// from f, which knows the parameters nodes and peer.
-func openers(f *fake) locker.Openers {
+func openers(f *scripted) locker.Openers {
 	return locker.Openers{
 		"fake": func(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 			u.Uint("nodes", 1)
@@ -35,7 +35,7 @@ func openers(f *fake) locker.Openers {
 }
 
 func TestOpenReadsTheCommonParameters(t *testing.T) {
-	f := newFake()
+	f := newScripted()
 	c, err := openers(f).Open(t.Context(),
 		"fake://?ttl=2s&max_hold=1m&prefix=p%2F&label=me&token_base=40&nodes=3&peer=a",
 		&locker.Options{TTL: time.Minute, Prefix: "overruled"})
@@ -51,17 +51,15 @@ func TestOpenReadsTheCommonParameters(t *testing.T) {
 	assert.EqualValues(t, 41, token)
 	assert.Less(t, time.Until(l.Until()), 2*time.Second)
 	require.NoError(t, c.Close())
-	assert.Equal(t, 1, f.closed, "what Open made, Close ends")
+	assert.Equal(t, 1, f.count("close"), "what Open made, Close ends")
 }
 
 func TestPatienceByURL(t *testing.T) {
 	for params, want := range map[string]time.Duration{"patience=none&ttl=9s": 0,
 		"patience=2s&ttl=9s": 2 * time.Second, "ttl=9s": 9 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
-				return locker.Grant{}, errDown, true
-			}
+			f := newScripted()
+			f.script("acquire", "down")
 			c, err := openers(f).Open(t.Context(), "fake://?"+params, nil)
 			require.NoError(t, err)
 			began := time.Now()
@@ -109,7 +107,7 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 		"broken://user:xyzzy@host:1/x?nodes": "connection refused",
 	} {
 		t.Run(url, func(t *testing.T) {
-			f := newFake()
+			f := newScripted()
 			c, err := openers(f).Open(t.Context(), url, nil)
 			require.Error(t, err)
 			assert.Nil(t, c)
@@ -131,7 +129,7 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 			"fake://user:zzy@h" + what, "fake://user:zzy@h/1" + what, "fake://user:zzy@h/1?prefix=p" + what, "fake://user:zzy@h/1?prefix=p" + what + "q",
 			what + "fake://user:zzy@h", "fake://user:z" + what + "zy@h", "fake://h/x" + what + "y",
 		} {
-			f := newFake()
+			f := newScripted()
 			_, err := openers(f).Open(t.Context(), url, nil)
 			require.ErrorIs(t, err, locker.ErrInvalid, "%q", url)
 			assert.ErrorContains(t, err, want, "%q", url)
@@ -140,11 +138,11 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 	}
 	for _, url := range []string{"fake://h/a%0A", "fake://h/a%00b", "fake://h?prefix=p%0D",
 		"fake://h?peer=a%00", "fake://h?peer=a&peer=b%0A"} {
-		_, err := openers(newFake()).Open(t.Context(), url, nil)
+		_, err := openers(newScripted()).Open(t.Context(), url, nil)
 		require.ErrorIs(t, err, locker.ErrInvalid, url)
 		assert.ErrorContains(t, err, "a control character or line end", url)
 	}
-	c, err := openers(newFake()).Open(t.Context(), "fake://us%20er:pass%0Aword@h/a%20b?prefix=p+q%20", nil)
+	c, err := openers(newScripted()).Open(t.Context(), "fake://us%20er:pass%0Aword@h/a%20b?prefix=p+q%20", nil)
 	require.NoError(t, err, "white space that is escaped is meant")
 	assert.NoError(t, c.Close())
 }
@@ -152,12 +150,12 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 func TestAServiceThatDoesNotAnswerInTimeIsUnavailable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err := openers(newFake()).Open(ctx, "silent://", nil)
+	_, err := openers(newScripted()).Open(ctx, "silent://", nil)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	_, err = openers(newFake()).Open(ctx, "silent://", nil)
+	_, err = openers(newScripted()).Open(ctx, "silent://", nil)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, locker.ErrUnavailable)
 }
@@ -183,7 +181,7 @@ func TestPasswordsAreNeverRepeated(t *testing.T) {
 		"fake://user:xyzzy@host?ttl=3h",
 		"broken://user:xyzzy@host",
 	} {
-		_, err := openers(newFake()).Open(t.Context(), url, nil)
+		_, err := openers(newScripted()).Open(t.Context(), url, nil)
 		require.Error(t, err, url)
 		assert.NotContains(t, err.Error(), "zzy", url)
 	}
@@ -196,9 +194,18 @@ func TestPasswordsAreNeverRepeated(t *testing.T) {
 	assert.Equal(t, "xy@zzy", password)
 }
 
+// claiming is a backend that promises just this.
+type claiming struct {
+	locker.Backend
+	guarantees locker.Guarantees
+}
+
+func (b claiming) Guarantees() locker.Guarantees { return b.guarantees }
+
 func TestRequire(t *testing.T) {
-	f := newFake()
-	c := closing(t, locker.New(f, nil))
+	claims := locker.Guarantees{Backend: "some", Scope: locker.ScopeProcess, Exclusion: locker.ExclusionServer,
+		MinTTL: 100 * time.Millisecond, MaxTTL: time.Hour, DeadHolderSlack: time.Minute}
+	c := locker.New(claiming{guarantees: claims}, nil)
 	require.NoError(t, locker.Require(c, locker.Guarantees{}))
 	require.ErrorIs(t, locker.Require(c, locker.Guarantees{Exclusion: locker.ExclusionServer}),
 		locker.ErrInvalid, "an Exclusion within no Scope")
@@ -216,18 +223,8 @@ func TestRequire(t *testing.T) {
 		"SurvivesRestart", "SurvivesFailover", "SurvivesClockJump", "SurvivesPause", "MinTTL: want 1ms, have 100ms", "MaxTTL: want 2h0m0s, have 1h0m0s"} {
 		assert.ErrorContains(t, err, field)
 	}
-	f.guarantees = func(g *locker.Guarantees) { g.DeadHolderSlack = time.Minute }
-	c = closing(t, locker.New(f, nil))
 	assert.ErrorContains(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: time.Second}),
 		"DeadHolderSlack: want 1s, have 1m0s")
-}
-
-func TestInspectNeedsABackendThatCan(t *testing.T) {
-	c := closing(t, locker.New(newFake(), nil))
-	_, err := c.Inspect(t.Context(), "job")
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	_, err = c.Inspect(t.Context(), "")
-	assert.ErrorContains(t, err, "the name is empty")
 }
 
 // A program that imports only this package gets the standard library and

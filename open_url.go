@@ -28,26 +28,21 @@ type URL struct {
 	err    error // the first thing wrong with a parameter
 }
 
-// durationHint says in errors how to write a duration.
-const durationHint = "write a duration such as 500ms, 30s or 1m30s"
-
 // Duration returns the parameter as a duration of more than zero, or def if there is
 // none.
 func (u *URL) Duration(name string, def time.Duration) time.Duration {
 	s := u.Param(name, "")
-	if s == "" {
-		return def
-	}
 	d, err := time.ParseDuration(s)
-	if err != nil {
-		u.fail(name, durationHint)
-		return def
-	}
-	if d <= 0 {
+	switch {
+	case s == "":
+	case err != nil:
+		u.fail(name, "write a duration such as 500ms, 30s or 1m30s")
+	case d <= 0:
 		u.fail(name, "it has to be more than zero")
-		return def
+	default:
+		return d
 	}
-	return d
+	return def
 }
 
 // String returns the URL without user, password and parameters, for messages: in a
@@ -79,30 +74,28 @@ func (u *URL) Param(name, def string) string {
 // Uint returns the parameter as a whole number of zero or more, or def.
 func (u *URL) Uint(name string, def uint64) uint64 {
 	s := u.Param(name, "")
-	if s == "" {
-		return def
-	}
 	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		u.fail(name, "write a whole number of zero or more")
-		return def
+	if err == nil {
+		return n
 	}
-	return n
+	if s != "" {
+		u.fail(name, "write a whole number of zero or more")
+	}
+	return def
 }
 
 // Bool returns the parameter as a switch, or def.
 func (u *URL) Bool(name string, def bool) bool {
-	switch s := u.Param(name, ""); s {
+	switch u.Param(name, "") {
 	case "":
-		return def
 	case "on", "true", "yes", "1":
 		return true
 	case "off", "false", "no", "0":
 		return false
 	default:
 		u.fail(name, "write on or off")
-		return def
 	}
+	return def
 }
 
 func (u *URL) fail(name, hint string) {
@@ -151,22 +144,21 @@ func (u *URL) TLSConfig() (*tls.Config, error) {
 			return nil, u.Invalid("ca: %s has no PEM certificate in it", ca)
 		}
 	}
-	if (cert == "") != (key == "") {
+	if cert == "" && key == "" {
+		return config, nil
+	}
+	if cert == "" || key == "" {
 		return nil, u.Invalid("cert and key go together: give both or none")
 	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, u.Invalid("cert and key: %v", err)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, u.Invalid("cert and key: %v", err)
+	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if now, err := tls.LoadX509KeyPair(cert, key); err == nil {
+			return &now, nil
 		}
-		// The files are read again for each connection, so that a certificate can be
-		// replaced while the program runs.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			if now, err := tls.LoadX509KeyPair(cert, key); err == nil {
-				return &now, nil
-			}
-			return &pair, nil // one of the files was replaced, and the other is next
-		}
+		return &pair, nil // one of the files was replaced, and the other is next
 	}
 	return config, nil
 }

@@ -63,11 +63,10 @@ type Options struct {
 
 	// Patience is how long Lock waits for an outage to end: if a service is out of
 	// reach, too slow or has just been started, Lock asks it again, less and less
-	// often, for that long, and then returns ErrUnavailable. Patience does not bound
-	// the wait for a lock that is held, and does not apply to Open. 0: as long as the TTL.
-	// NoPatience: Lock returns at once, as TryLock always does. A call that waits behind
-	// another one of the same Client learns of an outage when the request of that one has
-	// failed.
+	// often, for that long, and then returns ErrUnavailable. It does not apply to Open.
+	// 0: as long as the TTL. NoPatience: Lock returns at once, as TryLock always does. A
+	// call that waits behind another one of the same Client learns of an outage when the
+	// request of that one has failed.
 	Patience time.Duration
 
 	// Trace has functions that the Client calls at the events of a lock's life. nil:
@@ -85,12 +84,23 @@ type Options struct {
 // Option changes one setting for one call.
 type Option interface{ apply(*settings) }
 
+// Asked is what options ask for; zero is what the Client's Options say.
+type Asked struct {
+	_ struct{}
+
+	TTL, MaxHold, MinHold, Patience time.Duration
+	NoRenew, Shared                 bool
+	Label                           string
+}
+
+// AskedBy returns what opts ask for. It is for packages with calls in which an option has
+// another meaning or none, and for a [Locker] of one's own.
+func AskedBy(opts ...Option) Asked { return settings{}.with(opts).Asked }
+
 // settings are the options of one call.
 type settings struct {
-	ttl, maxHold, minHold, patience time.Duration
-	ttlGiven, holdGiven             bool
-	noRenew, shared                 bool
-	label                           string
+	Asked
+	ttlGiven, holdGiven bool
 }
 
 type optionFunc func(*settings)
@@ -99,34 +109,17 @@ func (f optionFunc) apply(s *settings) { f(s) }
 
 // TTL sets Options.TTL for one call.
 func TTL(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.ttl, s.ttlGiven = d, true })
+	return optionFunc(func(s *settings) { s.TTL, s.ttlGiven = d, true })
 }
 
 // MaxHold sets Options.MaxHold for one call.
 func MaxHold(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.maxHold, s.holdGiven = d, true })
-}
-
-// Asked is what options ask for; zero is what the Client's Options say.
-type Asked struct {
-	TTL, MaxHold, MinHold, Patience time.Duration
-	NoRenew, Shared                 bool
-	Label                           string
-
-	_ struct{}
-}
-
-// AskedBy returns what opts ask for. It is for packages with calls in which an option has
-// another meaning or none, and for a [Locker] of one's own.
-func AskedBy(opts ...Option) Asked {
-	s := settings{}.with(opts)
-	return Asked{TTL: s.ttl, MaxHold: s.maxHold, MinHold: s.minHold, Patience: s.patience,
-		NoRenew: s.noRenew, Shared: s.shared, Label: s.label}
+	return optionFunc(func(s *settings) { s.MaxHold, s.holdGiven = d, true })
 }
 
 // Patience sets Options.Patience for one call, with the same values.
 func Patience(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.patience = d })
+	return optionFunc(func(s *settings) { s.Patience = d })
 }
 
 // MinHold makes the service keep the lock for at least that long after the grant,
@@ -139,13 +132,13 @@ func Patience(d time.Duration) Option {
 // service cannot keep a lock without its client, the error matches
 // [errors.ErrUnsupported].
 func MinHold(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.minHold = d })
+	return optionFunc(func(s *settings) { s.MinHold = d })
 }
 
 // NoRenew leaves renewing to the holder, who calls [Lease.Renew]: without that call,
 // the lease ends with its TTL.
 func NoRenew() Option {
-	return optionFunc(func(s *settings) { s.noRenew = true })
+	return optionFunc(func(s *settings) { s.NoRenew = true })
 }
 
 // Shared makes a call ask for the name together with others that ask for it so: any
@@ -170,7 +163,7 @@ func NoRenew() Option {
 // more: it would stand behind a writer who waits for its first lease. If the service has
 // no shared locks, the error matches [errors.ErrUnsupported].
 func Shared() Option {
-	return optionFunc(func(s *settings) { s.shared = true })
+	return optionFunc(func(s *settings) { s.Shared = true })
 }
 
 // MaxSharers is how many can hold one name together. More of one client wait in its line;
@@ -179,62 +172,62 @@ const MaxSharers = 4096
 
 // Label sets Options.Label for one call. "": that of the client.
 func Label(label string) Option {
-	return optionFunc(func(s *settings) { s.label = label })
+	return optionFunc(func(s *settings) { s.Label = label })
 }
 
 // settingsFor merges the client's options with those of one call, and checks the
 // result against the bounds of the backend.
 func (c *Client) settingsFor(opts []Option) (settings, error) {
-	s := settings{ttl: c.opts.TTL, maxHold: c.opts.MaxHold, patience: c.opts.Patience}
+	s := settings{Asked: Asked{TTL: c.opts.TTL, MaxHold: c.opts.MaxHold, Patience: c.opts.Patience}}
 	if len(opts) > 0 {
 		s = s.with(opts)
 	}
-	lo, hi := c.minTTL, c.maxTTL
-	if s.ttl == 0 && !s.ttlGiven {
-		s.ttl = min(max(DefaultTTL, lo), hi)
+	lo, hi := c.guarantees.ttlBounds()
+	if s.TTL == 0 && !s.ttlGiven {
+		s.TTL = min(max(DefaultTTL, lo), hi)
 	}
-	if s.ttl < lo || s.ttl > hi {
+	if s.TTL < lo || s.TTL > hi {
 		return s, fmt.Errorf("%w: a TTL of %v is outside of what backend %s can do: give one from %v to %v (%w)",
-			ErrInvalid, s.ttl, c.guarantees.Backend, lo, hi, errors.ErrUnsupported)
+			ErrInvalid, s.TTL, c.guarantees.Backend, lo, hi, errors.ErrUnsupported)
 	}
-	if s.maxHold < 0 || s.holdGiven && s.maxHold == 0 {
+	if s.MaxHold < 0 || s.holdGiven && s.MaxHold == 0 {
 		return s, invalid("a MaxHold of %v is not possible: give a positive duration, or leave it out for "+
-			"no bound", s.maxHold)
+			"no bound", s.MaxHold)
 	}
-	if s.maxHold != 0 && s.maxHold < minMaxHold {
-		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.maxHold, minMaxHold)
+	if s.MaxHold != 0 && s.MaxHold < minMaxHold {
+		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.MaxHold, minMaxHold)
 	}
-	if s.patience == 0 {
-		s.patience = s.ttl
+	if s.Patience == 0 {
+		s.Patience = s.TTL
 	}
-	if s.shared && c.guarantees.Shared == SharingNone {
+	if s.Shared && c.guarantees.Shared == SharingNone {
 		return s, fmt.Errorf("backend %s has no shared locks, as Shared asks for: %w", c.guarantees.Backend,
 			errors.ErrUnsupported)
 	}
-	if s.label == "" {
-		s.label = c.opts.Label // which is checked
-	} else if err := checkLabel("Label", s.label); err != nil {
+	if s.Label == "" {
+		s.Label = c.opts.Label // which is checked
+	} else if err := checkLabel("Label", s.Label); err != nil {
 		return s, err
 	}
 	return s, c.checkMinHold(s)
 }
 
 func (c *Client) checkMinHold(s settings) error {
-	if s.minHold == 0 {
+	if s.MinHold == 0 {
 		return nil
 	}
 	switch longest := c.guarantees.MaxMinHold; {
-	case s.minHold < 0:
-		return invalid("a MinHold of %v is not possible: give a positive duration", s.minHold)
+	case s.MinHold < 0:
+		return invalid("a MinHold of %v is not possible: give a positive duration", s.MinHold)
 	case longest == 0:
 		return fmt.Errorf("backend %s cannot keep a lock without its client, as MinHold asks: %w",
 			c.guarantees.Backend, errors.ErrUnsupported)
-	case s.minHold > longest:
+	case s.MinHold > longest:
 		return fmt.Errorf("%w: a MinHold of %v is more than backend %s can do: give at most %v (%w)",
-			ErrInvalid, s.minHold, c.guarantees.Backend, longest, errors.ErrUnsupported)
-	case s.maxHold != 0 && s.minHold > s.maxHold:
-		return invalid("a MinHold of %v is more than the MaxHold of %v: give a shorter one", s.minHold,
-			s.maxHold)
+			ErrInvalid, s.MinHold, c.guarantees.Backend, longest, errors.ErrUnsupported)
+	case s.MaxHold != 0 && s.MinHold > s.MaxHold:
+		return invalid("a MinHold of %v is more than the MaxHold of %v: give a shorter one", s.MinHold,
+			s.MaxHold)
 	}
 	return nil
 }

@@ -28,10 +28,11 @@ func TryLockAll(ctx context.Context, l Locker, names []string, opts ...Option) (
 	return lockAll(ctx, "trylock", l.TryLock, names, opts)
 }
 
-func lockAll(ctx context.Context, op string, lock lockFunc, names []string,
-	opts []Option) (held Leases, err error) {
-	if err := noMinHold(op, opts); err != nil {
-		return nil, err
+func lockAll(ctx context.Context, op string, lock func(context.Context, string, ...Option) (*Lease, error),
+	names []string, opts []Option) (held Leases, err error) {
+	if AskedBy(opts...).MinHold != 0 {
+		return nil, &Error{Op: op, Err: invalid("MinHold is not possible where several names are locked: " +
+			"lock one name for all of them")}
 	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		// What is held may be lost during a wait: that ends it.
@@ -62,17 +63,6 @@ func lockAll(ctx context.Context, op string, lock lockFunc, names []string,
 		return nil, err
 	}
 	return held, nil
-}
-
-// lockFunc is Lock or TryLock of a Locker.
-type lockFunc func(ctx context.Context, name string, opts ...Option) (*Lease, error)
-
-func noMinHold(op string, opts []Option) error {
-	if (settings{}).with(opts).minHold != 0 {
-		return &Error{Op: op, Err: invalid("MinHold is not possible where several names are locked: " +
-			"lock one name for all of them")}
-	}
-	return nil
 }
 
 // DoAll is [Do] for several names at once; see [LockAll]. The context of fn ends when

@@ -14,7 +14,46 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/slots"
 )
+
+func TestLockAll(t *testing.T) {
+	play(t, map[string]string{
+		"holds each name once, in one order": `p locks all of b a b; p has a b; p unlocks; a is free; b is free`,
+		"holds none if one cannot be had": `
+			others hold c 1h; p tries all of d c b a: held in 0s; p locks until 1s all of d c b a: held deadline in 1s
+			a is free; b is free; d is free`,
+		"tells of a loss during its wait": `
+			others hold b 1h; renew: gone; p locks all of a b: lost in 2s-3s; a is free`,
+		"returns with its context, whatever a release does": `
+			acquire: ok then hangs; release: hangs; p locks until 1s all of a b: unavailable deadline in 1s-1.1s; up; 5s`,
+		"is not for MinHold":    `p locks minhold 1m all of a: invalid; p tries minhold 1m all of a: invalid; count acquire 0`,
+		"of nothing is nothing": `p locks all of; p unlocks`,
+	})
+}
+
+func TestLockAny(t *testing.T) {
+	play(t, map[string]string{
+		"does not wait while one is free, in the caller's order": `
+			others hold a 1h; p locks any of a c b: ok in 0s; p has c; b is free`,
+		"takes the first that becomes free, and its lease outlives the other waits": `
+			others hold a 1h; others hold b 1s; p locks any of a b a: ok in 1s-2s; p has b; others unlock a; 1m; a is free; p holds`,
+		"keeps exactly one of those that become free together": `
+			service queue; others hold a 1s; others hold b 1s; others hold c 1s; p locks any of a b c: ok in 1s; count Held 1`,
+		"waits for all that are held": `
+			others hold a 1h; others hold b 1h; p locks until 1m any of a b: held deadline in 1m`,
+		"sits an outage out": `acquire: down; p locks any of a b: waits; 5s; acquire: ok; p: ok in 5s-7s; count Held 1`,
+		"for its patience":   `down; p locks any of a b: unavailable in 9s-10s; p locks patience 1s any of b a: unavailable in 1s-2s`,
+		"of one, while the other is held": `
+			others hold a 1h; others hold b 1h; acquire a: down; p locks until 1m any of a b: unavailable deadline? in 9s-1m
+			q locks until 1m any of b a: unavailable deadline? in 9s-1m`,
+		"one is refused": `others hold a 1h; acquire b: refused; p locks any of a b: refused "no permission" in 0s`,
+		"one is refused during the wait": `
+			others hold a 1h; others hold b 1h; acquire b: ok then refused; p locks any of a b: refused in 0s-1s`,
+		"cannot work without a name, with an empty one, or for MinHold": `
+			p locks any of: invalid; p locks minhold 1m any of a: invalid; p locks until 0s any of a b: deadline; count acquire 0`,
+	})
+}
 
 func names(ls locker.Leases) (all []string) {
 	for _, l := range ls {
@@ -56,54 +95,6 @@ func TestLockAllOfManyCallersIsNoDeadlock(t *testing.T) {
 	})
 }
 
-func TestLockAllHoldsAllOrNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
-		c, other := closing(t, locker.New(locks, nil)), closing(t, locker.New(locks, nil))
-		theirs, err := other.Lock(t.Context(), "c")
-		require.NoError(t, err)
-		free := func(names ...string) {
-			t.Helper()
-			for _, name := range names {
-				st, err := other.Inspect(t.Context(), name)
-				require.NoError(t, err)
-				assert.False(t, st.Held, name)
-			}
-		}
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = locker.LockAll(ctx, c, []string{"d", "c", "b", "a"})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, locker.ErrHeld)
-		free("a", "b", "d")
-
-		// One that is held is lost during the wait for another.
-		time.AfterFunc(time.Second, func() { locks.Delete("a") })
-		_, err = locker.LockAll(t.Context(), c, []string{"a", "b", "c"})
-		require.ErrorIs(t, err, locker.ErrLost)
-		free("a", "b")
-
-		require.NoError(t, theirs.Unlock(t.Context()))
-		held, err := locker.LockAll(t.Context(), c, []string{"b", "a", "b"})
-		require.NoError(t, err)
-		assert.Equal(t, []string{"a", "b"}, names(held))
-		within, cancel := held.Context(t.Context())
-		defer cancel()
-		locks.Delete("b")
-		<-within.Done()
-		require.ErrorIs(t, context.Cause(within), locker.ErrLost)
-		require.ErrorIs(t, held.Unlock(t.Context()), locker.ErrLost)
-		free("a", "b")
-
-		none, err := locker.LockAll(t.Context(), c, nil)
-		require.NoError(t, err)
-		require.NoError(t, none.Unlock(t.Context()))
-		_, err = locker.LockAll(t.Context(), c, []string{"a"}, locker.MinHold(time.Minute))
-		require.ErrorIs(t, err, locker.ErrInvalid)
-	})
-}
-
 func TestTryDoLeavesAHeldLockAlone(t *testing.T) {
 	locks := memory.New()
 	c := closing(t, locker.New(locks, nil))
@@ -117,4 +108,46 @@ func TestTryDoLeavesAHeldLockAlone(t *testing.T) {
 	}
 	require.ErrorIs(t, do(), locker.ErrHeld)
 	require.ErrorIs(t, do(), locker.ErrHeld, "and gave it back")
+}
+
+// late is a Locker of somebody else: TryLock finds everything held, and the Lock of "late" returns long after
+// its context has ended, with the lock.
+type late struct{ *locker.Client }
+
+func (l late) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	if name == "late" {
+		<-ctx.Done()
+		time.Sleep(time.Minute)
+	}
+	return l.Client.Lock(context.WithoutCancel(ctx), name, opts...)
+}
+
+func (late) TryLock(context.Context, string, ...locker.Option) (*locker.Lease, error) {
+	return nil, locker.ErrHeld
+}
+
+func TestLockAnyReleasesALateWin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := closing(t, locker.New(memory.New(), nil))
+		began := time.Now()
+		lease, err := slots.LockAny(t.Context(), late{c}, []string{"late", "soon"})
+		require.NoError(t, err)
+		assert.Equal(t, "soon", lease.Name())
+		assert.Zero(t, time.Since(began), "the winner waits for nobody")
+		time.Sleep(2 * time.Minute)
+		assert.Equal(t, 1, c.Stats().Held)
+		require.NoError(t, lease.Err())
+	})
+}
+
+func TestALabelPerCall(t *testing.T) {
+	c := closing(t, locker.New(memory.New(), &locker.Options{Label: "mine"}))
+	for label, want := range map[string]string{"10.0.0.7:80": "10.0.0.7:80", "": "mine"} {
+		lease, err := c.Lock(t.Context(), "a", locker.Label(label))
+		require.NoError(t, err)
+		st, err := c.Inspect(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, want, st.Label)
+		require.NoError(t, lease.Unlock(t.Context()))
+	}
 }

@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,186 +15,51 @@ import (
 	"github.com/golockers/locker/memory"
 )
 
-// sharers is a service that takes a millisecond for an answer, counts those who ask it
-// at once, and may refuse sharers who do not wait, as where a writer of another client
-// waits.
-type sharers struct {
-	*memory.Backend
-	asks, most atomic.Int64
-	refuse     atomic.Bool
-}
-
-func (b *sharers) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	for n := b.asks.Add(1); ; {
-		most := b.most.Load()
-		if n <= most || b.most.CompareAndSwap(most, n) {
-			break
-		}
-	}
-	time.Sleep(time.Millisecond)
-	if !req.Wait {
-		b.asks.Add(-1)
-		if b.refuse.Load() {
-			return locker.Grant{}, locker.ErrHeld
-		}
-		return b.Backend.Acquire(ctx, req)
-	}
-	defer b.asks.Add(-1)
-	return b.Backend.Acquire(ctx, req)
-}
-
-func TestARunOfSharersGetsInTogether(t *testing.T) {
-	for _, refused := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			b := &sharers{Backend: memory.New()}
-			b.refuse.Store(refused)
-			c, other := locker.New(b, nil), locker.New(b, nil)
-			defer c.Close()
-			defer other.Close()
-			writer, err := other.Lock(t.Context(), "job")
-			require.NoError(t, err)
-			const many = 100
-			var got, late atomic.Int64
-			var all sync.WaitGroup
-			end := make(chan struct{})
-			read := func(n *atomic.Int64) {
-				l, err := c.Lock(t.Context(), "job", locker.Shared())
-				if assert.NoError(t, err) {
-					n.Add(1)
-					<-end
-					assert.NoError(t, l.Unlock(t.Context()))
-				}
-			}
-			for range many {
-				all.Go(func() { read(&got) })
-			}
-			synctest.Wait()
-			all.Go(func() {
-				l, err := c.Lock(t.Context(), "job")
-				if assert.NoError(t, err) {
-					assert.Zero(t, late.Load(), "who came after it")
-					assert.NoError(t, l.Unlock(t.Context()))
-				}
-			})
-			synctest.Wait()
-			all.Go(func() { read(&late) })
-			synctest.Wait()
-			assert.EqualValues(t, 1, b.asks.Load(), "only one of them asks")
-			began := time.Now()
-			require.NoError(t, writer.Unlock(t.Context()))
-			for got.Load() < many {
-				time.Sleep(time.Millisecond)
-			}
-			if refused {
-				assert.LessOrEqual(t, b.most.Load(), int64(many+1))
-			} else {
-				assert.LessOrEqual(t, time.Since(began), 5*time.Millisecond, "one, and then the others at once")
-			}
-			assert.Equal(t, many, c.Stats().Held)
-			_, err = c.TryLock(t.Context(), "job")
-			require.ErrorIs(t, err, locker.ErrHeld)
-			time.Sleep(time.Second)
-			assert.Zero(t, late.Load(), "the writer came before it")
-			close(end)
-			all.Wait()
-			assert.EqualValues(t, 1, late.Load())
-			assert.Zero(t, c.Stats().Held+c.Stats().Waiting)
-		})
-	}
-}
-
-func TestSharersWhoDoNotWaitComeAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &sharers{Backend: memory.New()}
-		c := locker.New(b, nil)
-		defer c.Close()
-		var all sync.WaitGroup
-		for range 50 {
-			all.Go(func() {
-				_, err := c.TryLock(t.Context(), "job", locker.Shared())
-				assert.NoError(t, err)
-			})
-		}
-		all.Wait()
-		assert.Equal(t, 50, c.Stats().Held)
-		_, err := c.TryLock(t.Context(), "job")
-		require.ErrorIs(t, err, locker.ErrHeld)
+func TestSharing(t *testing.T) {
+	play(t, map[string]string{
+		"a run of sharers gets in together, and a writer before those behind it": `
+			service queue; others hold job 1h; r1 locks shared: waits; r2 locks shared: waits; r3 locks shared: waits
+			w locks: waits; r4 locks shared: waits; count acquire 1; others unlock job; r1: ok; r2: ok; r3: ok; w: waits
+			t tries: held; 1s; r4: waits; r1 unlocks; r2 unlocks; r3 unlocks; w: ok; r4: waits; w unlocks; r4: ok`,
+		"also without a queue": `
+			others hold job 1s; r1 locks shared: waits; r2 locks shared: waits; w locks: waits; r3 locks shared: waits
+			r1: ok in 1s-2s; r2: ok in 1s-2s; r3: waits; r1 unlocks; r2 unlocks; w: ok; r3: waits; w unlocks; r3: ok`,
+		"who does not wait comes at once": `r1 tries shared; r2 tries shared; r3 tries shared; t tries: held; count Held 3 acquire 3`,
+		// Two that tried would wait for each other.
+		"a sharer cannot become a writer": `
+			r locks shared; w locks within r: invalid "unlock it first"; r raises: unsupported; s locks shared within r
+			w locks within r on another`,
+		"a writer's note is renewed while it waits, and goes with it": `
+			r locks shared; acquire: note; w locks until 1m: held deadline; count acquire 200-1000 leave 1`,
+		"a grant removes it": `r locks shared; acquire: note then note then ok; r unlocks; w locks; count leave 0 acquire 4`,
+		"it is still there when another writer holds the lock": `
+			service deaf; acquire: note then forever; w locks until 1s: held deadline; count leave 1`,
+		"it goes with a writer that leaves before the answer": `
+			service deaf; acquire: 2s note; w locks until 1s: held? unavailable? deadline; count leave 0; 2s; count leave 1`,
+		"each writer has its own": `
+			acquire: note; a locks until 1s: waits; b locks until 1m: waits; 2s; count leave 1; b: held deadline; count leave 2`,
+		"and the client one place in a line of the service, which the last that waits leaves": `
+			acquire: place; a locks until 1s: waits; b locks until 1m: waits; 2s; a: held deadline; count leave 0
+			b: held deadline; count leave 1`,
+		"also of those that leave together": `
+			acquire: place; a locks until 1s: waits; b locks until 1s: waits; c locks until 1s: waits; 2s; count leave 1`,
+		"a grant removes that, too": `
+			acquire: place then ok; a locks: ok; b locks until 1s: held deadline; a unlocks; 1s; count leave 0`,
 	})
 }
 
-// noted leaves a note for a writer that waits for sharers.
-type noted struct {
-	locker.Backend
-	note atomic.Int64
-	asks []time.Time
-}
-
-func (b *noted) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	b.asks = append(b.asks, time.Now())
-	wait := req.Wait
-	req.Wait = false
-	g, err := b.Backend.Acquire(ctx, req)
-	if wait && errors.Is(err, locker.ErrHeld) {
-		n := b.note.Add(1)
-		return g, &locker.HeldError{AskWithin: 300 * time.Millisecond, Leave: func(context.Context) error {
-			b.note.CompareAndSwap(n, 0)
-			return nil
-		}}
-	}
-	return g, err
-}
-
-func TestAWriterRenewsItsNoteAndRemovesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &noted{Backend: memory.New()}
-		c := locker.New(b, nil)
-		defer c.Close()
-		held, err := c.Lock(t.Context(), "job", locker.Shared())
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err = c.Lock(ctx, "job")
-		require.ErrorIs(t, err, locker.ErrHeld)
-		for i, at := range b.asks[2:] {
-			assert.LessOrEqual(t, at.Sub(b.asks[i+1]), 300*time.Millisecond)
-		}
-		synctest.Wait()
-		assert.Zero(t, b.note.Load(), "who has left keeps nobody out")
-
-		time.AfterFunc(time.Second, func() { assert.NoError(t, held.Unlock(context.Background())) })
-		writer, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		assert.Positive(t, b.note.Load(), "that is for the service to remove")
-		require.NoError(t, writer.Unlock(t.Context()))
+func TestAnOutageBesideASharer(t *testing.T) {
+	play(t, map[string]string{
+		"is not told as held to sharers (R17)": `
+			r locks shared; down; a locks shared until 5s: waits; b locks shared until 5s: waits; c tries shared: unavailable
+			d locks shared patience none: unavailable; t tries: held; a: unavailable deadline; b: unavailable deadline`,
+		"is forgotten when it is over": `
+			service queue; r locks shared; acquire: down then hangs; a tries shared: unavailable; w locks until 5s: waits
+			v locks patience none until 6s: unavailable? deadline in 6s`,
+		"ends the patience of one that asks beside the first": `
+			service queue; r locks shared; acquire: hangs then down; a locks shared until 5s: waits
+			b locks shared patience none: unavailable in 0s; a: unavailable? deadline`,
 	})
-}
-
-func TestASharerCannotBecomeAWriter(t *testing.T) {
-	c := locker.New(memory.New(), nil)
-	defer c.Close()
-	read := func(ctx context.Context, lease *locker.Lease) error {
-		_, err := c.Lock(ctx, "job")
-		require.ErrorIs(t, err, locker.ErrInvalid)
-		require.ErrorContains(t, err, "unlock it first")
-		require.ErrorIs(t, lease.RaiseToken(ctx, 1), errors.ErrUnsupported)
-		again, err := c.Lock(ctx, "job", locker.Shared())
-		require.NoError(t, err)
-		return again.Unlock(ctx)
-	}
-	require.NoError(t, locker.Do(t.Context(), c, "job", read, locker.Shared()))
-	require.NoError(t, locker.Do(t.Context(), c, "job", func(ctx context.Context, _ *locker.Lease) error {
-		other, err := c.Lock(ctx, "another")
-		require.NoError(t, err)
-		return other.Unlock(ctx)
-	}, locker.Shared()))
-}
-
-func TestSharedIsRefusedWhereItIsNotKnown(t *testing.T) {
-	c := locker.New(newFake(), nil)
-	defer c.Close()
-	_, err := c.TryLock(t.Context(), "job", locker.Shared())
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorIs(t, locker.Require(c, locker.Guarantees{Shared: locker.SharingTokenless}), errors.ErrUnsupported)
 }
 
 func TestNoMoreSharersThanThereMayBe(t *testing.T) {
@@ -210,4 +74,59 @@ func TestNoMoreSharersThanThereMayBe(t *testing.T) {
 	_, err := other.Lock(t.Context(), "job", locker.Shared())
 	require.ErrorIs(t, err, locker.ErrRefused)
 	require.ErrorContains(t, err, "4096 share")
+}
+
+// At a distance of 20 ms many get in within a second, and the more of one client than a
+// service has room for wait for each other instead of being refused.
+func TestManyReadersOfOneClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &distant{Backend: memory.New()}
+		c := locker.New(b, nil)
+		defer c.Close()
+		const many = locker.MaxSharers + 1000
+		var got atomic.Int64
+		var all sync.WaitGroup
+		began := time.Now()
+		for i := range many {
+			all.Go(func() {
+				if i >= 1000 {
+					time.Sleep(time.Second)
+				}
+				l, err := c.Lock(t.Context(), "job", locker.Shared())
+				if assert.NoError(t, err) {
+					got.Add(1)
+					time.Sleep(time.Minute)
+					assert.NoError(t, l.Unlock(t.Context()))
+				}
+			})
+		}
+		for got.Load() < 1000 {
+			time.Sleep(time.Millisecond)
+		}
+		assert.Less(t, time.Since(began), time.Second)
+		time.Sleep(10 * time.Second)
+		assert.EqualValues(t, locker.MaxSharers, got.Load())
+		_, err := c.TryLock(t.Context(), "job", locker.Shared())
+		require.ErrorIs(t, err, locker.ErrHeld)
+		all.Wait()
+		assert.LessOrEqual(t, b.most.Load(), int64(65), "at once, and whoever is at the head")
+		assert.Zero(t, c.Stats().Failed)
+		assert.Zero(t, c.Stats().Held+c.Stats().Waiting)
+	})
+}
+
+// distant is a service that takes 20 ms for an answer.
+type distant struct {
+	*memory.Backend
+	asks, most atomic.Int64
+}
+
+func (b *distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	n := b.asks.Add(1)
+	defer b.asks.Add(-1)
+	for most := b.most.Load(); n > most && !b.most.CompareAndSwap(most, n); {
+		most = b.most.Load()
+	}
+	time.Sleep(20 * time.Millisecond)
+	return b.Backend.Acquire(ctx, req)
 }

@@ -3,8 +3,6 @@ package locker
 import (
 	"context"
 	"errors"
-	"strings"
-	"sync"
 	"time"
 )
 
@@ -111,22 +109,15 @@ type Stats struct {
 	_ struct{}
 }
 
-// counters are the running totals behind Stats.
-type counters struct {
-	mu sync.Mutex
-	s  Stats
-}
-
-func (n *counters) add(count func(*Stats)) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	count(&n.s)
+func (c *Client) count(f func(*Stats)) {
+	c.statsMu.Lock()
+	defer c.statsMu.Unlock()
+	f(&c.stats)
 }
 
 // Stats returns the client's numbers since it was made.
-func (c *Client) Stats() Stats {
-	var s Stats
-	c.counters.add(func(live *Stats) { s = *live })
+func (c *Client) Stats() (s Stats) {
+	c.count(func(live *Stats) { s = *live })
 	s.Held, s.Waiting = c.lines.count()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,21 +135,22 @@ type Wait struct {
 }
 
 // Waits returns the names that callers of Lock wait for now, in no order.
-func (c *Client) Waits() []Wait {
-	all := c.lines.waits()
-	for i := range all {
-		all[i].Name = strings.TrimPrefix(all[i].Name, c.opts.Prefix)
+func (c *Client) Waits() []Wait { return c.lines.waits() }
+
+// tell calls f, one of the functions of Trace, unless it is nil.
+func tell(ctx context.Context, f func(context.Context, Event), e Event) {
+	if f != nil {
+		f(ctx, e)
 	}
-	return all
 }
 
-// lockDone counts and traces the end of a Lock or TryLock.
-func (c *Client) lockDone(ctx context.Context, op, name string, took time.Duration, l *Lease, err error) {
-	e := Event{Op: op, Name: name, Took: took, Err: err}
-	if l != nil {
-		e.Token = l.token
+// done counts and traces the end of a Lock or TryLock.
+func (cl *call) done(ctx context.Context, took time.Duration, err error) {
+	e := Event{Op: cl.op, Name: cl.name, Took: took, Err: err}
+	if cl.lease != nil {
+		e.Token = cl.lease.grant.Token
 	}
-	c.counters.add(func(s *Stats) {
+	cl.client.count(func(s *Stats) {
 		s.WaitTime += took
 		switch e.Outcome() {
 		case "ok":
@@ -173,14 +165,12 @@ func (c *Client) lockDone(ctx context.Context, op, name string, took time.Durati
 			s.Rejected++
 		}
 	})
-	if c.trace.LockDone != nil {
-		c.trace.LockDone(ctx, e)
-	}
+	tell(ctx, cl.client.trace.LockDone, e)
 }
 
 // attempted counts and traces the end of a request for a lock.
 func (c *Client) attempted(cl *call, took time.Duration, err error) {
-	c.counters.add(func(s *Stats) {
+	c.count(func(s *Stats) {
 		s.Attempts++
 		switch {
 		case err == nil:
@@ -190,48 +180,43 @@ func (c *Client) attempted(cl *call, took time.Duration, err error) {
 			s.Failed++
 		}
 	})
-	if c.trace.Attempt != nil {
-		c.trace.Attempt(cl.values, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
-	}
+	tell(cl.values, c.trace.Attempt, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
+}
+
+// told is an event of the lease, which has lasted until some time ago.
+func (l *Lease) told(op string, took, ago time.Duration, err error) Event {
+	return Event{Op: op, Name: l.name, Token: l.grant.Token, Took: took, Held: time.Since(l.start) - ago, Err: err}
 }
 
 // renewed counts and traces one attempt to renew.
 func (l *Lease) renewed(took time.Duration, err error) {
 	c := l.client
 	if err == nil {
-		c.counters.add(func(s *Stats) { s.Renewed++ })
+		c.count(func(s *Stats) { s.Renewed++ })
 	} else {
-		c.counters.add(func(s *Stats) { s.RenewFailed++ })
+		c.count(func(s *Stats) { s.RenewFailed++ })
 		c.warn("renewal failed", l.name, err)
 	}
-	if c.trace.Renewed != nil {
-		c.trace.Renewed(l.values, Event{Op: "renew", Name: l.name, Token: l.token, Took: took,
-			Held: time.Since(l.start), Err: err})
-	}
+	tell(l.values, c.trace.Renewed, l.told("renew", took, 0, err))
 }
 
 // lost counts and traces the end of a lease without its holder's Unlock.
 func (l *Lease) lost(cause error) {
 	c := l.client
-	c.counters.add(func(s *Stats) { s.Lost++ })
+	c.count(func(s *Stats) { s.Lost++ })
 	c.warn("lease lost", l.name, cause)
-	if c.trace.Lost != nil {
-		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.token, Held: time.Since(l.start),
-			Err: cause})
-	}
+	tell(l.values, c.trace.Lost, l.told("lease", 0, 0, cause))
 }
 
 // released counts and traces the release of a lease.
 func (l *Lease) released(ctx context.Context, took time.Duration, err error) {
 	c := l.client
 	if err == nil {
-		c.counters.add(func(s *Stats) { s.Released++ })
+		c.count(func(s *Stats) { s.Released++ })
 	} else {
 		c.warn("release failed", l.name, err)
 	}
 	if c.trace.Released != nil {
-		held := time.Since(l.start) - took
-		c.trace.Released(context.WithoutCancel(ctx),
-			Event{Op: "unlock", Name: l.name, Token: l.token, Took: took, Held: held, Err: err})
+		c.trace.Released(context.WithoutCancel(ctx), l.told("unlock", took, took, err))
 	}
 }

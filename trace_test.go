@@ -57,13 +57,12 @@ func (r *told) trace() *locker.Trace {
 		return func(ctx context.Context, e locker.Event) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.events = append(r.events, fmt.Sprint(ctx.Value(caller{}), " ", kind, " ", e.Op, " ", e.Name,
-				" ", e.Outcome()))
+			r.events = append(r.events, fmt.Sprint(ctx.Value(caller{}), " ", kind, " ", e.Outcome()))
 			r.last[kind] = e
 		}
 	}
 	return &locker.Trace{
-		LockDone: note("done"), Waiting: note("waiting"), Renewed: note("renewed"),
+		LockDone: note("done"), Waiting: note("waiting"), Attempt: note("attempt"), Renewed: note("renewed"),
 		Lost: note("lost"), Released: note("released"), TakenBack: note("taken back"),
 	}
 }
@@ -77,74 +76,54 @@ func (r *told) take() []string {
 	return e
 }
 
-// Each event carries the values of its caller's context, such as the span that it
-// is in, and every call has an end, whether or not it came to the service.
-func TestTraceIsCompleteAndHasTheCallersContext(t *testing.T) {
+// Each event carries the values of its caller's context, such as the span that it is in, and every call has an
+// end, whether or not it came to the service.
+func TestWhatTraceIsTold(t *testing.T) {
+	play(t, map[string]string{
+		"of a lease": `
+			a locks; 4s; b tries: held; told: a attempt ok, a done ok, a renewed ok, b done held; a unlocks; told: a released ok
+			count Acquired 1 Contended 1 Attempts 1 Renewed 1 Released 1`,
+		"of a wait": `
+			service queue; others hold job 1h; a locks until 2s: waits; b locks until 1s: waits; a: held deadline
+			told: a waiting held, b done held, a attempt held, a done held; count Contended 2 Refused 1`,
+		"of one that is in vain": `
+			a locks until 0s: deadline; b tries minhold -1s: invalid; told: a done canceled, b done invalid
+			count GaveUp 1 Rejected 1 Attempts 0`,
+		"of an outage": `
+			acquire: down; a locks patience 10ms: unavailable
+			told: a attempt unavailable, a waiting unavailable, a attempt unavailable, a done unavailable; count Unavailable 1 Failed 2`,
+		"of a loss": `
+			renew: down then gone; a locks; a ends: lost in 2s-6s; 9s
+			told: a attempt ok, a done ok, a renewed unavailable, a renewed lost, a lost lost, a taken back ok
+			count RenewFailed 2 Lost 1 TakenBack 1`,
+		"of a release that fails": `
+			release: down then ok; a locks; a unlocks: unavailable; 1s
+			told: a attempt ok, a done ok, a released unavailable, a taken back ok; count Released 0 TakenBack 1`,
+	})
+}
+
+func TestTimesOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r told
-		locks := memory.NewExpiring()
-		c := locker.New(locks, &locker.Options{TTL: ttl, Trace: r.trace()})
-		as := func(name string) context.Context { return context.WithValue(t.Context(), caller{}, name) }
-
-		l, err := c.Lock(as("a"), "job")
+		s := newScripted()
+		c := closing(t, locker.New(s.backend(), &locker.Options{TTL: ttl, Trace: r.trace()}))
+		s.set("1s")
+		l, err := c.Lock(t.Context(), "job", locker.NoRenew())
 		require.NoError(t, err)
-		time.Sleep(4 * time.Second)
-		_, err = c.TryLock(as("b"), "job")
-		require.ErrorIs(t, err, locker.ErrHeld)
-		assert.Equal(t, []string{"a done lock job ok", "a renewed renew job ok", "b done trylock job held"},
-			r.take())
-
-		// One gives up in line behind a head of this client that waits in the queue.
-		other := closing(t, locker.New(locks, nil))
-		theirs, err := other.Lock(t.Context(), "theirs")
+		assert.Equal(t, time.Second, r.last["done"].Took)
+		assert.Equal(t, time.Second, c.Stats().WaitTime)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, l.Unlock(t.Context()))
+		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second}, []time.Duration{r.last["released"].Took, r.last["released"].Held})
+		l, err = c.Lock(t.Context(), "job", locker.NoRenew())
 		require.NoError(t, err)
-		for i, who := range []string{"head", "behind"} {
-			ctx, cancel := context.WithTimeout(as(who), time.Duration(2-i)*time.Second)
-			defer cancel()
-			go func() { _, _ = c.Lock(ctx, "theirs") }()
-			synctest.Wait()
-		}
-		time.Sleep(2500 * time.Millisecond)
-		assert.Equal(t, []string{"head waiting lock theirs held", "behind done lock theirs held",
-			"a renewed renew job ok", "head done lock theirs held"}, r.take())
-		assert.Equal(t, 2*time.Second, r.last["done"].Took)
-		require.NoError(t, theirs.Unlock(t.Context()))
-
-		held := time.Now()
-		_, err = c.Lock(as("bad"), "")
-		require.ErrorIs(t, err, locker.ErrInvalid)
-		over, cancel := context.WithCancel(as("over"))
-		cancel()
-		_, err = c.Lock(over, "x")
-		require.ErrorIs(t, err, context.Canceled)
-		require.NoError(t, l.Unlock(as("unlock")))
-		assert.Equal(t, []string{"bad done lock  invalid", "over done lock x canceled",
-			"unlock released unlock job ok"}, r.take())
-		assert.Equal(t, 6500*time.Millisecond, r.last["released"].Held)
-		assert.Zero(t, time.Since(held))
-
-		l, err = c.Lock(as("c"), "job")
-		require.NoError(t, err)
-		locks.Fail(errDown)
-		_, err = c.Lock(as("d"), "other", locker.Patience(10*time.Millisecond))
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		assert.Equal(t, []string{"c done lock job ok", "d waiting lock other unavailable",
-			"d done lock other unavailable"}, r.take())
 		<-l.Done()
-		locks.Fail(nil)
-		events := r.take()
-		assert.Contains(t, events, "c renewed renew job unavailable")
-		assert.Equal(t, "c lost lease job lost", events[len(events)-1])
-		assert.InDelta(t, ttl, r.last["lost"].Held, float64(time.Second))
-
-		st := c.Stats()
-		assert.EqualValues(t, 2, st.Acquired)
-		assert.EqualValues(t, 3, st.Contended)
-		assert.EqualValues(t, 1, st.Unavailable)
-		assert.EqualValues(t, 1, st.GaveUp)
-		assert.EqualValues(t, 1, st.Rejected)
-		assert.Greater(t, st.WaitTime, 3*time.Second)
-		assert.Zero(t, st.Waiting)
-		require.NoError(t, c.Close())
+		synctest.Wait()
+		assert.Equal(t, 7908*time.Millisecond, r.last["lost"].Held)
+		s.set("down")
+		_, err = c.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Equal(t, ttl, r.last["waiting"].Took+r.last["waiting"].Left)
+		s.set("ok")
 	})
 }

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,4 +65,19 @@ func TestUndoKnowsOfARequestThatArrivesBesideIt(t *testing.T) {
 	beside := func(context.Context) error { u.Sent(false); return locker.ErrLost }
 	assert.Error(t, u.Undo(t.Context(), beside))
 	assert.NoError(t, u.Undo(t.Context(), func(context.Context) error { return nil }))
+}
+
+// A Hold tells its Undo of each request that may store or prolong the hold.
+func ExampleUndo() {
+	release := func(context.Context) error { return locker.ErrLost } // the service: it is not there
+	for _, answer := range []error{nil, errors.New("no answer")} {
+		var undo locker.Undo
+		undo.Sends(time.Minute)
+		// Here the request is sent, and answered or not.
+		undo.Sent(answer != nil)
+		fmt.Println(answer, "->", undo.Undo(context.Background(), release))
+	}
+	// Output:
+	// <nil> -> <nil>
+	// no answer -> the lease is lost
 }

@@ -229,3 +229,15 @@ func TestSync(t *testing.T) {
 		assert.Panics(t, there.Lock, "its context has ended")
 	})
 }
+
+// A function of the caller's own that panics inside Lock leaves nothing locked.
+func TestSyncAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var once sync.Once
+		trace := &locker.Trace{LockDone: func(context.Context, locker.Event) { once.Do(func() { panic("a trace") }) }}
+		l := adapt.Sync(t.Context(), locktest.Client(t, memory.New(), &locker.Options{Trace: trace}), "a", func(error) {})
+		assert.PanicsWithValue(t, "a trace", l.Lock)
+		l.Lock()
+		l.Unlock() //nolint:staticcheck // an empty section is what is tested
+	})
+}

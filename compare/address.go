@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 
 	"github.com/golockers/locker/bridge"
@@ -17,14 +18,11 @@ type address struct {
 	shown         string   // the same without a password
 }
 
-// defaultPorts are those of schemes whose URLs may leave the port out.
-var defaultPorts = map[string]string{
-	"redis": "6379", "rediss": "6379", "redlock": "6379", "redlocks": "6379",
-	"etcd": "2379", "etcds": "2379", "zookeeper": "2181", "zookeepers": "2181",
-	"postgres": "5432", "postgresql": "5432",
+// ports are the default ports of schemes whose URLs may leave the port out; below zero, with TLS.
+var ports = map[string]int{
+	"redis": 6379, "rediss": -6379, "redlock": 6379, "redlocks": -6379, "etcd": 2379, "etcds": -2379,
+	"zookeeper": 2181, "zookeepers": -2181, "postgres": 5432, "postgresql": 5432,
 }
-
-var tlsSchemes = map[string]bool{"rediss": true, "redlocks": true, "etcds": true, "zookeepers": true}
 
 // parseAddress finds the hosts in rawURL.
 func parseAddress(rawURL string) (address, error) {
@@ -33,14 +31,11 @@ func parseAddress(rawURL string) (address, error) {
 		return address{}, err
 	}
 	a, u := address{straight: rawURL, shown: urls.String()}, urls[0]
-	base, _, _ := strings.Cut(u.Scheme, "+")
 	switch {
 	case len(urls) > 1:
 		a.why = "no one network between its clients and two services"
-	case strings.Contains(u.Scheme, "+sentinel"):
-		a.why = "Sentinel leads clients to the servers' own addresses, past any proxy"
-	case strings.Contains(u.Scheme, "+cluster"):
-		a.why = "Redis Cluster leads clients to the servers' own addresses, past any proxy"
+	case strings.Contains(u.Scheme, "+"):
+		a.why = "Sentinel and Redis Cluster lead clients to the servers' own addresses, past any proxy"
 	case u.Hosts == nil:
 		a.why = "no network between its clients and the service: the URL has no host"
 	case u.Param("host", "") != "" || u.Param("addr", "") != "":
@@ -49,14 +44,14 @@ func parseAddress(rawURL string) (address, error) {
 	if a.why != "" {
 		return a, nil
 	}
+	port := ports[u.Scheme]
 	for _, h := range u.Hosts {
 		if _, _, err := net.SplitHostPort(h); err != nil {
-			port := defaultPorts[base]
-			if port == "" {
+			if port == 0 {
 				a.hosts, a.why = nil, fmt.Sprintf("the host %s has no port: write host:port in the URL", h)
 				return a, nil
 			}
-			h = net.JoinHostPort(strings.Trim(h, "[]"), port)
+			h = net.JoinHostPort(strings.Trim(h, "[]"), strconv.Itoa(max(port, -port)))
 		}
 		a.hosts = append(a.hosts, h)
 	}
@@ -66,14 +61,11 @@ func parseAddress(rawURL string) (address, error) {
 		end = i
 	}
 	a.before, a.after = scheme+"://"+rest[:strings.LastIndex(rest[:end], "@")+1], rest[end:]
-	if tlsSchemes[u.Scheme] && !strings.Contains(a.after, "server_name=") {
+	if port < 0 && !strings.Contains(a.after, "server_name=") {
 		// A certificate is checked for the server's name where the client connects to a proxy.
 		host, _, _ := net.SplitHostPort(a.hosts[0])
-		sep := "?"
-		if strings.Contains(a.after, "?") {
-			sep = "&"
-		}
-		a.after += sep + "server_name=" + host
+		path, query, _ := strings.Cut(a.after, "?")
+		a.after = strings.TrimSuffix(path+"?server_name="+host+"&"+query, "&")
 	}
 	return a, nil
 }

@@ -26,7 +26,6 @@ type bench struct {
 	index   int           // among the services of run.json
 	name    string        // the head of its column
 	key     string        // the same, fit for a file name
-	given   bool          // by a URL
 	opens   time.Duration // how long the service may take to answer for the first time
 	ttl     time.Duration
 	locks   int               // at once
@@ -71,11 +70,7 @@ func (b *bench) begin() {
 		b.run.write(e)
 	}, b.watched))
 	// Straight first, so that an error speaks of the service and not of a proxy.
-	again := b.opens // servers have just been started
-	if b.given {
-		again = 3 * time.Second
-	}
-	client, err := openAgain(b.ctx, b.run.openers, b.straight, nil, b.opens, again)
+	client, err := openAgain(b.ctx, b.run.openers, b.straight, nil, b.opens)
 	if err != nil {
 		b.Stop(err)
 	}
@@ -114,7 +109,7 @@ func (b *bench) lookAtProxies() {
 	for _, host := range b.hosts {
 		at = append(at, lab.StartProxy(b, host).Addr())
 	}
-	client, err := openAgain(b.ctx, b.run.openers, b.through(at), nil, b.opens, b.opens/2)
+	client, err := openAgain(b.ctx, b.run.openers, b.through(at), nil, b.opens)
 	if err != nil {
 		b.hosts, b.why = nil, "its clients cannot be led through proxies: "+err.Error()
 		return

@@ -111,7 +111,7 @@ func (h *holderProgram) run(openers locker.Openers) (err error) {
 	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to
 	// come back.
 	h.client, err = openAgain(context.Background(), openers, h.URL,
-		&locker.Options{TTL: h.TTL, Label: "locker compare"}, h.Opens, h.Opens)
+		&locker.Options{TTL: h.TTL, Label: "locker compare"}, h.Opens)
 	if err != nil {
 		return err
 	}
@@ -131,15 +131,13 @@ func (h *holderProgram) run(openers locker.Openers) (err error) {
 	return errors.New("the parent is gone")
 }
 
-// openAgain opens a service within limit. Where it is away it is asked again, for so long.
+// openAgain opens a service within limit: where it is away it is asked again.
 func openAgain(ctx context.Context, openers locker.Openers, url string, opts *locker.Options,
-	limit, again time.Duration) (*locker.Client, error) {
+	limit time.Duration) (client *locker.Client, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	open, began := bridge.Openers(openers).Open, time.Now()
-	client, err := open(ctx, url, opts)
-	for errors.Is(err, locker.ErrUnavailable) && time.Since(began) < again && pause(ctx, 50*time.Millisecond) {
-		client, err = open(ctx, url, opts)
+	for again := true; again; again = errors.Is(err, locker.ErrUnavailable) && pause(ctx, 50*time.Millisecond) {
+		client, err = bridge.Openers(openers).Open(ctx, url, opts)
 	}
 	return client, err
 }

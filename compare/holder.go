@@ -222,30 +222,11 @@ func send(to io.Writer, c command) {
 	_, _ = to.Write(append(line, '\n')) // a process that is gone does not hear it
 }
 
-// lost says how many bytes have vanished, or are under way for long, between h and the service since
-// its proxies had seen before; "" for none.
-func (h *holder) lost(before lab.Stats) string {
-	now := h.traffic()
-	switch requests, replies := now.Requests.Dropped-before.Requests.Dropped,
-		now.Replies.Dropped-before.Replies.Dropped; {
-	case requests > 0:
-		return fmt.Sprintf("%d bytes of its requests vanished", requests)
-	case replies > 0:
-		return fmt.Sprintf("%d bytes of replies to it vanished", replies)
-	case now.Requests.Held > 0:
-		return fmt.Sprintf("%d bytes of its requests are held on their way", now.Requests.Held)
-	}
-	return ""
-}
-
-// traffic is what the holder's proxies have seen since they were started.
-func (h *holder) traffic() lab.Stats {
-	var sum lab.Stats
+// lost is how many bytes have vanished, or are held on their way, between h and the service so far.
+func (h *holder) lost() (sum int64) {
 	for _, p := range h.proxies {
 		s := p.Stats()
-		sum.Requests.Dropped += s.Requests.Dropped
-		sum.Requests.Held += s.Requests.Held
-		sum.Replies.Dropped += s.Replies.Dropped
+		sum += s.Requests.Dropped + s.Requests.Held + s.Replies.Dropped
 	}
 	return sum
 }

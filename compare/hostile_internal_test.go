@@ -250,7 +250,7 @@ func TestTwoURLsAreOneService(t *testing.T) {
 	defer func(args []string) { os.Args = args }(os.Args)
 	os.Args = []string{"locker", "compare", "--only", "x", two}
 	assert.Equal(t, "locker compare --only x "+a.shown, asked(), "no password in reports")
-	c, err := openAgain(t.Context(), testOpeners(), "memory:// memory://", nil, time.Second, 0)
+	c, err := openAgain(t.Context(), testOpeners(), "memory:// memory://", nil, time.Second)
 	require.NoError(t, err)
 	assert.NoError(t, c.Close())
 }

@@ -104,6 +104,35 @@ func killed(f history.Fault, n int, which which, forgets bool) serverFault {
 	}
 }
 
+// failover is the fault that a standby, which is started for it, takes the place of its primary, at the
+// primary's address, and lags: what the primary sends it by way of link is held first.
+func failover(primary *lab.Process, link *lab.Proxy,
+	start func(b *bench) (standby *lab.Process, promote func() (proof string))) serverFault {
+	var standby *lab.Process
+	var promote func() string
+	return serverFault{
+		Fault: failedOver, takes: 1,
+		before: func(b *bench) {
+			standby, promote = start(b)
+			link.Replies(lab.Hold)
+		},
+		inject: func(b *bench) (proof string) {
+			primary.Kill()
+			link.Set(lab.Reset)
+			proof = promote()
+			b.lead(0, standby.Addr())
+			return proof
+		},
+		after: func(b *bench) {
+			link.Set(lab.Pass)
+			primary.Restart(b)
+			b.lead(0, primary.Addr())
+			standby.Stop()
+			_ = os.RemoveAll(standby.Dir())
+		},
+	}
+}
+
 // forget removes what a Redis has on disk.
 func forget(b *bench, redis *lab.Process) {
 	for _, name := range []string{"appendonlydir", "appendonly.aof", "dump.rdb"} {
@@ -146,35 +175,20 @@ var alone = map[string]string{
 func startRedis(b *bench) {
 	primary := lab.StartRedis(b, lab.WithAppendOnly())
 	link := lab.StartProxy(b, primary.Addr())
-	replica := lab.StartRedis(b, lab.WithAppendOnly(), lab.ReplicaOf(link.Addr()))
 	b.at("redis://"+primary.Addr(), alone)
 	b.watched, b.version = []*lab.Process{primary.Process}, "Redis "+primary.Info(b, "server")["redis_version"]
 	b.faults = []serverFault{
 		paused(these(primary.Process)),
 		killed(restarted, 1, these(primary.Process), false),
 		killed(restartedEmpty, 1, these(primary.Process), true),
-		{ // A replica that lags takes the place of its primary, at the primary's address.
-			Fault: failedOver, takes: 1,
-			before: func(*bench) { link.Replies(lab.Hold) },
-			inject: func(b *bench) string {
-				primary.Kill()
-				link.Set(lab.Reset)
-				replica.MustDo(b, "REPLICAOF", "NO", "ONE")
-				b.lead(0, replica.Addr())
-				return "the replica is " + replica.Info(b, "replication")["role"] + " now"
-			},
-			after: func(b *bench) {
-				forget(b, primary.Process)
-				primary.Restart(b)
-				link.Set(lab.Pass)
-				host, port, _ := strings.Cut(link.Addr(), ":")
-				replica.MustDo(b, "REPLICAOF", host, port)
-				b.lead(0, primary.Addr())
-				b.wait(10*time.Second, func() bool {
-					return replica.Info(b, "replication")["master_link_status"] == "up"
-				})
-			},
-		},
+		failover(primary.Process, link, func(b *bench) (*lab.Process, func() string) {
+			r := lab.StartRedis(b, lab.ReplicaOf(link.Addr()))
+			b.wait(10*time.Second, func() bool { return r.Info(b, "replication")["master_link_status"] == "up" })
+			return r.Process, func() string {
+				r.MustDo(b, "REPLICAOF", "NO", "ONE")
+				return "the replica is " + r.Info(b, "replication")["role"] + " now"
+			}
+		}),
 		stepped(0, 0, clockedRedis),
 		killed(majorityDown, 1, these(primary.Process), false),
 	}
@@ -297,31 +311,13 @@ func startPostgres(b *bench) {
 	b.untried[restartedEmpty.ID] = "a database that has lost its files is no database: what a backup brings " +
 		"back is in the documentation of package postgres"
 	b.watched, b.version = []*lab.Process{primary.Process}, "PostgreSQL "+primary.Query(b, "SHOW server_version")
-	var standby *lab.Postgres
 	b.faults = []serverFault{
 		paused(these(primary.Process)),
 		killed(restarted, 1, these(primary.Process), false),
-		{
-			Fault: failedOver, takes: 1,
-			before: func(b *bench) {
-				standby = lab.StartPostgres(b, lab.ReplicaOf(link.Addr()))
-				link.Replies(lab.Hold)
-			},
-			inject: func(b *bench) string {
-				primary.Kill()
-				link.Set(lab.Reset)
-				standby.Promote(b)
-				b.lead(0, standby.Addr())
-				return "the standby takes writes"
-			},
-			after: func(b *bench) {
-				link.Set(lab.Pass)
-				primary.Restart(b)
-				b.lead(0, primary.Addr())
-				standby.Stop()
-				_ = os.RemoveAll(standby.Dir()) // the next one begins anew
-			},
-		},
+		failover(primary.Process, link, func(b *bench) (*lab.Process, func() string) {
+			p := lab.StartPostgres(b, lab.ReplicaOf(link.Addr()))
+			return p.Process, func() string { p.Promote(b); return "the standby takes writes" }
+		}),
 		stepped(0, 0, func(b *bench) *lab.Process { return lab.StartPostgres(b, lab.WithClock()).Process }),
 		killed(majorityDown, 1, these(primary.Process), false),
 	}

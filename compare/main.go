@@ -221,7 +221,7 @@ func (o *options) finish(r *history.Report, failed error, dir string, signalled 
 	if r == nil {
 		say(failed.Error())
 		var file *fs.PathError
-		if errors.As(failed, &file) && !errors.Is(failed, fs.ErrExist) {
+		if o.rechecks == "" && errors.As(failed, &file) && !errors.Is(failed, fs.ErrExist) {
 			return ExitUnavailable
 		}
 		return ExitUsage

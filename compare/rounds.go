@@ -2,6 +2,7 @@ package compare
 
 import (
 	"context"
+	"fmt"
 	"math/bits"
 	"time"
 
@@ -18,10 +19,10 @@ type round struct {
 	turn   int // how often this was tried before
 	id     string
 	names  []string
-	faulty bool          // between faultBegin and faultEnd
-	proven bool          // the fault was seen to take effect
-	look   func() string // for that, once more
-	on     string        // the process that the fault is for
+	faulty bool   // between faultBegin and faultEnd
+	proven bool   // the fault was seen to take effect
+	look   func() // for that, once more
+	on     string // the process that the fault is for
 
 	sharing bool  // who holds, shares with
 	beside  group // these
@@ -58,7 +59,7 @@ func (r *round) proof(detail string) {
 
 func (r *round) faultEnd(detail string) {
 	if !r.proven && r.look != nil {
-		r.proof(r.look())
+		r.look()
 	}
 	r.faulty = false
 	r.fault(history.FaultEnd, detail, 0)
@@ -204,13 +205,16 @@ func holdRequests(p *lab.Proxy) { p.Requests(lab.Hold) }
 // disturb does something to the network of the holder, and waits for the evidence that it takes effect.
 // Where that does not come soon, it is looked for again at the end of the fault.
 func (r *round) disturb(how func(p *lab.Proxy), meanwhile func() group) group {
-	before := r.a.traffic()
+	before := r.a.lost()
 	r.faultBegin(r.a, 0)
 	r.a.network(how)
 	g := meanwhile()
-	r.look = func() string { return r.a.lost(before) }
-	r.wait(r.ttl, func() bool { return r.look() != "" })
-	r.proof(r.look())
+	r.look = func() {
+		if n := r.a.lost() - before; n > 0 {
+			r.proof(fmt.Sprintf("%d bytes of its requests or replies vanished, or are held on their way", n))
+		}
+	}
+	r.wait(r.ttl, func() bool { r.look(); return r.proven })
 	return g
 }
 

@@ -1,251 +1,272 @@
 package conformance_test
 
-// flaw is one thing that a broken backend or its service does wrong.
-type flaw string
+// flaw is one thing that a broken backend or its service does wrong; nil: nothing.
+type flaw = *mistake
 
-const (
-	none flaw = ""
+type mistake struct {
+	what   string
+	kinds  []kind // of backends that have it, in tests
+	byHand bool   // no history shows it, or only what a check has
+}
+
+var flaws []flaw
+
+// wrong is a flaw that histories have to show.
+func wrong(what string, kinds ...kind) flaw {
+	flaws = append(flaws, &mistake{what: what, kinds: kinds})
+	return flaws[len(flaws)-1]
+}
+
+// byHand is one that a check is there for.
+func byHand(what string, kinds ...kind) flaw {
+	f := wrong(what, kinds...)
+	f.byHand = true
+	return f
+}
+
+var (
+	none flaw
 
 	// What is claimed and told.
-	claimsEverything       flaw = "claims everything and rests on nothing"
-	claimsByMood           flaw = "claims depend on who is connected"
-	claimsAsk              flaw = "Guarantees asks the service"
-	claimsQueue            flaw = "HasQueue although there is no queue"
-	claimsNonsense         flaw = "claims that are out of range"
-	inspectsNothing        flaw = "Inspect never sees a holder"
-	inspectsHolderAsWaiter flaw = "Inspect counts the holder as a waiter"
-	inspectEnds            flaw = "Inspect ends what it looks at"
-	inspectsGibberish      flaw = "Inspect mangles the label"
-	inspectsSeconds        flaw = "Inspect mistakes the unit of time"
-	inspectsCounter        flaw = "Inspect returns another token"
-	inspectsNoWaiters      flaw = "Inspect counts no waiters and says 0"
-	inspectsThePast        flaw = "Inspect sees those who have left"
-	opensAnother           flaw = "the URL leads to another service"
-	opensFirst             flaw = "the URL is used before it is checked"
+	claimsEverything       = byHand("claims everything and rests on nothing", poor)
+	claimsByMood           = byHand("claims depend on who is connected", rich)
+	claimsAsk              = byHand("Guarantees asks the service", poor)
+	claimsQueue            = wrong("HasQueue although there is no queue", poor)
+	claimsNonsense         = byHand("claims that are out of range", poor)
+	inspectsNothing        = wrong("Inspect never sees a holder", rich)
+	inspectsHolderAsWaiter = wrong("Inspect counts the holder as a waiter", queued)
+	inspectEnds            = wrong("Inspect ends what it looks at", rich)
+	inspectsGibberish      = wrong("Inspect mangles the label", rich)
+	inspectsSeconds        = wrong("Inspect mistakes the unit of time", rich)
+	inspectsCounter        = wrong("Inspect returns another token", rich)
+	inspectsNoWaiters      = wrong("Inspect counts no waiters and says 0", queued)
+	inspectsThePast        = wrong("Inspect sees those who have left", rich)
+	opensAnother           = byHand("the URL leads to another service", poor)
+	opensFirst             = byHand("the URL is used before it is checked", poor)
 
 	// Who gets in.
-	grantsAlways      flaw = "grants what is held"
-	remainsTooLong    flaw = "the time that a refusal tells is in another unit"
-	vagueRefusal      flaw = "a refusal that is not ErrHeld"
-	holdBesideRefusal flaw = "a Hold beside a refusal"
-	tryWaits          flaw = "waits although Wait is not set"
-	reentrant         flaw = "reentrant per session"
-	labelIsOwner      flaw = "who has the holder's label has the lock"
-	oneAtATime        flaw = "Acquire keeps a mutex while it waits"
+	grantsAlways      = wrong("grants what is held", poor)
+	remainsTooLong    = wrong("the time that a refusal tells is in another unit", poor)
+	vagueRefusal      = wrong("a refusal that is not ErrHeld", poor)
+	holdBesideRefusal = wrong("a Hold beside a refusal", poor)
+	tryWaits          = wrong("waits although Wait is not set", poor)
+	reentrant         = wrong("reentrant per session", poor)
+	labelIsOwner      = wrong("who has the holder's label has the lock", poor)
+	oneAtATime        = wrong("Acquire keeps a mutex while it waits", queued)
 
 	// Waiting.
-	hidesWhy            flaw = "a wait that ends says held, and not why it ended"
-	thirdStays          flaw = "the third in the queue keeps its place when it leaves"
-	leavesGrant         flaw = "a wait that ends when its lock is granted leaves the lock"
-	promisesPrompt      flaw = "says that it is prompt, and ignores its context"
-	pilesUp             flaw = "each wait starts what ends with the client"
-	wakesOne            flaw = "of those who listen for a name one is told"
-	stopWaits           flaw = "the stop of Notify waits for the service"
-	waitsOnDeleted      flaw = "who waits for a lock that is deleted waits for that one, and gets it"
-	leavesLateGrant     flaw = "a wait that ends in the moment of its grant leaves the lock"
-	wakeLost            flaw = "wake-ups are lost"
-	subscribesLate      flaw = "Notify returns before it listens"
-	subscribesToNothing flaw = "Notify listens to nothing"
-	missedNotTold       flaw = "what was missed during a disconnection is not made up for"
-	forgetsWaiters      flaw = "the queue forgets its waiters"
-	lastInFirstOut      flaw = "the latest waiter is served first"
-	placesStay          flaw = "a waiter that leaves keeps its place"
-	deadWaitersStay     flaw = "a dead waiter is granted the lock for ever"
-	hidesHeld           flaw = "a wait that ends does not say that the lock was held"
-	silentQueue         flaw = "a wait in a queue does not tell that others are before it"
-	hidesCancel         flaw = "a wait that ends does not say why"
-	requestsUnbounded   flaw = "no time limit but the context's ends a request"
-	waitsOn             flaw = "a wait in the queue does not end with its context"
-	ignoresContext      flaw = "Acquire ignores its context"
-	sendsWhenCancelled  flaw = "Acquire asks under a context that is over"
-	holdDiesWithContext flaw = "the hold ends with the context of Acquire"
+	hidesWhy            = wrong("a wait that ends says held, and not why it ended", queued)
+	thirdStays          = wrong("the third in the queue keeps its place when it leaves", queued)
+	leavesGrant         = wrong("a wait that ends when its lock is granted leaves the lock", queued)
+	promisesPrompt      = wrong("says that it is prompt, and ignores its context", poor)
+	pilesUp             = byHand("each wait starts what ends with the client", poor)
+	wakesOne            = wrong("of those who listen for a name one is told", rich)
+	stopWaits           = wrong("the stop of Notify waits for the service", rich)
+	waitsOnDeleted      = wrong("who waits for a lock that is deleted waits for that one, and gets it", queued)
+	leavesLateGrant     = wrong("a wait that ends in the moment of its grant leaves the lock", queued)
+	wakeLost            = wrong("wake-ups are lost", rich)
+	subscribesLate      = wrong("Notify returns before it listens", rich)
+	subscribesToNothing = wrong("Notify listens to nothing", rich)
+	missedNotTold       = wrong("what was missed during a disconnection is not made up for", rich)
+	forgetsWaiters      = wrong("the queue forgets its waiters", queued)
+	lastInFirstOut      = wrong("the latest waiter is served first", queued)
+	placesStay          = wrong("a waiter that leaves keeps its place", queued)
+	deadWaitersStay     = wrong("a dead waiter is granted the lock for ever", queued)
+	hidesHeld           = wrong("a wait that ends does not say that the lock was held", queued)
+	silentQueue         = wrong("a wait in a queue does not tell that others are before it", queued)
+	hidesCancel         = wrong("a wait that ends does not say why", queued)
+	requestsUnbounded   = wrong("no time limit but the context's ends a request", poor)
+	waitsOn             = wrong("a wait in the queue does not end with its context", queued)
+	ignoresContext      = wrong("Acquire ignores its context", queued, poor)
+	sendsWhenCancelled  = wrong("Acquire asks under a context that is over", poor)
+	holdDiesWithContext = wrong("the hold ends with the context of Acquire", poor)
 
 	// Holding.
-	renewsNothing             flaw = "Renew does not prolong"
-	renewalStale              flaw = "Renew returns the validity of the grant"
-	renewalHangs              flaw = "Renew ignores its context"
-	renewalMadeUp             flaw = "Renew does not wait for the answer"
-	renewsAlone               flaw = "one of several renewals at the same time fails"
-	roundsRenewal             flaw = "renewals are rounded down to whole seconds"
-	renewalShort              flaw = "Renew grants less than was asked for"
-	renewAcquires             flaw = "Renew puts back a key that is gone"
-	outageIsLoss              flaw = "Renew takes an outage for a loss"
-	deletionUnnoticed         flaw = "Renew does not see that its key is gone"
-	releaseForgets            flaw = "Release removes nothing"
-	releaseLater              flaw = "Release returns before it has happened"
-	releaseInContextOfAcquire flaw = "Release uses the context of Acquire"
-	releaseAlwaysFine         flaw = "Release does not look whether there was something"
-	releaseHangs              flaw = "Release ignores its context"
-	releaseMadeUp             flaw = "Release takes an outage for success"
-	releaseTakesOutageForLoss flaw = "Release takes an outage for a loss"
-	lostTooOften              flaw = "Lost is called for a hold that is there"
+	renewsNothing             = wrong("Renew does not prolong", poor)
+	renewalStale              = wrong("Renew returns the validity of the grant", poor)
+	renewalHangs              = wrong("Renew ignores its context", poor)
+	renewalMadeUp             = wrong("Renew does not wait for the answer", poor)
+	renewsAlone               = wrong("one of several renewals at the same time fails", poor)
+	roundsRenewal             = wrong("renewals are rounded down to whole seconds", poor)
+	renewalShort              = wrong("Renew grants less than was asked for", poor)
+	renewAcquires             = wrong("Renew puts back a key that is gone", poor)
+	outageIsLoss              = wrong("Renew takes an outage for a loss", poor)
+	deletionUnnoticed         = wrong("Renew does not see that its key is gone", poor, queued)
+	releaseForgets            = wrong("Release removes nothing", poor)
+	releaseLater              = wrong("Release returns before it has happened", poor)
+	releaseInContextOfAcquire = wrong("Release uses the context of Acquire", poor)
+	releaseAlwaysFine         = wrong("Release does not look whether there was something", poor)
+	releaseHangs              = wrong("Release ignores its context", poor)
+	releaseMadeUp             = wrong("Release takes an outage for success", poor)
+	releaseTakesOutageForLoss = wrong("Release takes an outage for a loss", poor)
+	lostTooOften              = wrong("Lost is called for a hold that is there", poor)
 
 	// MinHold.
-	minHoldIgnored flaw = "MinHold is not looked at"
-	minHoldShort   flaw = "half of MinHold is kept"
-	minHoldRenewed flaw = "a renewal makes MinHold shorter"
-	minHoldEndless flaw = "MinHold is kept in another unit"
-	minHoldSticks  flaw = "a take-back keeps the lock for its MinHold"
-	minHoldOfClock flaw = "MinHold ends by the clock of the client that asked for it"
-	minHoldJumps   flaw = "MinHold ends by a wall clock, which can be set back"
-	minHoldPassed  flaw = "Pass forgets MinHold"
+	minHoldIgnored = wrong("MinHold is not looked at", rich)
+	minHoldShort   = wrong("half of MinHold is kept", rich)
+	minHoldRenewed = wrong("a renewal makes MinHold shorter", rich)
+	minHoldEndless = wrong("MinHold is kept in another unit", rich)
+	minHoldSticks  = wrong("a take-back keeps the lock for its MinHold", rich)
+	minHoldOfClock = wrong("MinHold ends by the clock of the client that asked for it", rich)
+	minHoldJumps   = wrong("MinHold ends by a wall clock, which can be set back", rich)
+	minHoldPassed  = wrong("Pass forgets MinHold", rich)
 
 	// Operators.
-	listsContains    flaw = "List tells of names that contain the prefix"
-	listsLike        flaw = "List takes the prefix for a pattern"
-	listsNothing     flaw = "List tells of nothing"
-	listsFree        flaw = "List tells of names that are free"
-	breaksNothing    flaw = "Break removes nothing"
-	breaksNext       flaw = "Break removes whoever holds by then"
-	breaksQueue      flaw = "Break removes more than the holder"
-	breaksAndRefuses flaw = "Break removes the holder, and says that it cannot"
+	listsContains    = wrong("List tells of names that contain the prefix", rich)
+	listsLike        = wrong("List takes the prefix for a pattern", rich)
+	listsNothing     = wrong("List tells of nothing", rich)
+	listsFree        = wrong("List tells of names that are free", rich)
+	breaksNothing    = wrong("Break removes nothing", rich)
+	breaksNext       = wrong("Break removes whoever holds by then", rich)
+	breaksQueue      = wrong("Break removes more than the holder", rich)
+	breaksAndRefuses = wrong("Break removes the holder, and says that it cannot", rich)
 
 	// Owners.
-	noOwnerCheck    flaw = "release and renewal without an owner check"
-	releasesAnybody flaw = "release without an owner check"
-	countsOwners    flaw = "a repeated request has to be released twice"
-	endOfOwner      flaw = "the second half of an owner is compared"
-	forgetsOwners   flaw = "a repeated request is refused"
-	tokenPerRequest flaw = "a repeated request gets a new token"
+	noOwnerCheck    = wrong("release and renewal without an owner check", poor)
+	releasesAnybody = wrong("release without an owner check", poor)
+	countsOwners    = wrong("a repeated request has to be released twice", poor)
+	endOfOwner      = byHand("the second half of an owner is compared", poor)
+	forgetsOwners   = wrong("a repeated request is refused", poor)
+	tokenPerRequest = wrong("a repeated request gets a new token", rich)
 
-	cutsOwner       flaw = "an owner is cut at 32 characters when it is stored"
-	refusesOwner    flaw = "an owner that is longer than its column is an error"
-	comparesOwner32 flaw = "an owner is cut at 32 characters whenever it is used"
+	cutsOwner       = wrong("an owner is cut at 32 characters when it is stored", poor)
+	refusesOwner    = byHand("an owner that is longer than its column is an error", poor)
+	comparesOwner32 = byHand("an owner is cut at 32 characters whenever it is used", poor)
 
 	// Transactions that stay open: others wait for the rows that they have locked.
-	grantUncommitted   flaw = "the transaction of a grant stays open"
-	refusalUncommitted flaw = "the transaction of a refusal stays open"
-	grantInSteps       flaw = "the transaction of an acquire is several requests"
-	releaseUncommitted flaw = "the transaction of a release stays open"
+	grantUncommitted   = wrong("the transaction of a grant stays open", poor)
+	refusalUncommitted = wrong("the transaction of a refusal stays open", poor)
+	grantInSteps       = wrong("the transaction of an acquire is several requests", poor)
+	releaseUncommitted = wrong("the transaction of a release stays open", poor)
 
 	// Steps that a late reply comes between.
-	acquireInTwoSteps        flaw = "looks who has the lock, and takes it in the next request"
-	expiryInTwoSteps         flaw = "takes the lock, and gives it its TTL in the next request"
-	releaseInTwoSteps        flaw = "looks who has the lock, and removes it in the next request"
-	sessionReleaseInTwoSteps flaw = "the same, with locks that a session keeps"
-	renewInTwoSteps          flaw = "looks who has the lock, and renews it in the next request"
+	acquireInTwoSteps        = wrong("looks who has the lock, and takes it in the next request", poor)
+	expiryInTwoSteps         = wrong("takes the lock, and gives it its TTL in the next request", poor)
+	releaseInTwoSteps        = wrong("looks who has the lock, and removes it in the next request", poor)
+	sessionReleaseInTwoSteps = wrong("the same, with locks that a session keeps", poor)
+	renewInTwoSteps          = wrong("looks who has the lock, and renews it in the next request", poor)
 
 	// Time.
-	sinceFromReply   flaw = "a grant counts from the reply"
-	sinceFromWait    flaw = "a grant to a waiter counts from the reply"
-	sinceFromBeat    flaw = "a session's renewal counts from the reply"
-	sinceFromRenewal flaw = "a renewal counts from the reply"
-	boastsTTL        flaw = "claims twice the TTL that the service keeps"
-	negativeDrift    flaw = "a drift that is added to the TTL"
-	sinceFuture      flaw = "validity counts from the future"
-	shortensTTL      flaw = "grants half of the TTL that was asked for"
-	noDeadline       flaw = "claims that the hold has no deadline"
-	roundsTTL        flaw = "TTLs are rounded down to whole seconds"
-	shortTTL         flaw = "the lock ends before its TTL"
-	overflowsTTL     flaw = "milliseconds in 32 bits"
-	neverExpires     flaw = "milliseconds are taken for seconds"
-	nanosAsMillis    flaw = "nanoseconds are taken for milliseconds"
-	secondsAsMillis  flaw = "seconds are taken for milliseconds"
-	millisAsNanos    flaw = "milliseconds are taken for nanoseconds"
-	forgetsVoid      flaw = "a take-back that finds nothing is the end of it, and sessions keep locks"
-	deathUnnoticed   flaw = "the death of a holder is not noticed"
+	sinceFromReply   = wrong("a grant counts from the reply", poor)
+	sinceFromWait    = wrong("a grant to a waiter counts from the reply", queued)
+	sinceFromBeat    = wrong("a session's renewal counts from the reply", shared)
+	sinceFromRenewal = wrong("a renewal counts from the reply", poor)
+	boastsTTL        = wrong("claims twice the TTL that the service keeps", poor)
+	negativeDrift    = wrong("a drift that is added to the TTL", poor)
+	sinceFuture      = wrong("validity counts from the future", poor)
+	shortensTTL      = wrong("grants half of the TTL that was asked for", poor)
+	noDeadline       = wrong("claims that the hold has no deadline", poor)
+	roundsTTL        = wrong("TTLs are rounded down to whole seconds", poor)
+	shortTTL         = wrong("the lock ends before its TTL", poor)
+	overflowsTTL     = wrong("milliseconds in 32 bits", poor)
+	neverExpires     = wrong("milliseconds are taken for seconds", poor)
+	nanosAsMillis    = wrong("nanoseconds are taken for milliseconds", poor)
+	secondsAsMillis  = wrong("seconds are taken for milliseconds", poor)
+	millisAsNanos    = wrong("milliseconds are taken for nanoseconds", poor)
+	forgetsVoid      = wrong("a take-back that finds nothing is the end of it, and sessions keep locks", queued)
+	deathUnnoticed   = byHand("the death of a holder is not noticed", queued)
 
 	// Tokens.
-	tokenOfClient  flaw = "each client counts tokens of its own"
-	tokenUnclaimed flaw = "tokens that nothing is promised of"
-	tokenMissing   flaw = "no token although tokens are claimed"
-	tokenTooHigh   flaw = "tokens above MaxToken"
-	tokenLater     flaw = "a token is drawn in a request of its own after the grant"
-	tokenTwice     flaw = "a token is given out twice"
-	tokenWithLock  flaw = "the counter ends with the lock"
-	forgetsTokens  flaw = "the counter is lost in a restart"
-	raisesNothing  flaw = "RaiseToken does nothing"
-	raisesAnyway   flaw = "RaiseToken does not ask whose lock it is"
-	tokenOfExpired flaw = "the counter ends when a lock expires"
+	tokenOfClient  = wrong("each client counts tokens of its own", rich)
+	tokenUnclaimed = wrong("tokens that nothing is promised of", poor)
+	tokenMissing   = wrong("no token although tokens are claimed", rich)
+	tokenTooHigh   = wrong("tokens above MaxToken", rich)
+	tokenLater     = wrong("a token is drawn in a request of its own after the grant", rich)
+	tokenTwice     = wrong("a token is given out twice", rich)
+	tokenWithLock  = wrong("the counter ends with the lock", rich)
+	forgetsTokens  = wrong("the counter is lost in a restart", rich)
+	raisesNothing  = wrong("RaiseToken does nothing", rich)
+	raisesAnyway   = wrong("RaiseToken does not ask whose lock it is", rich)
+	tokenOfExpired = wrong("the counter ends when a lock expires", rich)
 
-	raiseSetsBack flaw = "RaiseToken sets the counter, also to less"
-	raiseTwice    flaw = "what was raised is given out again and again"
-	raiseEnds     flaw = "what was raised ends with its holder's key"
+	raiseSetsBack = wrong("RaiseToken sets the counter, also to less", rich)
+	raiseTwice    = wrong("what was raised is given out again and again", rich)
+	raiseEnds     = wrong("what was raised ends with its holder's key", rich)
 
 	// Passing on.
-	passRemains    flaw = "Pass leaves the time that remains to the next holder"
-	passSinceReply flaw = "what Pass grants counts from the reply"
-	passesAnyway   flaw = "Pass does not ask whose the lock is"
-	passesSame     flaw = "Pass gives the hold to the next caller"
-	passesForEver  flaw = "Pass does not yield"
-	passesSilently flaw = "Pass yields and tells nobody"
-	passLeaves     flaw = "Pass does not say what it may have left"
+	passRemains    = wrong("Pass leaves the time that remains to the next holder", rich)
+	passSinceReply = wrong("what Pass grants counts from the reply", rich)
+	passesAnyway   = wrong("Pass does not ask whose the lock is", rich)
+	passesSame     = wrong("Pass gives the hold to the next caller", rich)
+	passesForEver  = wrong("Pass does not yield", rich)
+	passesSilently = wrong("Pass yields and tells nobody", rich)
+	passLeaves     = wrong("Pass does not say what it may have left", rich)
 
 	// Names.
-	foldsCase     flaw = "names without case"
-	cleansPath    flaw = "names cleaned like paths"
-	cutsNames     flaw = "names cut at 255 bytes"
-	dropsPrefixes flaw = "names without what is before a colon"
-	asciiNames    flaw = "names of letters only"
-	namesByClient flaw = "each client has names of its own"
+	foldsCase     = wrong("names without case", poor)
+	cleansPath    = wrong("names cleaned like paths", poor)
+	cutsNames     = wrong("names cut at 255 bytes", poor)
+	dropsPrefixes = wrong("names without what is before a colon", poor)
+	asciiNames    = wrong("names of letters only", poor)
+	namesByClient = wrong("each client has names of its own", poor)
 
 	// What an unknown outcome leaves.
-	leavesGhost     flaw = "a cancelled request leaves its key"
-	leavesNodes     flaw = "Release leaves something of the lock"
-	ghostAfterReset flaw = "a broken connection leaves its key"
-	timeoutIsHeld   flaw = "a time-out is reported as held"
-	slownessIsHeld  flaw = "a request's own time-out is reported as held"
-	outageIsHeld    flaw = "an outage is reported as held"
-	vagueOutage     flaw = "an outage is an error of the driver"
-	grantMadeUp     flaw = "Acquire that got no answer says yes"
-	neverReconnects flaw = "a connection that broke is never made again"
+	leavesGhost     = wrong("a cancelled request leaves its key", queued, poor)
+	leavesNodes     = wrong("Release leaves something of the lock", poor, rich)
+	ghostAfterReset = wrong("a broken connection leaves its key", poor)
+	timeoutIsHeld   = wrong("a time-out is reported as held", poor)
+	slownessIsHeld  = wrong("a request's own time-out is reported as held", poor)
+	outageIsHeld    = wrong("an outage is reported as held", poor)
+	vagueOutage     = wrong("an outage is an error of the driver", poor)
+	grantMadeUp     = wrong("Acquire that got no answer says yes", poor)
+	neverReconnects = wrong("a connection that broke is never made again", poor, rich)
 
 	// Ends.
-	keepsSession     flaw = "a session outlives Close"
-	closesUsers      flaw = "Close closes what its user has given"
-	closeForgets     flaw = "Close closes nothing"
-	closeTwicePanics flaw = "the second Close panics"
-	closeTwiceFails  flaw = "the second Close fails"
-	closeHangs       flaw = "Close waits for a silent service"
-	leaksGoroutine   flaw = "a goroutine for each client is left"
+	keepsSession     = wrong("a session outlives Close", queued)
+	closesUsers      = byHand("Close closes what its user has given", poor)
+	closeForgets     = wrong("Close closes nothing", poor)
+	closeTwicePanics = wrong("the second Close panics", poor)
+	closeTwiceFails  = wrong("the second Close fails", poor)
+	closeHangs       = wrong("Close waits for a silent service", poor)
+	leaksGoroutine   = wrong("a goroutine for each client is left", poor)
 
 	// Servers.
-	forgetsRenewal flaw = "what a renewal has set is lost in a restart"
-	forgetsLocks   flaw = "locks are lost in a restart"
-	crashTakesAll  flaw = "one server down is all down"
-	clientClock    flaw = "locks end by the clock of who asks"
-	wallClock      flaw = "locks end by the wall clock"
+	forgetsRenewal = wrong("what a renewal has set is lost in a restart", rich)
+	forgetsLocks   = wrong("locks are lost in a restart", rich)
+	crashTakesAll  = wrong("one server down is all down", rich)
+	clientClock    = wrong("locks end by the clock of who asks", poor)
+	wallClock      = wrong("locks end by the wall clock", rich)
 
 	// Sharing.
-	sharesUnderWriter     flaw = "a sharer gets in beside a writer"
-	writesBesideSharers   flaw = "a writer gets in beside sharers"
-	sharesInTwoSteps      flaw = "looks whether a sharer may come, and lets it in with the next request"
-	sharersHaveOneTTL     flaw = "all sharers of a name end with the latest request of one"
-	sharersHaveLongestTTL flaw = "all sharers of a name end with the last of them"
-	sharersByClock        flaw = "sharers end by the clock of who asks"
-	sharersByWallClock    flaw = "sharers end by the wall clock"
-	forgetsSharers        flaw = "sharers are lost in a restart"
-	sharerSinceReply      flaw = "a sharer's grant counts from the reply"
-	sharerMinHoldIgnored  flaw = "MinHold of a sharer is not looked at"
-	releasesSharersOfName flaw = "a release removes one of the sharers, whoever asks"
-	releasesAllSharers    flaw = "a release removes all sharers"
-	leavesSharer          flaw = "a sharer whose wait ends when it is granted stays"
-	renewalSharesAgain    flaw = "a renewal of a sharer puts its entry back"
-	ownerInBoth           flaw = "who finds its owner in place is granted what it asks for, of either kind"
-	keyOfSharers          flaw = "the key of a name's sharers is another name's"
-	sharersSilent         flaw = "nobody is told that a sharer has left"
+	sharesUnderWriter     = wrong("a sharer gets in beside a writer", poor, rich)
+	writesBesideSharers   = wrong("a writer gets in beside sharers", poor, queued)
+	sharesInTwoSteps      = wrong("looks whether a sharer may come, and lets it in with the next request", poor)
+	sharersHaveOneTTL     = wrong("all sharers of a name end with the latest request of one", poor)
+	sharersHaveLongestTTL = wrong("all sharers of a name end with the last of them", rich, poor)
+	sharersByClock        = wrong("sharers end by the clock of who asks", poor)
+	sharersByWallClock    = wrong("sharers end by the wall clock", rich)
+	forgetsSharers        = wrong("sharers are lost in a restart", rich)
+	sharerSinceReply      = wrong("a sharer's grant counts from the reply", poor)
+	sharerMinHoldIgnored  = wrong("MinHold of a sharer is not looked at", rich)
+	releasesSharersOfName = wrong("a release removes one of the sharers, whoever asks", poor)
+	releasesAllSharers    = wrong("a release removes all sharers", rich, poor)
+	leavesSharer          = wrong("a sharer whose wait ends when it is granted stays", queued)
+	renewalSharesAgain    = wrong("a renewal of a sharer puts its entry back", rich, poor)
+	ownerInBoth           = wrong("who finds its owner in place is granted what it asks for, of either kind", poor)
+	keyOfSharers          = wrong("the key of a name's sharers is another name's", poor)
+	sharersSilent         = wrong("nobody is told that a sharer has left", rich)
 
 	// Who waits for sharers, and behind them.
-	noGate             flaw = "readers join past a waiting writer for ever"
-	gateRefusesSharers flaw = "who holds and asks again is refused because a writer waits"
-	notesWithoutWait   flaw = "a writer that does not wait leaves a note"
-	notesLast          flaw = "the note of a writer that waits does not end by itself"
-	notesOfOwners      flaw = "each request of a waiting writer leaves a note of its own"
-	asksTooLate        flaw = "the engine is told to ask again when the note is over"
-	leaveForgets       flaw = "Leave removes nothing"
-	leaveOpens         flaw = "Leave removes the notes of all writers"
-	leaveSilent        flaw = "Leave tells nobody"
-	grantKeepsNote     flaw = "the note of a writer stays when it is granted the lock"
-	remainsOfSharers   flaw = "who is kept out by a note is told how long the sharers last"
-	yieldsToWriters    flaw = "Pass yields to no sharer that waits"
-	sharersOvertake    flaw = "sharers in the queue get in before the writer that waits in front of them"
+	noGate             = wrong("readers join past a waiting writer for ever", poor, rich, queued)
+	gateRefusesSharers = wrong("who holds and asks again is refused because a writer waits", poor)
+	notesWithoutWait   = wrong("a writer that does not wait leaves a note", poor, rich)
+	notesLast          = wrong("the note of a writer that waits does not end by itself", poor)
+	notesOfOwners      = wrong("each request of a waiting writer leaves a note of its own", poor)
+	asksTooLate        = wrong("the engine is told to ask again when the note is over", poor)
+	leaveForgets       = wrong("Leave removes nothing", poor)
+	leaveOpens         = wrong("Leave removes the notes of all writers", poor)
+	leaveSilent        = wrong("Leave tells nobody", rich)
+	grantKeepsNote     = wrong("the note of a writer stays when it is granted the lock", poor)
+	remainsOfSharers   = wrong("who is kept out by a note is told how long the sharers last", rich)
+	yieldsToWriters    = wrong("Pass yields to no sharer that waits", rich)
+	sharersOvertake    = wrong("sharers in the queue get in before the writer that waits in front of them", queued)
 
 	// Tokens and operators of sharers.
-	tokenPerSharer       flaw = "each sharer draws a token of its own"
-	staleGeneration      flaw = "sharers have the token of the writer before them"
-	generationOfFounder  flaw = "when the sharer has left that drew the token, the next draws another"
-	sharerTokenUnclaimed flaw = "sharers have tokens that are not claimed"
-	inspectsNoSharers    flaw = "Inspect does not see sharers"
-	inspectsOneSharer    flaw = "Inspect sees one of several sharers"
-	breaksOneSharer      flaw = "Break removes one of several sharers"
+	tokenPerSharer       = wrong("each sharer draws a token of its own", rich)
+	staleGeneration      = wrong("sharers have the token of the writer before them", rich)
+	generationOfFounder  = wrong("when the sharer has left that drew the token, the next draws another", rich)
+	sharerTokenUnclaimed = wrong("sharers have tokens that are not claimed", tokenless)
+	inspectsNoSharers    = wrong("Inspect does not see sharers", rich)
+	inspectsOneSharer    = wrong("Inspect sees one of several sharers", rich)
+	breaksOneSharer      = wrong("Break removes one of several sharers", rich)
 )

@@ -2,7 +2,7 @@ package conformance_test
 
 import (
 	"runtime"
-	"sync"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,24 +23,6 @@ func inVirtualTime(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// With two processors and the race detector, it is this process that ends.
-func TestTimersThatAreOverEndNoProcess(t *testing.T) {
-	for range 5 {
-		inVirtualTime(t, func(*testing.T) {
-			var all sync.WaitGroup
-			for range 8 {
-				all.Go(func() {
-					for range 500 {
-						time.AfterFunc(0, func() {})
-						<-time.After(0)
-					}
-				})
-			}
-			all.Wait()
-		})
-	}
-}
-
 // prove runs one check against the simulated service in virtual time.
 func prove(t *testing.T, f flaw, k kind, c conformance.OneCheck) (r conformance.Result) {
 	t.Helper()
@@ -58,8 +40,13 @@ func TestGoodBackendsPassEveryCheck(t *testing.T) {
 		for _, c := range conformance.Checks() {
 			t.Run(k.name+"/"+c.Name, func(t *testing.T) {
 				r := prove(t, none, k, c)
-				assert.Contains(t, []conformance.Outcome{conformance.Passed, conformance.Unclaimed},
-					r.Outcome, "%v", r.Failures)
+				want := conformance.Passed
+				if r.Outcome == conformance.Unclaimed && slices.Contains([]string{"restart", "failover", "server-crashes",
+					"clock-jump", "prompt"}, c.Name) {
+					want = conformance.Unclaimed
+					assert.NotEmpty(t, r.Reason)
+				}
+				assert.Equal(t, want, r.Outcome, "%v", r.Failures)
 				for _, line := range r.Log {
 					t.Log(line)
 				}

@@ -2,7 +2,6 @@ package conformance_test
 
 import (
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -30,10 +29,6 @@ func TestGoodBackendsKeepEveryRule(t *testing.T) {
 	}
 }
 
-// byHand are flaws that no history shows, or that need what only a check has.
-var byHand = []flaw{claimsEverything, claimsByMood, claimsAsk, claimsNonsense, opensAnother, opensFirst, closesUsers,
-	pilesUp, deathUnnoticed, cutsOwner, comparesOwner32, endOfOwner, refusesOwner}
-
 // In `make prove`, with five seeds; a rule that nothing breaks proves nothing.
 func TestBrokenBackendsBreakARule(t *testing.T) {
 	seeds := uint64(1)
@@ -41,21 +36,20 @@ func TestBrokenBackendsBreakARule(t *testing.T) {
 		seeds = 5
 	}
 	seen := map[string]bool{}
-	done := map[broken]bool{}
-	for _, b := range brokenBackends {
-		one := broken{flaw: b.flaw, kind: b.kind}
-		if done[one] || slices.Contains(byHand, b.flaw) {
-			continue
-		}
-		done[one] = true
-		t.Run(b.kind.name+"/"+string(b.flaw), func(t *testing.T) {
-			for seed := range seeds {
-				told, rule := conformance.Histories(t, freshSim(b.flaw, b.kind), seed+2, 3000)
-				assert.NotEmpty(t, told)
-				assert.NotEqual(t, "said", rule, told)
-				seen[rule] = true
+	for _, f := range flaws {
+		for _, k := range f.kinds {
+			if f.byHand {
+				continue
 			}
-		})
+			t.Run(k.name+"/"+f.what, func(t *testing.T) {
+				for seed := range seeds {
+					told, rule := conformance.Histories(t, freshSim(f, k), seed+2, 3000)
+					assert.NotEmpty(t, told)
+					assert.NotEqual(t, "said", rule, told)
+					seen[rule] = true
+				}
+			})
+		}
 	}
 	for _, rule := range conformance.Rules() {
 		assert.True(t, seen[rule] || seeds == 1, "nothing shows that rule %s can be broken", rule)

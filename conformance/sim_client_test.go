@@ -11,120 +11,138 @@ import (
 	"github.com/golockers/locker"
 )
 
-// client is a Backend of the simulated service: the good one, unless the
-// service has a flaw that is the client's to have.
+// client is a Backend of the simulated service: the good one, unless the service has a flaw that is the
+// client's to have.
 type client struct {
-	of     *service
+	*service
 	net    *network
 	kind   kind
 	closed chan struct{}
 	alone  chan struct{} // for the flaw of doing one thing at a time; a mutex would stop virtual time
-
-	mu     sync.Mutex
-	gone   bool
 	off    time.Duration // how far the wall clock of its machine is ahead
-	tokens uint64        // for the flaw of counting them here
-	beat   time.Time     // from when the session counts, where holds share one
+
+	own    sync.Mutex
+	gone   bool
+	tokens uint64    // for the flaw of counting them here
+	beat   time.Time // from when the session counts, where holds share one
 	holds  map[*hold]bool
-	wakers map[string]map[*func()]struct{}
+	wakers map[*func()]string // names
 }
 
 func newClient(s *service, k kind) *client {
-	c := &client{
-		of: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}),
-		alone:  make(chan struct{}, 1),
-		wakers: make(map[string]map[*func()]struct{}),
+	c := &client{service: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}),
+		alone: make(chan struct{}, 1), wakers: map[*func()]string{}}
+	c.net.fragile, c.net.patient = s.flaw == neverReconnects, s.flaw == requestsUnbounded
+	c.net.mended = func() {
+		if s.flaw != missedNotTold {
+			c.wake("")
+		}
 	}
-	if s.flaw != missedNotTold {
-		c.net.mended = c.wakeAll
-	}
-	c.net.fragile = s.flaw == neverReconnects
-	c.net.patient = s.flaw == requestsUnbounded
-	s.do(func() { s.clients[c] = struct{}{} })
+	s.do(func() { s.clients[c] = true })
 	if s.flaw == leaksGoroutine {
 		go func() { <-s.end }()
 	}
 	return c
 }
 
-func (c *client) service() *service { return c.of }
+// stubborn returns a context that does not end with ctx, but with the test.
+func (s *service) stubborn(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		<-s.end
+		cancel()
+	}()
+	return ctx
+}
+
+// ask sends a request about a name, which op carries out in the service.
+func ask[A any](ctx context.Context, c *client, name string, op func(l *lock) A) (answer A, err error) {
+	a, err := c.net.call(ctx, func() (reply any) {
+		c.do(func() {
+			if reply = errBroken; !c.down {
+				reply = op(c.look(name))
+			}
+		})
+		return reply
+	})
+	answer, _ = a.(A)
+	return answer, err
+}
 
 // Acquire asks once, or waits in the queue if there is one.
 func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	s := c.service()
 	asked := ctx
-	if s.flaw == ignoresContext || s.flaw == promisesPrompt {
-		ctx = s.stubborn(ctx)
+	if c.flaw == ignoresContext || c.flaw == promisesPrompt {
+		ctx = c.stubborn(ctx)
 	}
-	if s.flaw == oneAtATime {
+	if c.flaw == oneAtATime {
 		c.alone <- struct{}{}
 		defer func() { <-c.alone }()
 	}
-	if c.isClosed() && s.flaw != closeForgets {
+	if c.isClosed() && c.flaw != closeForgets {
 		return locker.Grant{}, locker.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
-		if s.flaw == sendsWhenCancelled {
-			_, _ = c.ask(s.stubborn(ctx), req)
+		if c.flaw == sendsWhenCancelled {
+			_, _ = c.ask(c.stubborn(ctx), req)
 		}
 		return locker.Grant{}, err
 	}
-	if s.flaw == waitsOn {
-		ctx = s.stubborn(ctx)
+	if c.flaw == waitsOn {
+		ctx = c.stubborn(ctx)
 	}
 	grant, err := c.wait(ctx, req)
+	outage, held := errors.Is(err, locker.ErrUnavailable), errors.Is(err, locker.ErrHeld)
 	switch {
-	case err == nil && s.flaw == holdDiesWithContext:
-		context.AfterFunc(asked, func() { _, _ = s.release(req.Name, req.Owner) })
-	case err != nil && (s.flaw == leavesGhost ||
-		s.flaw == ghostAfterReset && errors.Is(err, locker.ErrUnavailable)):
+	case err == nil && c.flaw == holdDiesWithContext:
+		context.AfterFunc(asked, func() { c.do(func() { c.release(c.look(req.Name), req.Owner) }) })
+	case err != nil && (c.flaw == leavesGhost || c.flaw == ghostAfterReset && outage):
 		grant = locker.Grant{}
-	case s.flaw == timeoutIsHeld && errors.Is(err, context.DeadlineExceeded):
+	case outage && c.flaw == outageIsHeld, errors.Is(err, context.DeadlineExceeded) && c.flaw == timeoutIsHeld:
 		err = locker.ErrHeld
-	case s.flaw == outageIsHeld && errors.Is(err, locker.ErrUnavailable):
-		err = locker.ErrHeld
-	case s.flaw == vagueRefusal && errors.Is(err, locker.ErrHeld):
+	case held && c.flaw == vagueRefusal:
 		err = errors.New("busy")
-	case s.flaw == holdBesideRefusal && errors.Is(err, locker.ErrHeld):
-		grant.Hold = &hold{client: c, name: req.Name, place: c.place(req), ctx: asked}
+	case held && c.flaw == holdBesideRefusal:
+		grant.Hold = c.hold(asked, req)
 	}
 	return grant, err
 }
 
-// wait asks, and while it waits, asks again when it was woken, and often
-// enough to keep its place.
+func (c *client) hold(ctx context.Context, req locker.Request) *hold {
+	return &hold{place: place{Request: req, client: c}, ctx: ctx, since: time.Now()}
+}
+
+// wait asks, and while it waits, asks again when it was woken, and often enough to keep its place.
 func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	s := c.service()
-	waits := req.Wait && c.kind.queued || s.flaw == tryWaits
-	if s.flaw == pilesUp {
+	waits := req.Wait && c.kind.queued || c.flaw == tryWaits
+	if c.flaw == pilesUp {
 		go func() { <-c.closed }()
 	}
-	if s.flaw == asciiNames && strings.ContainsFunc(req.Name, func(r rune) bool { return r > '~' }) {
+	if c.flaw == asciiNames && strings.ContainsFunc(req.Name, func(r rune) bool { return r > '~' }) {
 		return locker.Grant{}, errors.New("invalid name")
 	}
 	wake := make(chan struct{}, 1)
-	stop := c.listen(req.Name, func() {
+	defer c.listen(req.Name, func() {
 		select {
 		case wake <- struct{}{}:
 		default:
 		}
-	})
-	defer stop()
+	})()
 	known := false // that the lock is held
 	for {
 		grant, err := c.ask(ctx, req)
-		if known && err != nil && ctx.Err() != nil && s.flaw != hidesHeld {
+		if known && err != nil && ctx.Err() != nil && c.flaw != hidesHeld {
 			err = fmt.Errorf("%w: %w", locker.ErrHeld, err)
 		}
 		known = errors.Is(err, locker.ErrHeld)
-		if !waits || !errors.Is(err, locker.ErrHeld) {
+		if !waits || !known {
 			return grant, err
 		}
-		if req.Queued != nil && s.flaw != silentQueue {
+		if req.Queued != nil && c.flaw != silentQueue {
 			req.Queued()
 		}
 		poll := time.NewTimer(req.TTL / 4)
-		if s.flaw == forgetsWaiters {
+		if c.flaw == forgetsWaiters {
 			poll.Stop() // and the service does not tell
 		}
 		select {
@@ -132,7 +150,7 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 		case <-poll.C:
 		case <-ctx.Done():
 			err = fmt.Errorf("%w: %w", locker.ErrHeld, ctx.Err())
-			switch s.flaw {
+			switch c.flaw {
 			case hidesHeld:
 				err = ctx.Err()
 			case hidesWhy:
@@ -141,7 +159,7 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 				err = errors.New("interrupted")
 			}
 			// The lock may have been handed over at this very moment.
-			return locker.Grant{Hold: &hold{client: c, name: req.Name, place: c.place(req), ctx: ctx}}, err
+			return locker.Grant{Hold: c.hold(ctx, req)}, err
 		case <-c.closed:
 			return locker.Grant{}, locker.ErrClosed
 		}
@@ -149,61 +167,56 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 	}
 }
 
-func (c *client) place(req locker.Request) place {
-	return place{owner: req.Owner, label: req.Label, waits: req.Wait, shared: req.Shared, ttl: req.TTL,
-		minHold: req.MinHold, client: c, lost: req.Lost}
-}
-
 // ask sends one request.
 func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	s := c.service()
-	h := &hold{client: c, name: req.Name, place: c.place(req), ctx: ctx, since: time.Now()}
-	switch s.flaw {
+	h := c.hold(ctx, req)
+	switch c.flaw {
 	case overflowsTTL:
-		h.place.ttl = time.Duration(int32(req.TTL/time.Millisecond)) * time.Millisecond
+		h.TTL = time.Duration(int32(req.TTL/time.Millisecond)) * time.Millisecond
 	case shortensTTL:
-		h.place.ttl = req.TTL / 2
+		h.TTL = req.TTL / 2
 	case refusesOwner:
 		if len(req.Owner) > 32 {
 			return locker.Grant{}, errors.New("value too long")
 		}
 	case namesByClient:
-		h.name += fmt.Sprintf("%p", c)
+		h.Name += fmt.Sprintf("%p", c)
 	}
 	h.undo.Sends(max(req.TTL, req.MinHold))
 	late := true
 	defer func() { h.undo.Sent(late) }()
-	if err := c.queueForRow(ctx, h.name); err != nil {
+	if err := c.queueForRow(ctx, h.Name); err != nil {
 		return locker.Grant{Hold: h}, err
 	}
 	limited, cancel := ctx, func() {}
-	if s.flaw == slownessIsHeld {
+	if c.flaw == slownessIsHeld {
 		limited, cancel = context.WithTimeout(ctx, time.Second)
 	}
-	answer, err := c.acquireIn(limited, h, req.Wait && c.kind.queued)
+	v, err := c.acquireIn(limited, h, req.Wait && c.kind.queued)
+	slow := limited.Err() != nil && ctx.Err() == nil
 	cancel()
 	switch {
-	case err != nil && limited.Err() != nil && ctx.Err() == nil && s.flaw == slownessIsHeld:
+	case err == nil:
+	case slow:
 		return locker.Grant{Hold: h}, locker.ErrHeld
-	case err != nil && s.flaw == grantMadeUp:
-		return locker.Grant{Hold: h, Validity: c.validity(h.since, h.place.ttl)}, nil
-	case err != nil && s.flaw == vagueOutage && errors.Is(err, locker.ErrUnavailable):
+	case c.flaw == grantMadeUp:
+		return locker.Grant{Hold: h, Validity: c.validity(h.since, h.TTL)}, nil
+	case c.flaw == vagueOutage && errors.Is(err, locker.ErrUnavailable):
 		return locker.Grant{Hold: h}, errors.New("EOF")
-	case err != nil:
+	default:
 		return locker.Grant{Hold: h}, err
 	}
-	v := answer.(verdict)
 	late = false
 	if v.granted {
-		c.keepRow(h.name, grantUncommitted)
+		c.keepRow(h.Name, grantUncommitted)
 	} else {
-		c.keepRow(h.name, refusalUncommitted)
+		c.keepRow(h.Name, refusalUncommitted)
 	}
 	switch {
 	case v.err != nil:
 		return locker.Grant{Hold: h}, v.err
 	case !v.granted:
-		if s.flaw == remainsTooLong {
+		if c.flaw == remainsTooLong {
 			v.remaining *= 1000
 		}
 		held := &locker.HeldError{Remaining: v.remaining}
@@ -211,37 +224,70 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 			held = c.noted(h, held)
 		}
 		return locker.Grant{}, held
-	case req.Shared && c.kind.sharing == locker.SharingTokenless && s.flaw != sharerTokenUnclaimed:
+	case req.Shared && c.kind.sharing == locker.SharingTokenless && c.flaw != sharerTokenUnclaimed,
+		!c.kind.fenced && c.flaw != tokenUnclaimed, c.flaw == tokenMissing:
 		v.token = 0
-	case !c.kind.fenced && s.flaw != tokenUnclaimed, s.flaw == tokenMissing:
-		v.token = 0
-	case s.flaw == tokenTooHigh:
+	case c.flaw == tokenTooHigh:
 		v.token |= 1 << 63
-	case s.flaw == tokenOfClient:
-		c.mu.Lock()
+	case c.flaw == tokenOfClient:
+		c.own.Lock()
 		c.tokens++
 		v.token = c.tokens
-		c.mu.Unlock()
+		c.own.Unlock()
 	}
-	switch s.flaw {
-	case sinceFromWait:
-		if req.Wait {
-			h.since = time.Now()
-		}
-	case sinceFromReply:
+	switch {
+	case c.flaw == sinceFromWait && req.Wait, c.flaw == sharerSinceReply && req.Shared, c.flaw == sinceFromReply:
 		h.since = time.Now()
-	case sharerSinceReply:
-		if req.Shared {
-			h.since = time.Now()
-		}
-	case sinceFuture:
+	case c.flaw == sinceFuture:
 		h.since = time.Now().Add(time.Second)
 	}
-	return locker.Grant{Hold: h, Validity: c.validity(h.since, h.place.ttl), Token: v.token}, nil
+	return locker.Grant{Hold: h, Validity: c.validity(h.since, h.TTL), Token: v.token}, nil
+}
+
+// acquireIn sends what makes an acquire: one request, or with a flaw two, of which the second builds on the
+// reply to the first.
+func (c *client) acquireIn(ctx context.Context, h *hold, wait bool) (verdict, error) {
+	whole := func(l *lock) verdict { return c.acquire(l, h.place, wait) }
+	grant := func(l *lock) verdict { return verdict{granted: true, token: c.grant(l, h.place).token} }
+	switch {
+	case c.flaw == sharesInTwoSteps && h.Shared, c.flaw == acquireInTwoSteps:
+		free, err := ask(ctx, c, h.Name, func(l *lock) bool {
+			out, _ := c.keptOut(l, h.place)
+			return !out && len(c.inTheWay(l, h.place)) == 0
+		})
+		if err != nil {
+			return verdict{}, err
+		}
+		if free {
+			return ask(ctx, c, h.Name, grant)
+		}
+	case c.flaw == grantInSteps:
+		keep := func(l *lock) bool { l.row = c; return true }
+		defer c.do(func() { c.look(h.Name).row = nil })
+		if _, err := ask(ctx, c, h.Name, keep); err != nil {
+			return verdict{}, err
+		}
+		return ask(ctx, c, h.Name, func(l *lock) verdict { l.row = nil; return whole(l) })
+	case c.flaw == tokenLater:
+		first, err := ask(ctx, c, h.Name, whole)
+		if err != nil || !first.granted {
+			return first, err
+		}
+		return ask(ctx, c, h.Name, func(l *lock) verdict { l.token++; return verdict{granted: true, token: l.token} })
+	case c.flaw == expiryInTwoSteps:
+		forever := h.place
+		forever.TTL *= 1000
+		first, err := ask(ctx, c, h.Name, func(l *lock) verdict { return c.acquire(l, forever, wait) })
+		if err == nil && first.granted {
+			_, err = ask(ctx, c, h.Name, func(l *lock) bool { return c.renew(l, h.place) })
+		}
+		return first, err
+	}
+	return ask(ctx, c, h.Name, whole)
 }
 
 func (c *client) validity(since time.Time, ttl time.Duration) locker.Validity {
-	switch c.service().flaw {
+	switch c.flaw {
 	case boastsTTL:
 		ttl *= 2
 	case negativeDrift:
@@ -250,6 +296,57 @@ func (c *client) validity(since time.Time, ttl time.Duration) locker.Validity {
 		ttl = 0
 	}
 	return locker.Validity{Since: since, TTL: ttl}
+}
+
+// noted is what a refused writer is told of its note.
+func (c *client) noted(h *hold, held *locker.HeldError) *locker.HeldError {
+	held.AskWithin = noteLasts / 3
+	if c.flaw == asksTooLate {
+		held.AskWithin = 2 * noteLasts
+	}
+	held.Leave = func(ctx context.Context) error {
+		_, err := ask(ctx, c, h.Name, func(l *lock) bool {
+			switch c.flaw {
+			case leaveForgets:
+				return false
+			case leaveOpens:
+				clear(l.notes)
+			}
+			delete(l.notes, c.noteOf(h.place))
+			if c.flaw != leaveSilent {
+				c.tell(l)
+			}
+			return true
+		})
+		return err
+	}
+	return held
+}
+
+// queueForRow waits for the transaction of another client that has locked the row of name.
+func (c *client) queueForRow(ctx context.Context, name string) error {
+	for {
+		free := false
+		c.do(func() {
+			by := c.look(name).row
+			free = by == nil || by == c || by.isClosed()
+		})
+		if free {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// keepRow leaves the transaction of c open.
+func (c *client) keepRow(name string, because flaw) {
+	if c.flaw == because {
+		c.do(func() { c.look(name).row = c })
+	}
 }
 
 func (c *client) isClosed() bool {
@@ -261,36 +358,81 @@ func (c *client) isClosed() bool {
 	}
 }
 
-// Close ends all waits.
+// Close ends all waits, and the session if there is one.
 func (c *client) Close() error {
-	s := c.service()
-	if s.flaw == closeHangs && c.net.isCut() {
-		<-s.end
+	if c.flaw == closeHangs && c.net.isCut() {
+		<-c.end
 	}
-	if s.flaw == closesUsers {
+	if c.flaw == closesUsers {
 		c.net.end()
 	}
-	c.mu.Lock()
+	c.own.Lock()
 	first := !c.gone
 	c.gone = true
-	c.mu.Unlock()
+	c.own.Unlock()
 	switch {
-	case !first && s.flaw == closeTwiceFails:
+	case !first && c.flaw == closeTwiceFails:
 		return errors.New("use of closed connection")
-	case !first && s.flaw != closeTwicePanics:
+	case !first && c.flaw != closeTwicePanics:
 		return nil
 	}
 	close(c.closed)
-	s.do(func() {
-		delete(s.clients, c)
-		for name := range s.shares {
-			s.diedSharing(name, c, c.kind.queued && s.flaw != keepsSession)
-		}
-		for name, rec := range s.locks { // its session's
-			if c.kind.queued && rec.client == c && s.flaw != keepsSession {
-				s.remove(name)
-			}
+	c.do(func() {
+		delete(c.clients, c)
+		if c.kind.queued && c.flaw != keepsSession {
+			c.ended(c)
 		}
 	})
 	return nil
+}
+
+// listen arranges for wake to be called when the service tells of name.
+func (c *client) listen(name string, wake func()) (stop func()) {
+	c.own.Lock()
+	defer c.own.Unlock()
+	c.wakers[&wake] = name
+	return func() {
+		c.own.Lock()
+		defer c.own.Unlock()
+		delete(c.wakers, &wake)
+	}
+}
+
+// wake wakes those who listen for name; "": everybody, who may have missed something.
+func (c *client) wake(name string) {
+	c.own.Lock()
+	defer c.own.Unlock()
+	for wake, heard := range c.wakers {
+		if name == "" || c.key(heard) == name {
+			(*wake)()
+			if c.flaw == wakesOne && name != "" {
+				break
+			}
+		}
+	}
+}
+
+type notifier struct{ c *client }
+
+// Notify subscribes. The simulated service tells everything to everybody, so that there is nothing to ask for
+// but whether it is there.
+func (n notifier) Notify(ctx context.Context, name string, wake func()) (func(), error) {
+	c, nothing := n.c, func() {}
+	if c.flaw == subscribesLate {
+		time.AfterFunc(50*time.Millisecond, func() { c.listen(name, wake) })
+		return nothing, nil
+	}
+	stop := c.listen(name, wake)
+	asks := func(ctx context.Context) error {
+		_, err := c.net.call(ctx, func() any { return nil })
+		return err
+	}
+	if err := asks(ctx); err != nil || c.flaw == subscribesToNothing {
+		stop()
+		return nothing, err
+	}
+	if c.flaw == stopWaits {
+		return func() { stop(); _ = asks(context.Background()) }, nil
+	}
+	return stop, nil
 }

@@ -28,7 +28,7 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 			c.off = d
 			return c.backend()
 		},
-		Delete:    func(_ conformance.T, name string) { s.delete(name) },
+		Delete:    func(_ conformance.T, name string) { s.do(func() { s.evict(s.look(name), -1) }) },
 		Restart:   func(conformance.T) { s.restart() },
 		Failover:  func(conformance.T) { s.restart() },
 		Crash:     func(_ conformance.T, n int) func() { return s.crash(n) },
@@ -63,7 +63,9 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 			}
 			return func() {
 				c.net.Requests(conformance.Reset)
-				s.died(c)
+				if s.flaw != deathUnnoticed {
+					s.do(func() { s.ended(c) })
+				}
 			}
 		}
 	}

@@ -11,53 +11,59 @@ import (
 
 // hold is a locker.Hold.
 type hold struct {
-	client *client
-	place  place
-	name   string
-	ctx    context.Context // of the acquire, for the flaw of using it
-	since  time.Time       // of the grant
-	busy   atomic.Bool     // for the flaw of one renewal at a time
-	undo   locker.Undo
+	place
+	ctx   context.Context // of the acquire, for the flaw of using it
+	since time.Time       // of the grant
+	busy  atomic.Bool     // for the flaw of one renewal at a time
+	undo  locker.Undo
 }
 
 // beats renews the session that the holds of c share.
 func (c *client) beats() {
 	const ttl = time.Second
-	ticker := time.NewTicker(ttl / 5)
-	defer ticker.Stop()
 	for {
 		select {
-		case <-ticker.C:
+		case <-time.After(ttl / 5):
 		case <-c.closed:
 			return
 		}
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), ttl)
 		_, err := c.net.call(ctx, func() any {
-			c.mu.Lock()
-			defer c.mu.Unlock()
+			c.own.Lock()
+			defer c.own.Unlock()
 			for h := range c.holds {
-				_, _ = c.service().renew(h.place, h.name)
+				c.do(func() { c.renew(c.look(h.Name), h.place) })
 			}
 			return nil
 		})
 		cancel()
-		if c.service().flaw == sinceFromBeat {
+		if c.flaw == sinceFromBeat {
 			sent = time.Now()
 		}
 		if err == nil {
-			c.mu.Lock()
+			c.own.Lock()
 			c.beat = sent
-			c.mu.Unlock()
+			c.own.Unlock()
 		}
 	}
 }
 
+// sharedBeat is the validity of the session that the holds of c share.
+func (c *client) sharedBeat(h *hold) locker.Validity {
+	c.own.Lock()
+	defer c.own.Unlock()
+	if c.holds == nil {
+		c.holds, c.beat = map[*hold]bool{}, h.since
+		go c.beats()
+	}
+	c.holds[h] = true
+	return c.validity(c.beat, h.TTL)
+}
+
 // RaiseToken makes every later holder's token greater.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
-	found, err := h.send(ctx, false, func() (bool, error) {
-		return h.client.service().raise(h.place, h.name, token)
-	})
+	found, err := h.send(ctx, false, func(l *lock) bool { return h.client.raise(l, h.place, token) })
 	if err == nil && !found {
 		return locker.ErrLost
 	}
@@ -66,53 +72,41 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 
 // Renew gives the hold another TTL.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	c, s := h.client, h.client.service()
+	c, since, ttl := h.client, time.Now(), h.TTL
 	if c.kind.shared {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		first := c.holds == nil
-		if first {
-			c.holds, c.beat = map[*hold]bool{}, h.since
-			go c.beats()
-		}
-		c.holds[h] = true
-		return c.validity(c.beat, h.place.ttl), nil
+		return c.sharedBeat(h), nil
 	}
-	since := time.Now()
-	if s.flaw == renewsAlone {
+	renew := func(l *lock) bool { return c.renew(l, h.place) }
+	switch c.flaw {
+	case renewsAlone:
 		if !h.busy.CompareAndSwap(false, true) {
 			return locker.Validity{}, errors.New("busy")
 		}
 		defer h.busy.Store(false)
+	case renewalHangs:
+		ctx = c.stubborn(ctx)
+	case renewalMadeUp:
+		go func() { _, _ = ask(ctx, c, h.Name, renew) }()
+		return c.validity(since, ttl), nil
 	}
-	if s.flaw == renewalHangs {
-		ctx = s.stubborn(ctx)
-	}
-	if s.flaw == renewalMadeUp {
-		go func() {
-			_, _ = c.net.call(ctx, func() any { _, err := s.renew(h.place, h.name); return err })
-		}()
-		return c.validity(since, h.place.ttl), nil
-	}
-	h.undo.Sends(h.place.ttl)
+	h.undo.Sends(ttl)
 	defer h.undo.Sent(false)
-	renew := func() (bool, error) { return s.renew(h.place, h.name) }
 	found, err := h.send(ctx, false, renew)
 	switch {
-	case err != nil && s.flaw == outageIsLoss, err == nil && !found:
+	case err != nil && c.flaw == outageIsLoss, err == nil && !found:
 		return locker.Validity{}, locker.ErrLost
 	case err != nil:
 		return locker.Validity{}, err
-	case s.flaw == renewalStale:
+	case c.flaw == renewalStale:
 		since = h.since
-	case s.flaw == sinceFromRenewal:
+	case c.flaw == sinceFromRenewal:
 		since = time.Now()
-	case s.flaw == renewalShort:
-		return c.validity(since, h.place.ttl/2), nil
-	case s.flaw == lostTooOften:
-		h.place.lost()
+	case c.flaw == renewalShort:
+		ttl /= 2
+	case c.flaw == lostTooOften:
+		h.Lost()
 	}
-	return c.validity(since, h.place.ttl), nil
+	return c.validity(since, ttl), nil
 }
 
 // Undo is that of a service whose locks end with their TTL.
@@ -120,56 +114,108 @@ func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Relea
 
 // Release removes the hold.
 func (h *hold) Release(ctx context.Context) error {
-	s := h.client.service()
-	release := func() (bool, error) { return s.release(h.name, h.place.owner) }
-	switch s.flaw {
+	c := h.client
+	release := func(l *lock) bool { return c.release(l, h.Owner) }
+	switch c.flaw {
 	case releaseHangs:
-		ctx = s.stubborn(ctx)
+		ctx = c.stubborn(ctx)
 	case releaseInContextOfAcquire:
 		ctx = h.ctx
-	case releaseForgets:
-		release = func() (bool, error) { return true, nil }
-	case releaseLater:
-		time.AfterFunc(50*time.Millisecond, func() { _, _ = s.release(h.name, h.place.owner) })
-		release = func() (bool, error) { return true, nil }
+	case releaseForgets, releaseLater:
+		if later := release; c.flaw == releaseLater {
+			time.AfterFunc(50*time.Millisecond, func() { c.do(func() { later(c.look(h.Name)) }) })
+		}
+		release = func(*lock) bool { return true }
 	}
 	found, err := h.send(ctx, true, release)
 	switch {
-	case s.flaw == releaseTakesOutageForLoss && err != nil:
+	case c.flaw == releaseTakesOutageForLoss && err != nil:
 		return locker.ErrLost
-	case s.flaw == releaseMadeUp, s.flaw == releaseAlwaysFine && err == nil:
+	case c.flaw == releaseMadeUp, c.flaw == releaseAlwaysFine && err == nil:
 		return nil
-	case err != nil:
-		return err
-	case !found:
+	case err == nil && !found:
 		return locker.ErrLost
 	}
-	return nil
+	return err
 }
 
-func (h *hold) send(ctx context.Context, releasing bool, op func() (bool, error)) (found bool, err error) {
-	if h.client.isClosed() && h.client.service().flaw != closeForgets {
+func (h *hold) send(ctx context.Context, releasing bool, op func(*lock) bool) (found bool, err error) {
+	c := h.client
+	if c.isClosed() && c.flaw != closeForgets {
 		return false, locker.ErrClosed
 	}
-	if err := h.client.queueForRow(ctx, h.name); err != nil {
+	if err := c.queueForRow(ctx, h.Name); err != nil {
 		return false, err
 	}
 	if releasing {
-		defer h.client.keepRow(h.name, releaseUncommitted)
+		defer c.keepRow(h.Name, releaseUncommitted)
 	}
-	if h.client.service().twoSteps(releasing) {
-		return h.sendTwo(ctx, releasing)
+	if releasing && (c.flaw == releaseInTwoSteps || c.flaw == sessionReleaseInTwoSteps) ||
+		!releasing && c.flaw == renewInTwoSteps { // it removes or renews it, whoever has it by then
+		own := func(l *lock) bool { return c.before(l, h.place) != nil }
+		if found, err = ask(ctx, c, h.Name, own); err != nil || !found {
+			return false, err
+		}
+		op = func(l *lock) bool {
+			alone := l.of(false)
+			for _, rec := range alone {
+				if releasing {
+					c.remove(l, rec)
+				} else {
+					c.prolong(l, rec, c.lifetime(h.TTL))
+				}
+			}
+			return len(alone) > 0
+		}
 	}
-	type answer struct {
-		found bool
-		err   error
-	}
-	a, err := h.client.net.call(ctx, func() any {
-		found, err := op()
-		return answer{found, err}
+	return ask(ctx, c, h.Name, op)
+}
+
+// sessionHold is a hold of a service whose sessions keep what they hold.
+type sessionHold struct{ *hold }
+
+// Undo makes the attempt's owner void, so that nothing of it can come.
+func (h sessionHold) Undo(ctx context.Context) error {
+	_, err := h.send(ctx, true, func(l *lock) bool {
+		h.client.voided[h.Owner] = h.client.flaw != forgetsVoid
+		return h.client.release(l, h.Owner)
 	})
-	if err != nil {
-		return false, err
+	return err
+}
+
+// passingHold is a hold that can be passed on.
+type passingHold struct{ *hold }
+
+// Pass releases the hold and acquires the lock for next, in one step.
+func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) (locker.Grant, error) {
+	c := h.client
+	n := c.hold(ctx, next)
+	n.undo.Sends(max(next.TTL, next.MinHold))
+	late := true
+	defer func() { n.undo.Sent(late) }()
+	if c.flaw == passesSame {
+		n.Owner = h.Owner
 	}
-	return a.(answer).found, a.(answer).err
+	if c.isClosed() && c.flaw != closeForgets {
+		return locker.Grant{Hold: passingHold{n}}, locker.ErrClosed
+	}
+	v, err := ask(ctx, c, h.Name, func(l *lock) verdict { return c.pass(l, h.Owner, n.place, yield) })
+	if err == nil {
+		err = v.err
+	}
+	switch {
+	case err != nil && c.flaw == passLeaves:
+		return locker.Grant{}, err
+	case err != nil:
+		return locker.Grant{Hold: passingHold{n}}, err
+	case v.lost:
+		return locker.Grant{}, locker.ErrLost
+	case !v.granted:
+		return locker.Grant{}, nil
+	}
+	late = false
+	if c.flaw == passSinceReply {
+		n.since = time.Now()
+	}
+	return locker.Grant{Hold: passingHold{n}, Validity: c.validity(n.since, n.TTL), Token: v.token}, nil
 }

@@ -51,7 +51,7 @@ func (c *client) Guarantees() locker.Guarantees {
 	if c.kind.queued {
 		g.Order = locker.OrderFIFO
 	}
-	g.Queue = c.kind.queued || c.service().flaw == claimsQueue
+	g.Queue = c.kind.queued || c.flaw == claimsQueue
 	if c.kind.notifies {
 		g.MaxMinHold = time.Hour
 	}
@@ -63,7 +63,7 @@ func (c *client) Guarantees() locker.Guarantees {
 		g.SurvivesRestart, g.SurvivesFailover, g.SurvivesClockJump = true, true, true
 		g.ServerCrashes = 1
 	}
-	switch c.service().flaw {
+	switch c.flaw {
 	case claimsEverything:
 		g.RestsOn = ""
 	case claimsAsk:
@@ -71,7 +71,7 @@ func (c *client) Guarantees() locker.Guarantees {
 		defer cancel()
 		_, _ = c.net.call(ctx, func() any { return nil })
 	case claimsByMood:
-		c.service().do(func() { g.ServerCrashes = len(c.service().clients) })
+		c.do(func() { g.ServerCrashes = len(c.clients) })
 	case claimsNonsense:
 		g = locker.Guarantees{Backend: "the sim", Order: 7, DeadHolderSlack: -1, MinTTL: time.Hour,
 			MaxTTL: time.Minute}
@@ -88,7 +88,7 @@ func (c *client) backend() locker.Backend {
 			bare
 			locker.Notifier
 			operator
-		}{b, (*notifier)(c), operator{c}}
+		}{b, notifier{c}, operator{c}}
 	case c.kind.tells:
 		return struct {
 			bare
@@ -104,7 +104,7 @@ type bare struct{ c *client }
 func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
 func (b bare) Close() error                  { return b.c.Close() }
 func (b bare) Prompt() bool {
-	return b.c.kind.notifies || b.c.of.flaw == promisesPrompt
+	return b.c.kind.notifies || b.c.flaw == promisesPrompt
 }
 
 func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -115,48 +115,4 @@ func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 		grant.Hold = passingHold{h}
 	}
 	return grant, err
-}
-
-// sessionHold is a hold of a service whose sessions keep what they hold.
-type sessionHold struct{ *hold }
-
-// Undo makes the attempt's owner void, so that nothing of it can come.
-func (h sessionHold) Undo(ctx context.Context) error {
-	_, err := h.send(ctx, true, func() (bool, error) { return h.client.service().void(h.name, h.place.owner) })
-	return err
-}
-
-// passingHold is a hold that can be passed on.
-type passingHold struct{ *hold }
-
-// Pass releases the hold and acquires the lock for next, in one step.
-func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) (locker.Grant, error) {
-	c, s := h.client, h.client.service()
-	n := &hold{client: c, name: next.Name, place: c.place(next), ctx: ctx, since: time.Now()}
-	n.undo.Sends(max(next.TTL, next.MinHold))
-	late := true
-	defer func() { n.undo.Sent(late) }()
-	if s.flaw == passesSame {
-		n.place.owner = h.place.owner
-	}
-	var v verdict
-	found, err := h.send(ctx, true, func() (found bool, err error) {
-		found, v, err = s.pass(h.name, h.place.owner, n.place, yield)
-		return found, err
-	})
-	switch {
-	case err != nil && s.flaw == passLeaves:
-		return locker.Grant{}, err
-	case err != nil:
-		return locker.Grant{Hold: passingHold{n}}, err
-	case !found:
-		return locker.Grant{}, locker.ErrLost
-	case !v.granted:
-		return locker.Grant{}, nil
-	}
-	late = false
-	if s.flaw == passSinceReply {
-		n.since = time.Now()
-	}
-	return locker.Grant{Hold: passingHold{n}, Validity: c.validity(n.since, n.place.ttl), Token: v.token}, nil
 }

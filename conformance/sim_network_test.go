@@ -14,100 +14,76 @@ import (
 // errBroken is what a client of the simulated network sees of it.
 var errBroken = fmt.Errorf("connection broken: %w", locker.ErrUnavailable)
 
-// network is the connection of one client to the simulated service. It is a
-// conformance.Fault.
+const (
+	latency = 100 * time.Microsecond // everything needs for its way
+	limit   = 5 * time.Second        // a request lasts at most, whatever its context says
+)
+
+// network is the connection of one client to the simulated service. It is a conformance.Fault.
 type network struct {
-	mu           sync.Mutex
-	requests     conformance.Mode
-	replies      conformance.Mode
-	sent         int64
-	heldRequests []func()
-	heldReplies  []func()
-	open         map[*exchange]bool // asked and not answered; true: something of it was dropped
-	mended       func()             // tells the client that it may have missed something
-	fragile      bool               // for the flaw of never connecting again
-	broken       bool
-	late         bool // a request was given up on the connection that was held: what comes next has a new one
-	patient      bool // for the flaw of requests that no time limit ends
-	hasty        bool // as a driver is that has the context's deadline for its connection
+	mu                        sync.Mutex
+	requests, replies         conformance.Mode
+	heldRequests, heldReplies []func()
+	sent                      int64
+	open                      map[chan any]bool // asked and not answered; true: something of it was dropped
+	mended                    func()            // tells the client that it may have missed something
+	fragile, broken           bool              // for the flaw of never connecting again
+	late                      bool              // a request was given up on the connection that was held: what comes next has a new one
+	patient                   bool              // for the flaw of requests that no time limit ends
+	hasty                     bool              // as a driver is that has the context's deadline for its connection
 }
 
-// exchange is one request and its reply.
-type exchange struct {
-	answer chan any
-	broken chan struct{}
-}
-
-// call sends a request, which op carries out in the service, and waits for
-// the reply.
+// call sends a request, which op carries out in the service, and waits for the reply, which may be an error.
 func (n *network) call(ctx context.Context, op func() any) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	x := &exchange{answer: make(chan any, 1), broken: make(chan struct{})}
-	n.send(x, op)
+	answer := make(chan any, 2) // one that the connection breaks, and a late one
+	n.send(answer, op)
 	var early <-chan time.Time
 	if deadline, ok := ctx.Deadline(); ok && n.hasty {
 		early = time.After(time.Until(deadline) - 10*latency)
-	}
-	if early == nil && !n.patient {
+	} else if !n.patient {
 		early = time.After(limit)
 	}
+	var err error
 	select {
-	case a := <-x.answer:
+	case a := <-answer:
+		if err, ok := a.(error); ok {
+			return nil, err
+		}
 		return a, nil
 	case <-early:
-		n.mu.Lock()
-		delete(n.open, x)
-		n.mu.Unlock()
-		return nil, errBroken
-	case <-x.broken:
-		return nil, errBroken
+		err = errBroken
 	case <-ctx.Done():
-		n.mu.Lock()
-		delete(n.open, x)
-		n.late = n.requests == conformance.HoldOpen
-		n.mu.Unlock()
-		return nil, ctx.Err()
+		err = ctx.Err()
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.open, answer)
+	n.late = n.late || ctx.Err() != nil && n.requests == conformance.HoldOpen
+	return nil, err
 }
 
-// limit is how long a request lasts at most, whatever its context says.
-const limit = 5 * time.Second
-
-// latency is the time that everything needs for its way.
-const latency = 100 * time.Microsecond
-
-func (n *network) send(x *exchange, op func() any) {
+func (n *network) send(answer chan any, op func() any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sent++
 	if n.open == nil {
-		n.open = make(map[*exchange]bool)
+		n.open = make(map[chan any]bool)
 	}
-	n.open[x] = false
+	n.open[answer] = false
 	carryOut := func() {
 		result := op()
-		time.AfterFunc(latency, func() { n.push(x, func() { x.answer <- result }) })
+		time.AfterFunc(latency, func() { n.push(answer, func() { answer <- result }) })
 	}
-	if n.broken {
+	switch mode := n.requests; {
+	case n.broken, mode == conformance.Reset:
 		n.breakAll()
-		return
-	}
-	mode := n.requests
-	if mode == conformance.HoldOpen {
-		mode = conformance.Hold
-		if n.late {
-			mode = conformance.Pass
-		}
-	}
-	switch mode {
-	case conformance.Hold:
+	case mode == conformance.Hold, mode == conformance.HoldOpen && !n.late:
 		n.heldRequests = append(n.heldRequests, carryOut)
-	case conformance.Drop:
-		n.open[x] = true
-	case conformance.Reset:
-		n.breakAll()
+	case mode == conformance.Drop:
+		n.open[answer] = true
 	default:
 		time.AfterFunc(latency, carryOut)
 	}
@@ -120,21 +96,20 @@ func (n *network) isCut() bool {
 	return n.requests != conformance.Pass
 }
 
-// push delivers something to the client: the reply of x, or with a nil x a
-// message that nobody asked for.
-func (n *network) push(x *exchange, deliver func()) {
+// push delivers something to the client: the reply to a request, or with nil a message that nobody asked for.
+func (n *network) push(answer chan any, deliver func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	done := func() {
-		delete(n.open, x)
+		delete(n.open, answer)
 		deliver()
 	}
 	switch n.replies {
 	case conformance.Hold:
 		n.heldReplies = append(n.heldReplies, done)
 	case conformance.Drop:
-		if _, ok := n.open[x]; ok {
-			n.open[x] = true
+		if _, ok := n.open[answer]; ok {
+			n.open[answer] = true
 		}
 	case conformance.Reset:
 		n.breakAll()
@@ -145,8 +120,8 @@ func (n *network) push(x *exchange, deliver func()) {
 
 // breakAll ends all exchanges. n.mu is held.
 func (n *network) breakAll() {
-	for x := range n.open {
-		close(x.broken)
+	for answer := range n.open {
+		answer <- errBroken
 	}
 	n.open = nil
 	n.broken = n.fragile
@@ -156,17 +131,11 @@ func (n *network) breakAll() {
 func (n *network) Requests(m conformance.Mode) {
 	n.mu.Lock()
 	n.requests, n.late = m, false
-	late := n.heldRequests
-	if m != conformance.Hold && m != conformance.HoldOpen {
-		n.heldRequests = nil
-	}
+	held := delivered(&n.heldRequests, m)
 	mended := n.changed(m)
 	n.mu.Unlock()
-	if m == conformance.Pass {
-		// Latest first: what was sent on different connections has no order.
-		for _, carryOut := range slices.Backward(late) {
-			carryOut()
-		}
+	for _, carryOut := range slices.Backward(held) { // what was sent on different connections has no order
+		carryOut()
 	}
 	mended()
 }
@@ -175,18 +144,23 @@ func (n *network) Requests(m conformance.Mode) {
 func (n *network) Replies(m conformance.Mode) {
 	n.mu.Lock()
 	n.replies = m
-	late := n.heldReplies
-	if m != conformance.Hold {
-		n.heldReplies = nil
-	}
-	if m == conformance.Pass {
-		for _, deliver := range late {
-			deliver()
-		}
+	for _, deliver := range delivered(&n.heldReplies, m) {
+		deliver()
 	}
 	mended := n.changed(m)
 	n.mu.Unlock()
 	mended()
+}
+
+// delivered is what was held, and is delivered in a new mode.
+func delivered(held *[]func(), m conformance.Mode) (all []func()) {
+	if m == conformance.Pass {
+		all = *held
+	}
+	if m != conformance.Hold && m != conformance.HoldOpen {
+		*held = nil
+	}
+	return all
 }
 
 // restart is what a restart of the service does to connections.
@@ -198,24 +172,21 @@ func (n *network) restart() {
 	mended()
 }
 
-// changed breaks what a change of mode breaks. n.mu is held; the function
-// that it returns is for after.
+// changed breaks what a change of mode breaks. n.mu is held; the function that it returns is for after.
 func (n *network) changed(m conformance.Mode) func() {
-	switch m {
-	case conformance.Reset:
+	if m == conformance.Reset {
 		n.breakAll()
-	case conformance.Pass:
-		for x, gap := range n.open {
-			if gap {
-				close(x.broken)
-				delete(n.open, x)
-			}
-		}
-		if n.mended != nil {
-			return n.mended
+	}
+	if m != conformance.Pass {
+		return func() {}
+	}
+	for answer, gap := range n.open {
+		if gap {
+			answer <- errBroken
+			delete(n.open, answer)
 		}
 	}
-	return func() {}
+	return n.mended
 }
 
 // end closes the connection for good.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,51 +17,17 @@ type operator struct{ c *client }
 
 // Inspect asks the service.
 func (o operator) Inspect(ctx context.Context, name string) (locker.State, error) {
-	c, s := o.c, o.c.service()
-	a, err := c.net.call(ctx, func() any {
-		st := locker.State{Name: name, Waiters: -1}
-		s.do(func() {
-			if c.kind.queued {
-				st.Waiters = len(s.queues[s.key(name)])
-			}
-			rec := s.live(s.key(name))
-			if s.flaw == inspectsNoWaiters {
-				st.Waiters = 0
-			}
-			st = s.stateOfSharers(s.key(name), st)
-			if rec == nil && s.flaw == inspectsThePast && s.tokens[s.key(name)] > 0 {
-				st.Held = true
-			}
-			if rec == nil || s.flaw == inspectsNothing {
-				return
-			}
-			st.Held, st.Holder, st.Label, st.Token = true, rec.owner, rec.label, rec.token
-			st.Remaining = time.Until(rec.expires)
-			switch s.flaw {
-			case inspectsHolderAsWaiter:
-				st.Waiters = 1
-			case inspectsGibberish:
-				st.Label = strings.ToUpper(st.Label)
-			case inspectsSeconds:
-				st.Remaining *= 1000
-			case inspectsCounter:
-				st.Token += 7
-			case inspectEnds:
-				s.remove(s.key(name))
-			}
-		})
-		return st
-	})
-	if err != nil {
-		return locker.State{}, err
+	st, err := ask(ctx, o.c, name, func(l *lock) locker.State { return o.c.state(l, o.c.kind) })
+	if err == nil {
+		st.Name = name
 	}
-	return a.(locker.State), nil
+	return st, err
 }
 
 // List asks the service.
 func (o operator) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
 	return func(yield func(locker.State, error) bool) {
-		all, err := o.list(ctx, prefix)
+		all, err := ask(ctx, o.c, prefix, func(*lock) []locker.State { return o.c.list(prefix, o.c.kind) })
 		for _, st := range all {
 			if !yield(st, nil) {
 				return
@@ -72,69 +39,200 @@ func (o operator) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 	}
 }
 
-func (o operator) list(ctx context.Context, prefix string) ([]locker.State, error) {
-	s := o.c.service()
-	like := regexp.MustCompile("^" + strings.ReplaceAll(strings.ReplaceAll(regexp.QuoteMeta(prefix),
-		"_", "."), "%", ".*"))
-	a, err := o.c.net.call(ctx, func() any {
-		var all []locker.State
-		s.do(func() {
-			for name := range s.tokens {
-				match := strings.HasPrefix(name, prefix)
-				switch s.flaw {
-				case listsContains:
-					match = strings.Contains(name, prefix)
-				case listsLike:
-					match = like.MatchString(name)
-				case listsNothing:
-					match = false
-				}
-				st := s.stateOfSharers(name, locker.State{Name: name, Waiters: -1})
-				rec := s.live(name)
-				if rec != nil {
-					st.Holder, st.Label, st.Token = rec.owner, rec.label, rec.token
-				}
-				if match && (st.Held || rec != nil || s.flaw == listsFree) {
-					st.Held = true
-					all = append(all, st)
-				}
-			}
-		})
-		return all
-	})
-	all, _ := a.([]locker.State)
-	return all, err
-}
-
 // Break asks the service.
 func (o operator) Break(ctx context.Context, st locker.State) error {
-	s, found := o.c.service(), false
-	_, err := o.c.net.call(ctx, func() any {
-		s.do(func() {
-			name := s.key(st.Name)
-			rec, sharers := s.live(name), s.stateOfSharers(name, locker.State{})
-			found = rec != nil && rec.owner == st.Holder
-			switch {
-			case found, rec != nil && s.flaw == breaksNext:
-				for other := range s.locks {
-					if other == name && s.flaw != breaksNothing ||
-						s.flaw == breaksQueue && strings.HasPrefix(other, name) {
-						s.remove(other)
-					}
-				}
-			case sharers.Held && sharers.Holder == st.Holder:
-				found = true
-				most := -1
-				if s.flaw == breaksOneSharer {
-					most = 1
-				}
-				s.after = append(s.after, s.endedSharers(name, most)...)
-			}
-		})
-		return nil
-	})
-	if err == nil && s.flaw == breaksAndRefuses && found {
+	found, err := ask(ctx, o.c, st.Name, func(l *lock) bool { return o.c.breaks(l, st.Holder) })
+	if err == nil && o.c.flaw == breaksAndRefuses && found {
 		err = errors.ErrUnsupported
 	}
 	return err
+}
+
+// holder is what operators call those who hold.
+func (l *lock) holder() string {
+	switch {
+	case len(l.holders) == 0:
+		return ""
+	case l.holders[0].Shared:
+		return "sharers since " + l.founder.Owner
+	}
+	return l.holders[0].Owner
+}
+
+// state is what operators see. s.mu is held.
+func (s *service) state(l *lock, k kind) locker.State {
+	st := locker.State{Name: l.name, Waiters: -1}
+	if k.queued {
+		st.Waiters = len(l.queue)
+	}
+	if s.flaw == inspectsNoWaiters {
+		st.Waiters = 0
+	}
+	sharers := l.of(true)
+	switch {
+	case len(l.holders) == 0:
+		st.Held = s.flaw == inspectsThePast && l.token > 0
+		return st
+	case s.flaw == inspectsNothing, s.flaw == inspectsNoSharers && len(sharers) > 0:
+		return st
+	}
+	first := l.holders[0]
+	st.Held, st.Holder, st.Label, st.Remaining = true, l.holder(), first.Label, remaining(l.holders)
+	st.Sharers = len(sharers)
+	if !first.Shared || k.sharing == locker.SharingWithTokens {
+		st.Token = first.token
+	}
+	for _, rec := range sharers {
+		if !slices.Contains(st.Sharing, rec.Label) {
+			st.Sharing = append(st.Sharing, rec.Label)
+		}
+	}
+	switch s.flaw {
+	case inspectsOneSharer:
+		st.Sharers = min(st.Sharers, 1)
+	case inspectsHolderAsWaiter:
+		st.Waiters = 1
+	case inspectsGibberish:
+		st.Label = strings.ToUpper(st.Label)
+	case inspectsSeconds:
+		st.Remaining *= 1000
+	case inspectsCounter:
+		st.Token += 7
+	case inspectEnds:
+		s.remove(l, first)
+	}
+	return st
+}
+
+// list is what operators see of all names with a prefix. s.mu is held.
+func (s *service) list(prefix string, k kind) (all []locker.State) {
+	like := regexp.MustCompile("^" + strings.NewReplacer("_", ".", "%", ".*").Replace(regexp.QuoteMeta(prefix)))
+	for name := range s.names {
+		match := strings.HasPrefix(name, prefix)
+		switch s.flaw {
+		case listsContains:
+			match = strings.Contains(name, prefix)
+		case listsLike:
+			match = like.MatchString(name)
+		case listsNothing:
+			match = false
+		}
+		if l := s.look(name); match && (len(l.holders) > 0 || s.flaw == listsFree && l.token > 0) {
+			st := s.state(l, k)
+			st.Held = true
+			all = append(all, st)
+		}
+	}
+	return all
+}
+
+// breaks removes those who hold, if operators call them so. s.mu is held.
+func (s *service) breaks(l *lock, holder string) (found bool) {
+	found = holder != "" && l.holder() == holder
+	if !found && s.flaw != breaksNext || s.flaw == breaksNothing {
+		return found
+	}
+	for _, other := range s.names {
+		if s.flaw == breaksQueue && strings.HasPrefix(other.name, l.name) {
+			s.evict(other, -1)
+		}
+	}
+	if s.flaw == breaksOneSharer {
+		s.evict(l, 1)
+	} else {
+		s.evict(l, -1)
+	}
+	return found
+}
+
+// evict removes as many who hold, all with -1, and tells them where the service does. s.mu is held.
+func (s *service) evict(l *lock, most int) {
+	for i, rec := range slices.Clone(l.holders) {
+		if i == most {
+			break
+		}
+		if k := rec.client.kind; (k.queued || k.shared) && s.flaw != deletionUnnoticed {
+			s.after = append(s.after, func() { rec.client.net.push(nil, rec.Lost) })
+		}
+		if s.flaw == waitsOnDeleted && len(l.queue) > 0 {
+			s.orphans[rec.Owner] = l.queue[0].Owner
+			l.queue = l.queue[1:]
+		}
+		s.remove(l, rec)
+	}
+}
+
+// left is what there is of a name.
+func (s *service) left(name string) (left []string) {
+	s.do(func() {
+		l := s.look(name)
+		for _, rec := range l.holders {
+			left = append(left, "the lock of "+rec.Owner)
+		}
+		for note := range l.notes {
+			left = append(left, "the note of "+note)
+		}
+		for _, p := range l.queue {
+			left = append(left, "the place of "+p.Owner)
+		}
+		if s.flaw == leavesNodes && l.token > 0 {
+			left = append(left, "an empty node")
+		}
+	})
+	return left
+}
+
+// ended removes what a client has, when its session has ended. s.mu is held.
+func (s *service) ended(c *client) {
+	for _, l := range s.names {
+		l.queue = slices.DeleteFunc(slices.Clone(l.queue), func(p *place) bool { return p.client == c })
+		for _, rec := range slices.Clone(l.holders) {
+			if rec.client == c {
+				s.remove(l, rec)
+			}
+		}
+		s.advance(l)
+	}
+}
+
+// restart is what happens to data when all servers are restarted, or when one takes over from another.
+func (s *service) restart() {
+	s.do(func() {
+		for _, l := range s.names {
+			if s.flaw == forgetsTokens {
+				l.token = 0
+			}
+			l.holders = slices.DeleteFunc(l.holders, func(rec *record) bool {
+				if s.flaw == forgetsRenewal {
+					s.arm(l, rec, rec.granted)
+				}
+				return s.flaw == forgetsLocks || s.flaw == forgetsSharers && rec.Shared
+			})
+		}
+		for c := range s.clients {
+			s.after = append(s.after, c.net.restart)
+		}
+	})
+}
+
+// crash kills servers: one is spare.
+func (s *service) crash(n int) (restore func()) {
+	s.do(func() { s.down = n > 1 || s.flaw == crashTakesAll })
+	return func() { s.do(func() { s.down = false }) }
+}
+
+// jumpClock steps the wall clock, which has no part in what is held.
+func (s *service) jumpClock(d time.Duration) {
+	s.do(func() {
+		for _, l := range s.names {
+			for _, rec := range l.holders {
+				switch {
+				case s.flaw == wallClock && !rec.Shared, s.flaw == sharersByWallClock && rec.Shared:
+					s.arm(l, rec, rec.expires.Add(-d))
+				case s.flaw == minHoldJumps && !rec.Shared && d < 0 && time.Now().Before(rec.keep):
+					s.arm(l, rec, rec.keep.Add(-d))
+				}
+			}
+		}
+	})
 }

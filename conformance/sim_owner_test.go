@@ -1,193 +1,137 @@
 package conformance_test
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// stored is what is kept of an owner.
-func (s *service) stored(owner string) string {
-	if s.flaw == cutsOwner {
-		return owner[:min(len(owner), 32)]
-	}
-	return s.asked(owner)
-}
-
-// asked is what is compared of an owner.
-func (s *service) asked(owner string) string {
-	if s.flaw == comparesOwner32 {
+// cut is what is stored of an owner, or compared.
+func (s *service) cut(owner string, because ...flaw) string {
+	if slices.Contains(because, s.flaw) {
 		return owner[:min(len(owner), 32)]
 	}
 	return owner
 }
 
-// owned returns the lock on name if it is that owner's. s.mu is held.
-func (s *service) owned(name, owner string, releasing bool) *record {
-	rec := s.live(name)
-	if sharer := s.sharers(name).find(owner); sharer != nil {
-		return sharer
-	}
-	if rec == nil {
+// owned returns what that owner has. s.mu is held.
+func (s *service) owned(l *lock, owner string, releasing bool) *record {
+	i := slices.IndexFunc(l.holders, func(rec *record) bool {
+		switch {
+		case rec.Shared:
+		case s.flaw == noOwnerCheck, s.flaw == releasesAnybody && releasing:
+			return true
+		case s.flaw == endOfOwner:
+			return rec.Owner[20:] == owner[20:]
+		}
+		return rec.Owner == s.cut(owner, comparesOwner32)
+	})
+	if i < 0 {
 		return nil
 	}
-	same := rec.owner == s.asked(owner)
-	switch s.flaw {
-	case noOwnerCheck:
-		same = true
-	case releasesAnybody:
-		same = same || releasing
-	case endOfOwner:
-		same = rec.owner[20:] == owner[20:]
-	}
-	if !same {
-		return nil
-	}
-	return rec
+	return l.holders[i]
 }
 
 // renew gives the lock another TTL, and reports whether it was there.
-func (s *service) renew(p place, name string) (found bool, err error) {
-	name = s.key(name)
-	s.do(func() {
-		if s.down {
-			err = errBroken
-			return
-		}
-		rec := s.owned(name, p.owner, false)
-		if rec == nil && s.flaw == renewAcquires && s.locks[name] == nil {
-			rec = s.grant(name, p)
-		}
-		if rec == nil && s.flaw == renewalSharesAgain && p.shared {
-			rec = s.admit(name, p)
-		}
-		if found = rec != nil; found && s.flaw != renewsNothing {
-			life := s.lifetime(p.ttl)
-			if s.flaw == roundsRenewal {
-				life = life.Truncate(min(life, time.Second))
-			}
-			rec.expires = time.Now().Add(life)
-			if s.flaw != minHoldRenewed {
-				rec.expires = later(rec.expires, rec.keep)
-			}
-			s.arm(name, rec)
-			if rec.shared {
-				s.oneTTL(name, rec)
-			}
-		}
-	})
-	return found || s.flaw == deletionUnnoticed, err
+func (s *service) renew(l *lock, p place) (found bool) {
+	rec := s.owned(l, p.Owner, false)
+	if rec == nil && (s.flaw == renewAcquires && len(l.of(false)) == 0 || s.flaw == renewalSharesAgain && p.Shared) {
+		rec = s.grant(l, p)
+	}
+	if rec == nil {
+		return s.flaw == deletionUnnoticed
+	}
+	life := s.lifetime(p.TTL)
+	switch s.flaw {
+	case renewsNothing:
+		return true
+	case roundsRenewal:
+		life = life.Truncate(min(life, time.Second))
+	case minHoldRenewed:
+		rec.keep = time.Time{}
+	}
+	s.prolong(l, rec, life)
+	return true
 }
 
 // raise makes the tokens that come after that owner's greater.
-func (s *service) raise(p place, name string, token uint64) (found bool, err error) {
-	name = s.key(name)
-	s.do(func() {
-		found = s.owned(name, p.owner, false) != nil || s.flaw == raisesAnyway
-		switch {
-		case !found || s.flaw == raisesNothing:
-		case s.flaw == raiseSetsBack:
-			s.tokens[name] = token
-		default:
-			s.tokens[name] = max(s.tokens[name], token)
-			s.raised[name] = s.tokens[name]
-			if rec := s.locks[name]; rec != nil {
-				rec.raised = true
-			}
+func (s *service) raise(l *lock, p place, token uint64) (found bool) {
+	rec := s.owned(l, p.Owner, false)
+	switch {
+	case rec == nil && s.flaw != raisesAnyway:
+		return false
+	case s.flaw == raisesNothing:
+	case s.flaw == raiseSetsBack:
+		l.token = token
+	default:
+		l.token = max(l.token, token)
+		l.raised = l.token
+		if rec != nil {
+			rec.raised = true
 		}
-	})
-	return found, err
+	}
+	return true
 }
 
-// void removes what that owner has, and refuses what it asks for later.
-func (s *service) void(name, owner string) (found bool, err error) {
-	s.do(func() {
-		if !s.down {
-			s.voided[owner] = s.flaw != forgetsVoid
-		}
-	})
-	return s.release(name, owner)
-}
-
-// pass grants the lock of owner to next; or, if it is to yield and another client
-// waits, removes it.
-func (s *service) pass(name, owner string, next place, yield bool) (found bool, v verdict, err error) {
-	name = s.key(name)
-	s.do(func() {
-		if s.down || s.voided[next.owner] {
-			err = errBroken
-			return
-		}
-		rec := s.owned(name, owner, true)
-		if found = rec != nil || s.flaw == passesAnyway; !found {
-			return
-		}
-		waits := yield && s.flaw != passesForEver && s.waited[name]
-		delete(s.waited, name)
-		switch {
-		case waits && s.flaw == passesSilently:
-			rec.timer.Stop()
-			delete(s.locks, name)
-		case waits:
-			s.remove(name)
-		case s.flaw == passesSame && rec != nil:
-			v = verdict{granted: true, token: rec.token}
-		default:
-			remains := rec
-			if s.flaw == minHoldPassed {
-				next.minHold = 0
-			}
-			rec = s.grant(name, next)
-			if s.flaw == passRemains && remains != nil {
-				rec.expires = remains.expires
-				s.arm(name, rec)
-			}
-			v = verdict{granted: true, token: rec.token}
-		}
-	})
-	return found, v, err
+// pass grants the lock of owner to next; or, if it is to yield and another client waits, removes it.
+func (s *service) pass(l *lock, owner string, next place, yield bool) (v verdict) {
+	if s.voided[next.Owner] {
+		return verdict{err: errBroken}
+	}
+	rec := s.owned(l, owner, true)
+	if rec == nil && s.flaw != passesAnyway {
+		return verdict{lost: true}
+	}
+	yield = yield && s.flaw != passesForEver && l.waited
+	l.waited = false
+	switch {
+	case yield && rec == nil:
+		return verdict{}
+	case yield && s.flaw == passesSilently:
+		rec.timer.Stop()
+		l.holders = nil
+		return verdict{}
+	case yield:
+		s.remove(l, rec)
+		return verdict{}
+	case s.flaw == passesSame && rec != nil:
+		return verdict{granted: true, token: rec.token}
+	case s.flaw == minHoldPassed:
+		next.MinHold = 0
+	}
+	granted := s.grant(l, next)
+	if s.flaw == passRemains && rec != nil {
+		s.arm(l, granted, rec.expires)
+	}
+	return verdict{granted: true, token: granted.token}
 }
 
 // release removes what that owner has in the service.
-func (s *service) release(name, owner string) (found bool, err error) {
-	name = s.key(name)
-	s.do(func() {
-		if s.down {
-			err = errBroken
-			return
+func (s *service) release(l *lock, owner string) (found bool) {
+	i := slices.IndexFunc(l.queue, func(q *place) bool { return q.Owner == owner })
+	if i >= 0 && s.flaw != placesStay && (s.flaw != thirdStays || i != 2) {
+		l.queue = slices.Delete(slices.Clone(l.queue), i, i+1)
+		s.advance(l)
+	}
+	if next := s.orphans[owner]; next != "" {
+		delete(s.orphans, owner)
+		if found = next == owner; !found {
+			s.orphans[next] = next
 		}
-		if s.flaw != placesStay {
-			queue := s.queues[name]
-			for i, q := range queue {
-				if q.owner == owner && (s.flaw != thirdStays || i != 2) {
-					s.queues[name] = append(queue[:i:i], queue[i+1:]...)
-					break
-				}
-			}
-			s.advance(name)
-		}
-		if next := s.orphans[owner]; next != "" {
-			delete(s.orphans, owner)
-			if found = next == owner; !found {
-				s.orphans[next] = next
-			}
-		}
-		rec := s.owned(name, owner, true)
-		if s.flaw == leavesLateGrant && rec != nil && !rec.confirmed && time.Since(rec.began) < latency/5 {
-			rec = nil
-		}
-		if rec != nil && !rec.confirmed && (s.flaw == leavesGrant || s.flaw == leavesSharer && rec.shared) {
-			rec = nil
-		}
-		if rec == nil && s.flaw == releasesSharersOfName && len(s.sharers(name).holders) > 0 {
-			rec = s.sharers(name).holders[0]
-		}
-		if rec != nil {
-			found = true
-			rec.count--
-			switch {
-			case rec.shared:
-				s.leaves(name, rec)
-			case rec.count <= 0 && (s.flaw != minHoldSticks || !time.Now().Before(rec.keep)):
-				s.remove(name)
-			}
-		}
-	})
-	return found, err
+	}
+	rec := s.owned(l, owner, true)
+	if rec != nil && !rec.confirmed && (s.flaw == leavesGrant || s.flaw == leavesSharer && rec.Shared ||
+		s.flaw == leavesLateGrant && time.Since(rec.began) < latency/5) {
+		rec = nil
+	}
+	if sharers := l.of(true); rec == nil && s.flaw == releasesSharersOfName && len(sharers) > 0 {
+		rec = sharers[0]
+	}
+	if rec == nil {
+		return found
+	}
+	rec.count--
+	if rec.Shared || rec.count <= 0 && (s.flaw != minHoldSticks || !time.Now().Before(rec.keep)) {
+		s.remove(l, rec)
+	}
+	return true
 }

@@ -1,77 +1,68 @@
 package conformance_test
 
 import (
+	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker"
 )
 
-// service is a lock service in memory, with TTLs, tokens and, if it is asked
-// to, a queue of waiters. With a flaw, it does one thing wrong.
+// service is a lock service in memory, with TTLs, tokens and, if it is asked to, a queue of waiters. With a
+// flaw, it does one thing wrong.
 type service struct {
 	flaw flaw
-	*store
-}
-
-// store is what a service has, whatever its flaw.
-type store struct {
-	end chan struct{} // closed when the test is over: what hangs on purpose ends then
+	end  chan struct{} // closed when the test is over: what hangs on purpose ends then
 
 	mu      sync.Mutex
 	down    bool
-	locks   map[string]*record
-	shares  map[string]*sharing
-	queues  map[string][]*place
-	tokens  map[string]uint64
-	clients map[*client]struct{}
-	voided  map[string]bool // owners
-	waited  map[string]bool // names that somebody was refused who waits
-	raised  map[string]uint64
-	rows    map[string]*client // whose open transaction has locked it
-	orphans map[string]string  // who waits for a deleted lock, by its holder, and by itself once it is free
-	after   []func()           // to be done when mu is free
+	names   map[string]*lock
+	clients map[*client]bool
+	voided  map[string]bool   // owners
+	orphans map[string]string // who waits for a deleted lock, by its holder, and by itself once it is free
+	after   []func()          // to be done when mu is free
 }
 
-// record is a lock that is held.
-type record struct {
-	owner, label string
-	token        uint64
-	expires      time.Time
-	began        time.Time
-	granted      time.Time // when it expires if it is never renewed
-	keep         time.Time // MinHold lasts so long
-	raised       bool      // its holder has raised the tokens
-	client       *client
-	lost         func()
-	timer        *time.Timer
-	count        int  // for the flaw of counting
-	confirmed    bool // its holder has been answered
-	shared       bool // it is one of several
+// lock is what there is of a name.
+type lock struct {
+	name    string
+	holders []*record            // one that holds alone, or sharers
+	founder *record              // the sharer that has drawn the token of all
+	notes   map[string]time.Time // of writers that wait, and when each ends
+	queue   []*place
+	token   uint64
+	raised  uint64
+	waited  bool    // somebody was refused who waits
+	row     *client // its open transaction has locked it
 }
 
-// place is a waiter in the queue. It is kept by asking again.
+// place is a request, and a waiter in the queue, which is kept by asking again.
 type place struct {
-	owner   string
-	label   string
-	waits   bool
-	shared  bool
-	ttl     time.Duration
-	minHold time.Duration
+	locker.Request
 	client  *client
-	lost    func()
 	expires time.Time
 }
 
+// record is one that holds.
+type record struct {
+	place
+	token     uint64
+	began     time.Time
+	granted   time.Time // when it expires if it is never renewed
+	keep      time.Time // MinHold lasts so long
+	raised    bool      // it has raised the tokens
+	timer     *time.Timer
+	count     int  // for the flaw of counting
+	confirmed bool // it has been answered
+}
+
 func newService(f flaw) *service {
-	return &service{flaw: f, store: &store{
-		end: make(chan struct{}), shares: make(map[string]*sharing),
-		locks: make(map[string]*record), queues: make(map[string][]*place),
-		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
-		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64),
-		orphans: make(map[string]string),
-		rows:    make(map[string]*client),
-	}}
+	return &service{flaw: f, end: make(chan struct{}), names: map[string]*lock{}, clients: map[*client]bool{},
+		voided: map[string]bool{}, orphans: map[string]string{}}
 }
 
 // do runs op, and after it what op wants to be done without the mutex.
@@ -101,143 +92,228 @@ func (s *service) key(name string) string {
 	return name
 }
 
+// look returns what there is of a name, without what is over. s.mu is held.
+func (s *service) look(name string) *lock {
+	name = s.key(name)
+	l := s.names[name]
+	if l == nil {
+		l = &lock{name: name, notes: map[string]time.Time{}}
+		s.names[name] = l
+	}
+	over := func(t time.Time) bool { return !time.Now().Before(t) }
+	for _, rec := range slices.Clone(l.holders) {
+		if over(rec.expires) {
+			if s.flaw == tokenOfExpired {
+				l.token = 0
+			}
+			s.remove(l, rec)
+		}
+	}
+	maps.DeleteFunc(l.notes, func(_ string, ends time.Time) bool { return over(ends) })
+	return l
+}
+
+func (l *lock) of(shared bool) []*record {
+	return slices.DeleteFunc(slices.Clone(l.holders), func(rec *record) bool { return rec.Shared != shared })
+}
+
+// remaining is how long records last.
+func remaining(all []*record) (d time.Duration) {
+	for _, rec := range all {
+		d = max(d, time.Until(rec.expires))
+	}
+	return d
+}
+
+// inTheWay are those who hold, and whom p cannot be beside.
+func (s *service) inTheWay(l *lock, p place) []*record {
+	holders := slices.Clone(l.holders)
+	if base, ok := strings.CutSuffix(l.name, ":shared"); ok && s.flaw == keyOfSharers && !p.Shared {
+		holders = append(holders, s.look(base).of(true)...)
+	}
+	return slices.DeleteFunc(holders, func(rec *record) bool {
+		switch {
+		case p.Shared:
+			return rec.Shared || s.flaw == sharesUnderWriter
+		case rec.Shared && s.flaw == writesBesideSharers:
+			return true
+		}
+		return s.flaw == grantsAlways
+	})
+}
+
+// keptOut reports whether a writer that waits keeps a new sharer out, and for how long at most.
+func (s *service) keptOut(l *lock, p place) (out bool, note time.Duration) {
+	if s.flaw == noGate || !p.Shared {
+		return false, 0
+	}
+	for _, ends := range l.notes {
+		out, note = true, max(note, time.Until(ends))
+	}
+	for _, q := range l.queue {
+		if q.Owner == p.Owner {
+			break
+		}
+		out = out || time.Now().Before(q.expires)
+	}
+	return out, note
+}
+
 // verdict is the service's answer to an acquire.
 type verdict struct {
 	granted   bool
 	token     uint64
 	remaining time.Duration
 	note      bool // of a writer that waits for sharers
+	lost      bool // of a pass: the hold is gone
 	err       error
 }
 
-// acquire grants the name, finds it granted to the same owner before, or
-// refuses it; a caller who waits gets, or keeps, a place in the queue.
-func (s *service) acquire(p place, name string, wait bool) (v verdict) {
-	name = s.key(name)
-	s.do(func() {
-		if s.down {
-			v.err = errBroken
-			return
+// acquire grants the name, finds it granted to the same owner before, or refuses it; a caller who waits gets, or
+// keeps, a place in the queue, or a note if sharers are in its way.
+func (s *service) acquire(l *lock, p place, wait bool) (v verdict) {
+	if s.voided[p.Owner] {
+		return verdict{err: errBroken}
+	}
+	if s.flaw == clientClock && !p.Shared || s.flaw == sharersByClock && p.Shared {
+		l.holders = slices.DeleteFunc(l.holders, func(rec *record) bool {
+			return rec.Shared == p.Shared && rec.expires.Before(time.Now().Add(p.client.off))
+		})
+	}
+	own, others := s.before(l, p), s.inTheWay(l, p)
+	out, note := s.keptOut(l, p)
+	if s.flaw == gateRefusesSharers && out {
+		own = nil
+	}
+	switch {
+	case s.orphans[p.Owner] == p.Owner: // it waited for a lock that was deleted
+		return verdict{granted: true, token: l.token}
+	case own != nil:
+		if s.flaw != sinceFromWait {
+			s.prolong(l, own, s.lifetime(p.TTL))
 		}
-		if s.voided[p.owner] {
-			v.err = errBroken
-			return
+		if s.flaw == tokenPerRequest {
+			l.token++
+			own.token = l.token
 		}
-		if p.shared {
-			v = s.share(p, name, wait)
-			return
+		if s.flaw == countsOwners {
+			own.count++
 		}
-		rec := s.live(name)
-		if rec == nil && s.besides(name, p, wait, &v) {
-			return
+	case len(others) > 0:
+		v.remaining = remaining(others)
+	case out && s.flaw == remainsOfSharers:
+		v.remaining = remaining(l.holders)
+	case out:
+		v.remaining = note
+	default:
+		own = s.grant(l, p)
+	}
+	if own != nil {
+		own.confirmed = true
+		return verdict{granted: true, token: own.token}
+	}
+	l.waited = l.waited || p.Wait && !(p.Shared && s.flaw == yieldsToWriters)
+	switch alone := slices.ContainsFunc(others, func(rec *record) bool { return !rec.Shared }); {
+	case wait:
+		s.line(l, p)
+	case !p.Shared && !alone && (p.Wait && !p.client.kind.queued || s.flaw == notesWithoutWait):
+		lasts := noteLasts
+		if s.flaw == notesLast {
+			lasts *= 1000
 		}
-		switch {
-		case s.flaw == grantsAlways,
-			s.flaw == clientClock && rec != nil && rec.expires.Before(time.Now().Add(p.client.off)):
-			rec = nil
-		case rec != nil && (s.flaw == reentrant && rec.client == p.client ||
-			s.flaw == labelIsOwner && rec.label == p.label):
-			rec.owner = p.owner
-		}
-		switch {
-		case s.orphans[p.owner] == p.owner: // it waited for a lock that was deleted
-			v = verdict{granted: true, token: s.tokens[name]}
-		case rec != nil && rec.owner == s.asked(p.owner) && s.flaw != forgetsOwners:
-			rec.confirmed = true
-			if s.flaw != sinceFromWait {
-				rec.expires = later(time.Now().Add(s.lifetime(p.ttl)), rec.keep)
-				s.arm(name, rec)
-			}
-			if s.flaw == tokenPerRequest {
-				s.tokens[name]++
-				rec.token = s.tokens[name]
-			}
-			if s.flaw == countsOwners {
-				rec.count++
-			}
-			v = verdict{granted: true, token: rec.token}
-		case rec == nil:
-			rec = s.grant(name, p)
-			rec.confirmed = true
-			v = verdict{granted: true, token: rec.token}
-		default:
-			v.remaining = time.Until(rec.expires)
-			s.waited[name] = s.waited[name] || p.waits
-			if wait {
-				s.line(name, p)
-			}
-		}
-	})
+		l.notes[s.noteOf(p)] = time.Now().Add(lasts)
+		v.note = true
+	}
 	return v
 }
 
-// line gives p its place in the queue, or keeps it. s.mu is held.
-func (s *service) line(name string, p place) {
-	p.expires = time.Now().Add(p.ttl)
-	if s.flaw == placesStay || s.flaw == thirdStays && len(s.queues[name]) == 2 {
-		p.expires = time.Now().Add(1000 * p.ttl)
+const noteLasts = time.Second
+
+func (s *service) noteOf(p place) string {
+	if s.flaw == notesOfOwners {
+		return p.Owner
 	}
-	time.AfterFunc(time.Until(p.expires), func() { s.do(func() { s.advance(name) }) })
-	for _, q := range s.queues[name] {
-		if q.owner == p.owner {
-			q.expires = p.expires
-			return
-		}
-	}
-	if s.flaw == lastInFirstOut {
-		s.queues[name] = append([]*place{&p}, s.queues[name]...)
-		return
-	}
-	s.queues[name] = append(s.queues[name], &p)
+	return fmt.Sprintf("%p", p.client)
 }
 
-// grant stores the lock. s.mu is held.
-func (s *service) grant(name string, p place) *record {
-	if old := s.locks[name]; old != nil {
-		old.timer.Stop()
+// before is what was granted to the same owner before, or, with a flaw, to one who is taken for it.
+func (s *service) before(l *lock, p place) *record {
+	for _, rec := range l.holders {
+		own := rec.Owner == s.cut(p.Owner, comparesOwner32) && (rec.Shared == p.Shared || s.flaw == ownerInBoth)
+		if !rec.Shared && !p.Shared && (s.flaw == reentrant && rec.client == p.client ||
+			s.flaw == labelIsOwner && rec.Label == p.Label) {
+			rec.Owner, own = p.Owner, true
+		}
+		if own && s.flaw != forgetsOwners {
+			return rec
+		}
 	}
-	if s.flaw != tokenLater && s.flaw != tokenTwice || s.flaw == tokenTwice && s.tokens[name]%3 != 2 {
-		s.tokens[name]++
+	return nil
+}
+
+// line gives p its place in the queue, or keeps it. s.mu is held.
+func (s *service) line(l *lock, p place) {
+	p.expires = time.Now().Add(p.TTL)
+	if s.flaw == placesStay || s.flaw == thirdStays && len(l.queue) == 2 {
+		p.expires = time.Now().Add(1000 * p.TTL)
 	}
-	if s.flaw == raiseTwice && s.raised[name] > 0 {
-		s.tokens[name] = s.raised[name] + 1
+	time.AfterFunc(time.Until(p.expires), func() { s.do(func() { s.advance(l) }) })
+	i := slices.IndexFunc(l.queue, func(q *place) bool { return q.Owner == p.Owner })
+	switch {
+	case i >= 0:
+		l.queue[i].expires = p.expires
+	case s.flaw == lastInFirstOut:
+		l.queue = slices.Insert(l.queue, 0, &p)
+	default:
+		l.queue = append(l.queue, &p)
 	}
-	rec := &record{
-		began: time.Now(), owner: s.stored(p.owner), label: p.label, token: s.tokens[name], client: p.client,
-		lost: p.lost, count: 1,
-		expires: time.Now().Add(s.lifetime(p.ttl)),
+}
+
+// grant stores a holder. s.mu is held.
+func (s *service) grant(l *lock, p place) *record {
+	sharers := l.of(true)
+	switch {
+	case p.Shared:
+		if len(sharers) == 0 && s.flaw != staleGeneration || s.flaw == tokenPerSharer ||
+			s.flaw == generationOfFounder && !slices.Contains(sharers, l.founder) {
+			l.token++
+		}
+	case s.flaw == raiseTwice && l.raised > 0:
+		l.token = l.raised + 1
+	case s.flaw == tokenLater, s.flaw == tokenTwice && l.token%3 == 2:
+	default:
+		l.token++
 	}
-	rec.keep = time.Now().Add(s.minHold(p.minHold))
-	if s.flaw == minHoldOfClock && p.minHold > 0 {
-		rec.keep = rec.keep.Add(p.client.off)
+	rec := &record{place: p, token: l.token, began: time.Now(), count: 1}
+	rec.Owner = s.cut(p.Owner, comparesOwner32, cutsOwner)
+	rec.keep = rec.began.Add(s.minHold(p))
+	if p.Shared && (len(sharers) == 0 || s.flaw == generationOfFounder && rec.token != l.founder.token) {
+		l.founder = rec
 	}
-	rec.expires = later(rec.expires, rec.keep)
+	if !p.Shared {
+		l.holders = sharers
+		if s.flaw != grantKeepsNote {
+			delete(l.notes, s.noteOf(p))
+		}
+	}
+	l.holders = append(l.holders, rec)
+	s.prolong(l, rec, s.lifetime(p.TTL))
 	rec.granted = rec.expires
-	s.locks[name] = rec
-	if s.flaw != grantKeepsNote {
-		delete(s.sharers(name).notes, s.noteOf(p))
-	}
-	s.arm(name, rec)
 	return rec
 }
 
-func (s *service) minHold(d time.Duration) time.Duration {
-	switch s.flaw {
-	case minHoldIgnored:
+func (s *service) minHold(p place) time.Duration {
+	switch {
+	case p.MinHold == 0, s.flaw == minHoldIgnored, s.flaw == sharerMinHoldIgnored && p.Shared:
 		return 0
-	case minHoldShort:
-		return d / 2
-	case minHoldEndless:
-		return 1000 * d
+	case s.flaw == minHoldShort:
+		return p.MinHold / 2
+	case s.flaw == minHoldEndless:
+		return 1000 * p.MinHold
+	case s.flaw == minHoldOfClock:
+		return p.MinHold + p.client.off
 	}
-	return d
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	return p.MinHold
 }
 
 // lifetime is how long a lock is kept that was granted for ttl.
@@ -259,58 +335,83 @@ func (s *service) lifetime(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// arm sets the timer that ends the lock. s.mu is held.
-func (s *service) arm(name string, rec *record) {
+// prolong has a record end when its life is over, or its MinHold if that is later. s.mu is held.
+func (s *service) prolong(l *lock, rec *record, life time.Duration) {
+	if rec.expires = time.Now().Add(life); rec.expires.Before(rec.keep) {
+		rec.expires = rec.keep
+	}
+	for _, other := range l.holders {
+		longer := s.flaw == sharersHaveLongestTTL && other.expires.Before(rec.expires)
+		if other == rec || rec.Shared && other.Shared && (longer || s.flaw == sharersHaveOneTTL) {
+			s.arm(l, other, rec.expires)
+		}
+	}
+}
+
+// arm sets when a record ends. s.mu is held.
+func (s *service) arm(l *lock, rec *record, expires time.Time) {
 	if rec.timer != nil {
 		rec.timer.Stop()
 	}
-	rec.timer = time.AfterFunc(time.Until(rec.expires), func() {
-		s.do(func() {
-			switch {
-			case rec.shared && !time.Now().Before(rec.expires):
-				s.leaves(name, rec)
-			case s.locks[name] == rec:
-				s.live(name)
-			}
-		})
-	})
+	rec.expires = expires
+	rec.timer = time.AfterFunc(time.Until(expires), func() { s.do(func() { s.look(l.name) }) })
 }
 
-// live returns the lock on name, if its time is not over. s.mu is held.
-func (s *service) live(name string) *record {
-	rec := s.locks[name]
-	if rec != nil && !time.Now().Before(rec.expires) {
-		if s.flaw == tokenOfExpired {
-			delete(s.tokens, name)
-		}
-		s.remove(name)
-		return s.locks[name]
+// remove ends a record, and lets the next one have the lock. s.mu is held.
+func (s *service) remove(l *lock, rec *record) {
+	rec.timer.Stop()
+	if s.flaw == raiseEnds && rec.raised {
+		l.token = rec.token
 	}
-	return rec
-}
-
-// remove ends the lock on name, and lets the next one have it. s.mu is held.
-func (s *service) remove(name string) {
-	if rec := s.locks[name]; rec != nil {
-		rec.timer.Stop()
-		if s.flaw == raiseEnds && rec.raised {
-			s.tokens[name] = rec.token
-		}
-	}
-	delete(s.locks, name)
 	if s.flaw == tokenWithLock {
-		delete(s.tokens, name)
+		l.token = 0
 	}
-	s.advance(name)
-	s.tell(name)
+	l.holders = slices.DeleteFunc(l.holders, func(other *record) bool {
+		return other == rec || s.flaw == releasesAllSharers && rec.Shared && other.Shared
+	})
+	s.advance(l)
+	if !rec.Shared || s.flaw != sharersSilent {
+		s.tell(l)
+	}
 }
 
-// tell wakes everybody who listens for name. s.mu is held.
-func (s *service) tell(name string) {
+// advance lets those who wait in the queue have the lock, as far as nobody is in their way. s.mu is held.
+func (s *service) advance(l *lock) {
+	admitted := false
+	for len(l.queue) > 0 {
+		next := l.queue[0]
+		gone := !time.Now().Before(next.expires)
+		if !gone && len(s.inTheWay(l, *next)) > 0 {
+			break
+		}
+		l.queue = l.queue[1:]
+		if s.flaw == deadWaitersStay {
+			next.TTL *= 1000 // until it asks again
+		}
+		if !gone {
+			s.grant(l, *next)
+			admitted = true
+		}
+	}
+	if s.flaw == sharersOvertake && len(l.of(false)) == 0 {
+		l.queue = slices.DeleteFunc(slices.Clone(l.queue), func(p *place) bool {
+			if p.Shared {
+				s.grant(l, *p)
+			}
+			return p.Shared
+		})
+	}
+	if admitted {
+		s.tell(l)
+	}
+}
+
+// tell wakes everybody who listens for a name. s.mu is held.
+func (s *service) tell(l *lock) {
 	if s.flaw == wakeLost || s.flaw == forgetsWaiters {
 		return
 	}
 	for c := range s.clients {
-		s.after = append(s.after, func() { c.net.push(nil, func() { c.wake(name) }) })
+		s.after = append(s.after, func() { c.net.push(nil, func() { c.wake(l.name) }) })
 	}
 }

@@ -35,7 +35,9 @@ var subjects = []string{
 }
 
 func main() {
-	if !slices.ContainsFunc(os.Args[1:], func(arg string) bool { return openers[scheme(arg)] != nil }) {
+	if !slices.ContainsFunc(os.Args[1:], func(arg string) bool {
+		return openers[scheme(arg)] != nil || strings.HasPrefix(arg, "--recheck")
+	}) {
 		os.Args = append(os.Args, subjects...)
 	}
 	compare.Main(openers)
@@ -43,10 +45,8 @@ func main() {
 
 // scheme is the part of an argument that names a backend.
 func scheme(arg string) string {
-	if i := strings.IndexAny(arg, "=:"); i >= 0 {
-		return arg[:i]
-	}
-	return arg
+	name, _, _ := strings.Cut(strings.ReplaceAll(arg, ":", "="), "=")
+	return name
 }
 
 // peer is a lock of another library as a backend, of which nothing is declared.

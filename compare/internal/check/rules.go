@@ -20,7 +20,7 @@ type finding struct {
 // breach is one break of a rule.
 type breach struct {
 	span
-	limit  time.Duration // it counts if it lasted longer, stalls of the machine left out; <0: it always counts
+	limit  time.Duration // it counts if it lasted longer, stalls of the machine left out; or always
 	says   string
 	name   string           // the lock's
 	before []*history.Event // what a witness needs, and may be long ago
@@ -42,16 +42,10 @@ func (f *finding) held(figure int64, tell bool) {
 	}
 }
 
-// broken notes that a rule was broken, which no slow machine excuses.
-func (t *trial) broken(rule string, l *lock, when span, says string, before ...*history.Event) {
-	f := t.finding(rule)
-	f.applies = true
-	f.breaks = append(f.breaks, breach{when, -1, says, l.name, before})
-}
+const always = -1 // the limit of what no slow machine excuses
 
-// late notes that something took too long, if it took longer than limit.
-func (t *trial) late(rule, name string, took span, limit time.Duration, says string,
-	before ...*history.Event) {
+// breaks notes that something took longer than limit, or, always, that it was.
+func (t *trial) breaks(rule, name string, took span, limit time.Duration, says string, before ...*history.Event) {
 	f := t.finding(rule)
 	f.applies = true
 	if took.to-took.from > int64(limit) {
@@ -155,7 +149,7 @@ func (t *trial) overlap(l *lock, a, b *hold, at int64) {
 		for _, other := range b.spans {
 			if both := (span{max(of.from, other.from), min(of.to, other.to)}); both.from < both.to {
 				both.to = max(both.from, min(both.to, at))
-				t.broken(Exclusion, l, both, fmt.Sprintf("%s and %s held at once for %s", who(a.granted), who(b.granted),
+				t.breaks(Exclusion, l.name, both, always, fmt.Sprintf("%s and %s held at once for %s", who(a.granted), who(b.granted),
 					history.Duration(both.to-both.from)), append(a.events(), b.events()...)...)
 			}
 		}
@@ -180,7 +174,7 @@ func (t *trial) tokens(l *lock, h *hold, before []*hold) {
 	f := t.finding(Tokens)
 	f.applies = f.applies || h.n > 0
 	if bad {
-		t.broken(Tokens, l, span{h.granted.At, h.granted.At},
+		t.breaks(Tokens, l.name, span{h.granted.At, h.granted.At}, always,
 			fmt.Sprintf("%s got token %d after %d had been given out", who(h.granted), token, over), h.ask)
 	}
 }
@@ -196,7 +190,7 @@ func (t *trial) hangs(at int64) {
 			what = "Unlock"
 		}
 		if late := back - c.began.Until; c.began.Until != 0 && late > 0 && !t.absent(c.began.Process, since, back) {
-			t.late(Hangs, c.began.Name, span{c.began.Until, back}, hangGrace,
+			t.breaks(Hangs, c.began.Name, span{c.began.Until, back}, hangGrace,
 				fmt.Sprintf("%s of %s "+says, what, who(c.began), history.Duration(late)), c.began)
 		}
 	}
@@ -228,7 +222,7 @@ func (t *trial) order(at int64) {
 			t.finding(Order).applies = true
 			// A waiter that has lost the service has lost its place.
 			if w.answer == nil || w.answer.Kind != history.GaveUp || w.answer.At >= w.began.Until {
-				t.late(Order, w.lock.name, span{w.began.At, h.ask.At}, orderGrace,
+				t.breaks(Order, w.lock.name, span{w.began.At, h.ask.At}, orderGrace,
 					fmt.Sprintf("%s got in before %s, which had begun to wait %s earlier", who(h.granted), who(w.began),
 						history.Duration(later)), w.began, h.ask)
 			}
@@ -242,7 +236,7 @@ func (t *trial) told(h *hold, at int64, what string) {
 	if h.passed == 0 || t.absent(h.by.process, min(h.passed, h.until()), at) {
 		return // to a process that was stopped, its Until was what told it
 	}
-	t.late(Told, h.by.lock.name, span{h.passed, at}, toldGrace, fmt.Sprintf("%s %s %s after the next had got in",
+	t.breaks(Told, h.by.lock.name, span{h.passed, at}, toldGrace, fmt.Sprintf("%s %s %s after the next had got in",
 		who(h.granted), what, history.Duration(at-h.passed)), h.events()...)
 }
 
@@ -255,7 +249,7 @@ func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
 	ranOut := h.renewed == nil && h.until() <= e.At+int64(toldGrace) // it was not to be renewed
 	if (t.lasts() || t.begun == 0) && !ranOut {
 		// A machine that stood still for a quarter of the TTL, for a server alone too, explains it.
-		t.late(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
+		t.breaks(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
 			fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given")), h.ask, h.granted)
 	}
 }
@@ -287,7 +281,7 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	}
 	f := t.finding(Left)
 	f.held(at-free, at-free > f.best)
-	t.late(Left, l.name, span{free, at}, t.allowed(),
+	t.breaks(Left, l.name, span{free, at}, t.allowed(),
 		fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)), ask)
 }
 
@@ -306,7 +300,7 @@ func (t *trial) deadHolder(l *lock, from, at int64, still bool, ask *history.Eve
 		l.died = nil
 		f.held(took, took > f.best)
 	}
-	t.late(Dead, l.name, span{from, at}, limit, fmt.Sprintf("%s %s after its holder %s had died", what,
+	t.breaks(Dead, l.name, span{from, at}, limit, fmt.Sprintf("%s %s after its holder %s had died", what,
 		history.Duration(took), who(died.granted)), append(died.events(), ask)...)
 }
 
@@ -333,9 +327,9 @@ func (t *trial) landed(by *caller, l *lock, e *history.Event) {
 		l.landed = n
 	case n < l.landed:
 		says := fmt.Sprintf("an act of %s landed after one of a later holder", who(e))
-		t.broken(Stale, l, span{e.At, e.At}, says)
+		t.breaks(Stale, l.name, span{e.At, e.At}, always, says)
 		if e.Token != 0 && e.Token >= l.seen {
-			t.broken(Guarded, l, span{e.At, e.At}, says+fmt.Sprintf(", and its token %d was not smaller", e.Token))
+			t.breaks(Guarded, l.name, span{e.At, e.At}, always, says+fmt.Sprintf(", and its token %d was not smaller", e.Token))
 		}
 	}
 	l.seen = max(l.seen, e.Token)
@@ -356,7 +350,7 @@ func (t *trial) wasServed(at int64) {
 	if t.servers > t.service.Declared.ServerCrashes {
 		limit = 0 // nothing is declared: what was seen is said
 	}
-	t.late(Served, "", span{t.shown, end}, limit,
+	t.breaks(Served, "", span{t.shown, end}, limit,
 		fmt.Sprintf("nobody got a lock in the %s that it lasted, with %d servers away",
 			history.Duration(end-t.shown), t.servers))
 	f.applies = len(f.breaks) > 0 // else it was too short to tell

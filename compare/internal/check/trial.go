@@ -275,7 +275,7 @@ func (t *trial) renewed(h *hold, l *lock, e *history.Event) {
 	}
 	h.spans = append(h.spans, span{e.At, deadline(e)})
 	if l.grants-1 > h.n {
-		t.broken(Exclusion, l, span{e.At, e.At}, fmt.Sprintf(
+		t.breaks(Exclusion, l.name, span{e.At, e.At}, always, fmt.Sprintf(
 			"the lease of %s went on after it had run out and another had held", who(h.granted)), h.events()...)
 	}
 }

@@ -111,7 +111,7 @@ func (r *Run) Save(dir string) error { return save(filepath.Join(dir, runFile), 
 func LoadRun(dir string) (*Run, error) {
 	b, err := os.ReadFile(filepath.Join(dir, runFile))
 	if err != nil {
-		return nil, fmt.Errorf("history: %s is not the directory of a run: %v", dir, err)
+		return nil, fmt.Errorf("history: %s is not the directory of a run: %w", dir, err)
 	}
 	var r Run
 	if err := json.Unmarshal(b, &r); err != nil {

@@ -60,19 +60,6 @@ func TestTheTable(t *testing.T) {
 		"\nredis: two at once under 3 faults. All 28 declared guarantees that were tried held.\n")
 }
 
-// What the table says of a cell is its verdict in report.json.
-func TestTheTableSaysTheVerdict(t *testing.T) {
-	r := sample(t, true)
-	r.Rows = slices.DeleteFunc(r.Rows, func(row history.Row) bool { return row.Rule != check.Exclusion })
-	lines := strings.Split(table(t, r), "\n")
-	for _, row := range r.Rows {
-		if v := row.Cells[0].Verdict; v != history.NotTried {
-			i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, row.Title+" ") })
-			assert.Regexp(t, "^"+row.Title+" +"+string(v)+" ", lines[i])
-		}
-	}
-}
-
 // The same histories give the same report, each time.
 func TestVerdictsDoNotChange(t *testing.T) {
 	first := sample(t, true)

@@ -1,0 +1,62 @@
+package locker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+)
+
+func TestOptionsHaveBounds(t *testing.T) {
+	play(t, map[string]string{
+		"of a TTL": `
+			a locks ttl 0s: invalid unsupported "from 100ms to 1h0m0s"; a tries ttl 2000000h: invalid unsupported "to 1h0m0s"
+			a tries ttl 500us: invalid unsupported "a TTL of 500µs is outside of what backend scripted can do"`,
+		"of a MaxHold": `
+			a locks maxhold 0s: invalid "leave it out for no bound"; a tries maxhold -1s: invalid "positive duration"
+			a tries maxhold 1ms: invalid "at least 10ms"; count acquire 0`,
+		"of a MinHold": `
+			a tries minhold -1s: invalid; a tries minhold 10000h: invalid unsupported
+			a tries minhold 1m maxhold 30s: invalid; count acquire 0`,
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	f := newScripted()
+	c := closing(t, locker.New(f, nil))
+	for name, want := range map[string]string{"": "the name is empty", strings.Repeat("x", 513): "513 bytes: the limit is 512",
+		"a\xff": "not valid UTF-8"} {
+		_, err := c.Lock(t.Context(), name)
+		require.ErrorIs(t, err, locker.ErrInvalid)
+		assert.ErrorContains(t, err, want)
+	}
+	for _, wrong := range []string{strings.Repeat("l", 129), "a\nb", "\xff"} {
+		_, err := c.TryLock(t.Context(), "a", locker.Label(wrong))
+		require.ErrorIs(t, err, locker.ErrInvalid)
+	}
+	for want, o := range map[string]locker.Options{
+		"Options.TTL is -1s":        {TTL: -time.Second},
+		"Options.MaxHold is -1s":    {MaxHold: -time.Second},
+		"Options.Prefix has 129":    {Prefix: strings.Repeat("p", 129)},
+		"Options.Prefix \"\\xff\"":  {Prefix: "\xff"},
+		"Options.Label has 129":     {Label: strings.Repeat("l", 129)},
+		"cannot be printed":         {Label: "a\nb"},
+		"a TTL of 2h0m0s is outsid": {TTL: 2 * time.Hour},
+		"so that no token overflow": {TokenBase: locker.MaxToken + 1},
+	} {
+		c := locker.New(f, &o)
+		asked := f.count("acquire")
+		_, err := c.Lock(t.Context(), "a")
+		assert.ErrorContains(t, err, want)
+		assert.ErrorIs(t, err, locker.ErrInvalid)
+		assert.Equal(t, asked, f.count("acquire"), "found before the lock is granted")
+		require.NoError(t, c.Close())
+	}
+	_, err := locker.New(nil, nil).Lock(t.Context(), "a")
+	assert.ErrorContains(t, err, "no Backend")
+	assert.False(t, f.held("a"), "nothing is left behind")
+}
