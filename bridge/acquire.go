@@ -24,13 +24,8 @@ import (
 // With req.MinHold it does not wait for the second one, and returns ErrHeld, so that the
 // engine asks again: a program that died during the wait would leave the first lock there
 // for all of that time, although nobody held the lock.
-//
-// A reader (req.Shared) asks both as a reader, and a writer both as a writer. A writer that
-// has the first one keeps out whoever takes both, and waits for those who read on the second
-// one alone, who wait for nobody. There, as at the first, its place in the queue or its note
-// keeps new readers out, for as long as it waits.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL}}
+	a := attempt{b: b, req: req, h: &hold{b: b}}
 	a.req.Label = b.label(req.Label)
 	a.ctx, a.end = context.WithCancelCause(ctx)
 	defer a.end(nil)
@@ -40,7 +35,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		err = cause // the second one was given up because of that
 	}
 	switch {
-	case err == nil && b.keep(a.h, req):
+	case err == nil && b.keep(a.h, req.MinHold):
 		return g, nil
 	case err == nil:
 		err = locker.ErrClosed
@@ -66,21 +61,16 @@ func (a *attempt) run() (locker.Grant, error) {
 	if a.b.isClosed() {
 		return locker.Grant{}, locker.ErrClosed
 	}
-	minHold := a.req.MinHold
-	if minHold > 0 {
-		// Both services count from before the grant of the pair. At most a TTL lies between.
-		a.req.MinHold += a.req.TTL
-		if longest := a.b.Guarantees().MaxMinHold; a.req.MinHold > longest {
-			return locker.Grant{}, invalid("a MinHold of %v and the TTL of %v together are more than the %v that "+
-				"both services can do", minHold, a.req.TTL, longest)
-		}
+	apart := min(a.req.TTL, apartAtMost)
+	if a.req.MinHold > 0 {
+		a.req.MinHold += apart // the services count from before the grant of the pair
 	}
 	first, err := a.ask(0, a.req.Wait)
 	if err != nil {
 		return locker.Grant{}, err
 	}
 	stop := a.keep(first)
-	second, err := a.second()
+	second, err := a.ask(1, a.req.Wait && a.req.MinHold == 0)
 	v := stop()
 	if err == nil && a.ctx.Err() != nil {
 		err = context.Cause(a.ctx) // the first one was lost, or the caller has left, and the second answered late
@@ -100,56 +90,36 @@ func (a *attempt) run() (locker.Grant, error) {
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	if took := time.Since(first.Validity.Since); minHold > 0 && took > a.req.TTL {
+	if took := time.Since(first.Validity.Since); a.req.MinHold > 0 && took > apart {
 		return locker.Grant{}, fmt.Errorf("granted on both, but %v apart, too late for MinHold: %w", took,
 			locker.ErrUnavailable)
 	}
-	v = countedFrom(v.Since, earlier(v, second.Validity))
-	return locker.Grant{Hold: a.h, Validity: v, Token: token,
+	return locker.Grant{Hold: a.h, Validity: ofBoth(v, second.Validity), Token: token,
 		Session: first.Session || second.Session || first.Validity.TTL == 0 || second.Validity.TTL == 0}, nil
 }
 
-// second asks the second service. A refusal may come from the first lock, if both are one
-// service: so the first refusal is followed by a check, and a reader's first grant. A
-// writer's grant shows that they are two.
-func (a *attempt) second() (locker.Grant, error) {
-	wait := a.req.Wait && a.req.MinHold == 0
-	if a.b.apart.Load() {
-		return a.ask(1, wait)
-	}
-	g, err := a.ask(1, false)
-	refused := g.Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil
-	if refused || err == nil && a.req.Shared {
-		a.heard.Store(true)
-		if err := a.b.checkApart(a.ctx); err != nil {
-			return g, err
-		}
-	}
-	if refused || err == nil {
-		a.b.apart.Store(true)
-	}
-	if refused && wait {
-		return a.ask(1, true)
-	}
-	return g, err
-}
-
-// ask asks one service; with wait, until that grants the lock.
+// ask asks one service; with wait, until that grants the lock. The second one's first refusal may come from the
+// first lock, if both are one service, as may a reader's first grant: so a check goes before the wait. A writer's
+// grant shows that they are two.
 func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 	s := &a.b.sides[i]
 	req := a.req
-	req.Name, req.Wait = s.prefix+req.Name, wait
+	req.Name = s.prefix + req.Name
 	if i == 1 {
 		half := len(req.Owner) / 2
 		req.Owner = req.Owner[half:] + req.Owner[:half] // of its own, and the same if the request is repeated (R11)
 	}
 	req.Queued = func() {
-		a.heard.Store(i == 1)
+		if i == 1 {
+			a.heard.Store(true)
+		}
 		a.req.Queued()
 	}
 	var poll locker.Poll
 	defer poll.End()
 	for {
+		apart := i == 0 || a.b.apart.Load()
+		req.Wait = wait && apart
 		var refused atomic.Bool
 		req.Lost = func() {
 			if refused.Load() {
@@ -160,20 +130,27 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 		}
 		g, err := s.Acquire(a.ctx, req)
 		a.h.on[i].answered(g, err)
-		switch {
-		case err == nil && g.Hold == nil:
+		if err == nil && g.Hold == nil {
 			return g, s.fail(errors.New("the backend granted nothing: its Grant has no Hold"))
-		case err == nil || g.Hold != nil || !errors.Is(err, locker.ErrHeld) || a.ctx.Err() != nil:
+		}
+		refused.Store(g.Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil)
+		if !apart && (err == nil || refused.Load()) {
+			a.heard.Store(true)
+			if refused.Load() || req.Shared {
+				if err := a.b.checkApart(a.ctx); err != nil {
+					return g, err
+				}
+			}
+			a.b.apart.Store(true)
+		}
+		if !wait || !refused.Load() {
 			return g, s.fail(err)
 		}
-		refused.Store(true)
-		if !wait {
-			return g, s.fail(err)
-		}
-		// The service has no queue.
-		req.Queued()
-		if err := poll.Wait(a.ctx, s.Backend, req.Name, err); err != nil {
-			return locker.Grant{}, s.fail(fmt.Errorf("%w (%w)", locker.ErrHeld, err))
+		if apart { // the service has no queue
+			req.Queued()
+			if err := poll.Wait(a.ctx, s.Backend, req.Name, err); err != nil {
+				return locker.Grant{}, s.fail(fmt.Errorf("%w (%w)", locker.ErrHeld, err))
+			}
 		}
 		req.Owner = newOwner() // R10
 	}
@@ -189,7 +166,7 @@ func (a *attempt) token(tokens ...uint64) (uint64, error) {
 		if tokens[i] == 0 {
 			return 0, nil
 		}
-		tokens[i] = a.b.sides[i].fromBase(tokens[i])
+		tokens[i] += a.b.sides[i].base
 	}
 	highest := max(tokens[0], tokens[1])
 	for i := range tokens {
@@ -218,15 +195,11 @@ func (a *attempt) giveBack(ctx context.Context) bool {
 	defer cancel()
 	nothing := true
 	for i := range a.h.on {
-		switch p := &a.h.on[i]; {
-		case p.leave != nil:
-			nothing = false // Undo removes the note
-		case p.Hold == nil:
-		case p.granted && ctx.Err() == nil && p.Release(ctx) == nil:
-			p.Hold = nil
-		default:
-			nothing = false
+		p := &a.h.on[i]
+		if p.granted && ctx.Err() == nil && p.Release(ctx) == nil {
+			p.Hold, p.granted = nil, false
 		}
+		nothing = nothing && p.Hold == nil && p.leave == nil
 	}
 	return nothing
 }

@@ -20,9 +20,8 @@ type Backend struct {
 	mark  string      // what a label ends with that came with both
 	apart atomic.Bool // it was seen that they are two services
 
-	mu     sync.Mutex
-	closed bool
-	held   map[*hold]struct{} // what Close has to give back
+	mu   sync.Mutex
+	held map[*hold]bool // what Close has to give back; nil: it is closed
 }
 
 var (
@@ -50,7 +49,7 @@ func New(first, second locker.Backend) (*Backend, error) {
 }
 
 func newBackend(sides [2]side) (*Backend, error) {
-	b := &Backend{sides: sides, held: make(map[*hold]struct{})}
+	b := &Backend{sides: sides, held: make(map[*hold]bool)}
 	for i := range b.sides {
 		s := &b.sides[i]
 		if s.Backend == nil {
@@ -63,13 +62,9 @@ func newBackend(sides [2]side) (*Backend, error) {
 		s.name = cmp.Or(s.name, s.Guarantees().Backend)
 		s.client = locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base})
 	}
-	if g := b.Guarantees(); g.MaxTTL != 0 && g.MaxTTL < g.MinTTL {
-		short, long := &b.sides[0], &b.sides[1]
-		if short.Guarantees().MinTTL > long.Guarantees().MinTTL {
-			short, long = long, short
-		}
-		return nil, invalid("%s can do no TTL above %v, and %s none below %v", short.name, g.MaxTTL, long.name,
-			g.MinTTL)
+	if g := b.Guarantees(); g.MaxTTL < g.MinTTL {
+		return nil, invalid("%s and %s have no TTL in common: one can do none above %v, the other none below %v",
+			b.sides[0].name, b.sides[1].name, g.MaxTTL, g.MinTTL)
 	}
 	b.mark = " [" + b.sides[0].name + " " + b.sides[1].name + "]"
 	if len(b.mark) > locker.MaxLabelLen/2 {
@@ -78,13 +73,18 @@ func newBackend(sides [2]side) (*Backend, error) {
 	return b, nil
 }
 
-// unbounded is longer than every TTL.
-const unbounded time.Duration = 366 * 24 * time.Hour
+const (
+	// unbounded is longer than every TTL.
+	unbounded time.Duration = 366 * 24 * time.Hour
+	// apartAtMost, or a TTL if that is shorter, may lie between the requests to the two services if there is a
+	// MinHold. That of both counts from before the last of them, so each keeps its lock that much longer.
+	apartAtMost = 10 * time.Second
+)
 
 // Guarantees are the promises of both: in each field the weaker one.
 func (b *Backend) Guarantees() locker.Guarantees {
 	first, second := b.sides[0].Guarantees(), b.sides[1].Guarantees()
-	g := locker.Guarantees{
+	return locker.Guarantees{
 		Backend:           first.Backend + "+" + second.Backend,
 		Scope:             min(first.Scope, second.Scope),
 		Exclusion:         min(first.Exclusion, second.Exclusion),
@@ -99,15 +99,13 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		SurvivesPause:     first.SurvivesPause && second.SurvivesPause,
 		MinTTL:            max(first.MinTTL, second.MinTTL),
 		MaxTTL:            min(cmp.Or(first.MaxTTL, unbounded), cmp.Or(second.MaxTTL, unbounded)),
-		// On both it has room for a TTL, too, see Acquire.
-		MaxMinHold: min(first.MaxMinHold, second.MaxMinHold),
+		MaxMinHold:        max(0, min(first.MaxMinHold, second.MaxMinHold)-apartAtMost),
 		// Callers wait inside Acquire. One that asks during a release is not refused if both have a queue.
 		Queue: first.Queue && second.Queue,
 		RestsOn: "both services, one after the other, while a fleet moves between them: of each promise this is " +
 			"the weaker one; " +
 			first.Backend + " rests on " + first.RestsOn + "; " + second.Backend + " rests on " + second.RestsOn,
 	}
-	return g
 }
 
 // Prompt returns true if both keep that promise.
@@ -127,17 +125,15 @@ const closing = 300 * time.Millisecond
 // Close releases the locks that are still held, and closes both.
 func (b *Backend) Close() error {
 	b.mu.Lock()
-	again := b.closed
-	b.closed = true
 	held := b.held
 	b.held = nil
 	b.mu.Unlock()
-	if again {
+	if held == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
-	var releases, all sync.WaitGroup
+	var releases sync.WaitGroup
 	for h := range held {
 		releases.Go(func() { _ = h.Release(ctx) })
 	}
@@ -146,32 +142,25 @@ func (b *Backend) Close() error {
 		cancel()
 	}()
 	<-ctx.Done() // a release that is late ends with its service
-	var errs [2]error
-	for i := range b.sides {
-		all.Go(func() {
-			s := &b.sides[i]
-			errs[i] = s.fail(errors.Join(bare(s.client.Close()), s.Close()))
-		})
-	}
-	all.Wait()
+	errs := b.both(func(i int) error { return errors.Join(bare(b.sides[i].client.Close()), b.sides[i].Close()) })
 	return errors.Join(errs[:]...)
 }
 
 func (b *Backend) isClosed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.closed
+	return b.held == nil
 }
 
 // keep remembers a hold for Close, unless a MinHold keeps it longer; it returns false
 // if the Backend is closed.
-func (b *Backend) keep(h *hold, req locker.Request) bool {
+func (b *Backend) keep(h *hold, minHold time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed && req.MinHold == 0 {
-		b.held[h] = struct{}{}
+	if b.held != nil && minHold == 0 {
+		b.held[h] = true
 	}
-	return !b.closed
+	return b.held != nil
 }
 
 func (b *Backend) forget(h *hold) {
@@ -180,13 +169,20 @@ func (b *Backend) forget(h *hold) {
 	delete(b.held, h)
 }
 
-// label is the label that the services store for a holder with both URLs.
+// label is the label that the services store for a holder with both URLs. Of a long one it
+// is the end, which says more: the process ID.
 func (b *Backend) label(l string) string {
-	for l != "" && len(l)+len(b.mark) > locker.MaxLabelLen {
-		_, rest, _ := strings.Cut(l, string([]rune(l)[0])) // the end says more: the process ID
-		l = rest
-	}
-	return l + b.mark
+	over := len(l) + len(b.mark) - locker.MaxLabelLen
+	return strings.ToValidUTF8(l[min(max(over, 0), len(l)):], "") + b.mark
+}
+
+// both calls f for both services at the same time.
+func (b *Backend) both(f func(i int) error) (errs [2]error) {
+	var second sync.WaitGroup
+	second.Go(func() { errs[1] = b.sides[1].fail(f(1)) })
+	errs[0] = b.sides[0].fail(f(0))
+	second.Wait()
+	return errs
 }
 
 // fail adds to err on which service it happened.
@@ -195,14 +191,6 @@ func (s *side) fail(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", s.name, bare(err))
-}
-
-// fromBase returns a token of this service with its TokenBase.
-func (s *side) fromBase(token uint64) uint64 {
-	if token == 0 {
-		return 0
-	}
-	return token + s.base
 }
 
 func invalid(format string, args ...any) error {

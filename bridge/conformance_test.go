@@ -1,11 +1,14 @@
 package bridge_test
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
@@ -66,29 +69,45 @@ func join(ct conformance.T, first, second locker.Backend) locker.Backend {
 func TestProveConformance(t *testing.T) {
 	lab.NeedProve(t)
 	t.Run("redis etcd, faults of both", func(t *testing.T) {
-		conformance.Run(t, harness(redisService(t), etcdService(t), true))
+		conformance.Run(t, harness(t, redisService(t), etcdService(t), true))
 	})
 	t.Run("redis etcd, faults of redis", func(t *testing.T) {
 		if os.Getenv(allEnv) == "" {
 			t.Skip("it takes a minute: set " + allEnv + "=1")
 		}
-		conformance.Run(t, harness(redisService(t), etcdService(t), false))
+		conformance.Run(t, harness(t, redisService(t), etcdService(t), false))
 	})
 }
 
 // harness cuts the network of the first service, and of the second one if both fail.
-func harness(first, second *service, both bool) conformance.Harness {
+func harness(t *testing.T, first, second *service, both bool) conformance.Harness {
+	each := [2]locker.Backend{open(t, first.ownURL()), open(t, second.ownURL())}
+	t.Cleanup(func() { assert.NoError(t, errors.Join(each[0].Close(), each[1].Close())) })
+	look := func(ct conformance.T, name string, do func(locker.Operator, locker.State) error) {
+		for _, b := range each {
+			o := b.(locker.Operator)
+			st, err := o.Inspect(ct.Context(), name)
+			if err = cmp.Or(err, do(o, st)); err != nil {
+				ct.Errorf("%s: %v", b.Guarantees().Backend, err)
+			}
+		}
+	}
 	return conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend {
 			return join(ct, open(ct, first.ownURL()), open(ct, second.ownURL()))
 		},
 		Delete: func(ct conformance.T, name string) {
-			first.delete(ct, name)
-			second.delete(ct, name)
+			look(ct, name, func(o locker.Operator, st locker.State) error { return o.Break(ct.Context(), st) })
 		},
-		Left: func(ct conformance.T, name string) []string {
-			return slices.Concat(first.left(ct, name), second.left(ct, name))
+		Left: func(ct conformance.T, name string) (left []string) {
+			look(ct, name, func(_ locker.Operator, st locker.State) error {
+				if st.Held || st.Waiters > 0 {
+					left = append(left, fmt.Sprintf("%+v", st))
+				}
+				return nil
+			})
+			return left
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			way := lab.StartProxy(ct)
@@ -109,7 +128,7 @@ func harness(first, second *service, both bool) conformance.Harness {
 		Open:     backends.Openers,
 		KnownGoroutines: []string{
 			"os.(*Process).pidfdWait",
-			// Of etcd's admin client, which may connect again in the middle of a check.
+			// Of an etcd client that looks, and may connect again in the middle of a check.
 			"google.golang.org/grpc/internal/transport.(*http2Client).keepalive",
 			"google.golang.org/grpc/internal/transport.(*controlBuffer).get",
 			"google.golang.org/grpc/internal/transport.(*http2Client).reader",

@@ -171,8 +171,7 @@ type answer struct {
 type program struct {
 	client      *locker.Client
 	reads       bool
-	hold, pause time.Duration       // at most
-	next        chan *locker.Client // which it goes on with
+	hold, pause time.Duration // at most
 	turns       int
 	longest     time.Duration // that it waited for a turn
 }
@@ -185,13 +184,8 @@ func takeTurns(t *testing.T, members ...*program) (stop func()) {
 	var inside atomic.Int64
 	const writer = 1 << 20
 	for _, m := range members {
-		m.next = make(chan *locker.Client)
 		all.Go(func() {
 			for ctx.Err() == nil {
-				select {
-				case m.client = <-m.next:
-				default:
-				}
 				weight, opts := int64(writer), []locker.Option(nil)
 				if m.reads {
 					weight, opts = 1, []locker.Option{locker.Shared()}

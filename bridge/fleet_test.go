@@ -35,15 +35,12 @@ var fleetNames = []string{"orders", "invoices", "stock"}
 // with members that are killed, members that are stopped past their TTL, and a
 // service that stands still in the middle step. Where there are shared locks, a third of
 // the turns are those of writers. LOCKER_BRIDGE_ALL=1 makes it a
-// hundred moves for each pair; LOCKER_BRIDGE_MOVES=N any number.
+// hundred moves for each pair.
 func TestFleets(t *testing.T) {
 	lab.NeedProve(t)
 	moves, size := 2, 4
 	if os.Getenv(allEnv) != "" {
 		moves, size = 100, 12
-	}
-	if n, err := strconv.Atoi(os.Getenv("LOCKER_BRIDGE_MOVES")); err == nil {
-		moves = n
 	}
 	for _, pair := range [][2]string{{"redis", "etcd"}, {"redis", "redlock"}, {"redlock", "zookeeper"},
 		{"file", "redis"}, {"etcd", "postgres"}} {

@@ -1,10 +1,10 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/probe"
@@ -12,9 +12,8 @@ import (
 
 // hold is a lock on both services, or what an attempt may have left there.
 type hold struct {
-	b   *Backend
-	ttl time.Duration
-	on  [2]part
+	b  *Backend
+	on [2]part
 }
 
 // part is the hold on one service.
@@ -48,51 +47,37 @@ var (
 // each calls f for both services at the same time, and returns their errors. An
 // unknown outcome goes before a loss, so that the engine tries again.
 func (h *hold) each(f func(i int) error) error {
-	second := make(chan error, 1)
-	go func() { second <- h.b.sides[1].fail(f(1)) }()
-	err := h.b.sides[0].fail(f(0))
-	other := <-second
-	if err == nil || other != nil && errors.Is(err, locker.ErrLost) {
-		return other
+	errs := h.b.both(f)
+	if errs[0] == nil || errs[1] != nil && errors.Is(errs[0], locker.ErrLost) {
+		return errs[1]
 	}
-	return err
+	return errs[0]
 }
 
 // Renew renews both. The lease lasts as long as both last; if one is lost, both are.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	var v [2]locker.Validity
-	var lost [2]error
-	err := h.each(func(i int) (err error) {
+	errs := h.b.both(func(i int) (err error) {
 		v[i], err = h.on[i].Renew(ctx)
-		if errors.Is(err, locker.ErrLost) {
-			lost[i] = h.b.sides[i].fail(err)
-		}
 		return err
 	})
-	for i := range lost {
-		if lost[i] != nil {
-			return locker.Validity{}, lost[i]
-		}
+	if errors.Is(errs[1], locker.ErrLost) {
+		return locker.Validity{}, errs[1]
 	}
-	return earlier(v[0], v[1]), err
+	return ofBoth(v[0], v[1]), cmp.Or(errs[0], errs[1])
 }
 
-// earlier returns the validity that ends first.
-func earlier(a, b locker.Validity) locker.Validity {
+// ofBoth returns the validity of a lock on both services: from before the first request was
+// sent until the earlier end.
+func ofBoth(a, b locker.Validity) locker.Validity {
 	if b.Until().Before(a.Until()) {
-		return b
+		a, b = b, a
 	}
-	return a
-}
-
-// countedFrom returns v with an earlier beginning, before the first of two requests was
-// sent, and the same end.
-func countedFrom(since time.Time, v locker.Validity) locker.Validity {
-	if v.TTL == 0 || !since.Before(v.Since) {
-		return v
+	if a.TTL == 0 || !b.Since.Before(a.Since) {
+		return a
 	}
-	end := v.Since.Add(v.TTL)
-	return locker.Validity{Since: since, TTL: end.Sub(since), Drift: end.Sub(v.Until())}
+	end := a.Since.Add(a.TTL)
+	return locker.Validity{Since: b.Since, TTL: end.Sub(b.Since), Drift: end.Sub(a.Until())}
 }
 
 // Release releases both at the same time.

@@ -17,16 +17,16 @@ import (
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	var on [2]locker.State
 	for i := range b.sides {
-		s := &b.sides[i]
-		in, ok := s.Backend.(locker.Operator)
-		if !ok {
-			return locker.State{}, s.fail(fmt.Errorf("it cannot tell who holds a lock: %w", errors.ErrUnsupported))
+		s, err := &b.sides[i], fmt.Errorf("it cannot tell who holds a lock: %w", errors.ErrUnsupported)
+		if in, ok := s.Backend.(locker.Operator); ok {
+			on[i], err = in.Inspect(ctx, s.prefix+name)
 		}
-		var err error
-		if on[i], err = in.Inspect(ctx, s.prefix+name); err != nil {
+		if err != nil {
 			return locker.State{}, s.fail(err)
 		}
-		on[i].Token = s.fromBase(on[i].Token)
+		if on[i].Token > 0 {
+			on[i].Token += s.base
+		}
 	}
 	st, other := on[1], on[0]
 	if !st.Held {
@@ -38,9 +38,10 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	case other.Held && other.Label == st.Label: // the same lease
 		st.Token = max(st.Token, other.Token)
 	}
-	if st.Waiters += other.Waiters; min(st.Waiters-other.Waiters, other.Waiters) < 0 {
-		st.Waiters = -1
+	if min(st.Waiters, other.Waiters) < 0 {
+		st.Waiters, other.Waiters = -1, 0
 	}
+	st.Waiters += other.Waiters
 	st.Waiting = append(st.Waiting, other.Waiting...)
 	st.Name, st.Holder = name, "of two services"
 	st.Label = strings.TrimSuffix(st.Label, b.mark)

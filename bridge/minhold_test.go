@@ -78,16 +78,6 @@ func TestMinHoldLocksNothingWhileTheSecondIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestMinHoldThatOneServiceCannotDo(t *testing.T) {
-	a := forever()
-	_, err := pairOf(t, a, newPolled()).TryLock(t.Context(), "job", locker.MinHold(minHold))
-	require.ErrorContains(t, err, "cannot keep a lock without its client")
-	_, err = pairOf(t, a, forever()).TryLock(t.Context(), "job", locker.MinHold(a.Guarantees().MaxMinHold))
-	require.ErrorIs(t, err, locker.ErrInvalid)
-	require.ErrorContains(t, err, "together are more than")
-	isFree(t, a)
-}
-
 // Nobody holds what an attempt has left on a service that is down: it does not stay for all
 // of its MinHold when the service is back, however long that takes.
 func TestMinHoldOfALeftoverIsNotKept(t *testing.T) {

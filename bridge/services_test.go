@@ -2,13 +2,9 @@ package bridge_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
@@ -23,9 +19,6 @@ type service struct {
 	url   func(addrs []string) string // by way of these addresses
 	ttl   time.Duration               // the least with which a fleet uses it; 0: any
 	stop  func() (goOn func())        // all servers stand still
-	// For the suite: delete removes the lock on a name, left says what is there of it, which keeps others out.
-	delete func(t conformance.T, name string)
-	left   func(t conformance.T, name string) []string
 }
 
 func (s *service) ownURL() string { return s.url(s.addrs) }
@@ -55,16 +48,9 @@ var services = map[string]func(t testing.TB) *service{
 func redisService(t testing.TB) *service {
 	r := lab.StartRedis(t)
 	return &service{
-		addrs:  []string{r.Addr()},
-		url:    func(addrs []string) string { return "redis://" + addrs[0] },
-		stop:   func() func() { r.Pause(); return r.Resume },
-		delete: func(_ conformance.T, name string) { r.MustDo(t, "DEL", redisconn.LockKey(name)) },
-		left: func(_ conformance.T, name string) []string {
-			if v := r.MustDo(t, "GET", redisconn.LockKey(name)); v != nil {
-				return []string{fmt.Sprintf("redis: %v", v)}
-			}
-			return nil
-		},
+		addrs: []string{r.Addr()},
+		url:   func(addrs []string) string { return "redis://" + addrs[0] },
+		stop:  func() func() { r.Pause(); return r.Resume },
 	}
 }
 
@@ -94,39 +80,10 @@ func redlockService(t testing.TB) *service {
 
 func etcdService(t testing.TB) *service {
 	c := lab.StartEtcd(t, 1)
-	admin, err := clientv3.New(clientv3.Config{Endpoints: c.Addrs(), DialTimeout: 10 * time.Second})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = admin.Close() })
-	keys := func(ct conformance.T, name string) (keys []string, err error) {
-		queue := "locker/1/lock/" + strings.NewReplacer("%", "%25", "/", "%2F").Replace(name) + "/"
-		resp, err := admin.Get(ct.Context(), queue, clientv3.WithRange(queue+"~"),
-			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-		if err != nil {
-			return []string{err.Error()}, err
-		}
-		for _, kv := range resp.Kvs {
-			keys = append(keys, string(kv.Key))
-		}
-		return keys, nil
-	}
 	return &service{
 		addrs: c.Addrs(),
 		url:   func(addrs []string) string { return "etcd://" + strings.Join(addrs, ",") + "/locker" },
 		stop:  func() func() { c.Nodes[0].Pause(); return c.Nodes[0].Resume },
-		delete: func(ct conformance.T, name string) {
-			found, err := keys(ct, name)
-			shares := func(i int) bool { return strings.Contains(found[i], "/s") }
-			for i := 0; err == nil && i < len(found) && (i == 0 || shares(0) && shares(i)); i++ {
-				_, err = admin.Delete(ct.Context(), found[i])
-			}
-			if err != nil {
-				ct.Errorf("%v", err)
-			}
-		},
-		left: func(ct conformance.T, name string) []string {
-			found, _ := keys(ct, name)
-			return found
-		},
 	}
 }
 
