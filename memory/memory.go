@@ -63,6 +63,14 @@ func (b *Backend) Fail(err error) {
 	b.fault = err
 }
 
+// fails is why no request is granted; nil: nothing is wrong. The caller holds b.mu.
+func (b *Backend) fails() error {
+	if b.closed {
+		return locker.ErrClosed
+	}
+	return b.fault
+}
+
 // Guarantees returns the promises of the package comment.
 func (b *Backend) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
@@ -90,19 +98,18 @@ func (b *Backend) Guarantees() locker.Guarantees {
 // Acquire takes the lock if it is free. If it is not, Acquire waits for it in
 // the order of the calls if req.Wait is set, and returns ErrHeld otherwise.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	h := &hold{backend: b, name: req.Name, label: req.Label, shared: req.Shared, lost: req.Lost,
-		granted: make(chan struct{})}
-	if b.expiring || req.MinHold > 0 {
-		h.ttl, h.minHold = req.TTL, req.MinHold
+	h := &hold{Request: req, backend: b, granted: make(chan struct{})}
+	if !b.expiring && req.MinHold == 0 {
+		h.TTL = 0
 	}
-	ended, err := b.enter(ctx, h, req)
+	ended, err := b.enter(ctx, h)
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	if req.Queued != nil {
-		select {
-		case <-h.granted:
-		default:
+	select {
+	case <-h.granted:
+	default:
+		if req.Queued != nil {
 			req.Queued()
 		}
 	}
@@ -116,68 +123,57 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.ttl}, Token: h.token}, nil
+	return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.TTL}, Token: h.token}, nil
 }
 
 // enter puts h at the end of the queue for its name, and grants it the lock if nobody is
 // in the way. ended is closed when the Backend is, or begins to fail.
-func (b *Backend) enter(ctx context.Context, h *hold, req locker.Request) (ended <-chan struct{}, err error) {
+func (b *Backend) enter(ctx context.Context, h *hold) (ended <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	queue := b.queues[h.name]
+	queue := b.queues[h.Name]
 	free := len(queue) == 0 || h.follows(queue[len(queue)-1])
 	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case b.closed:
-		return nil, locker.ErrClosed
-	case b.fault != nil:
-		return nil, b.fault
-	case !free && !req.Wait:
+	case ctx.Err() != nil || b.fails() != nil:
+		return nil, cmp.Or(ctx.Err(), b.fails())
+	case !free && !h.Wait:
 		return nil, locker.ErrHeld
 	case free && len(queue) >= locker.MaxSharers:
-		return nil, fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(queue), h.name)
+		return nil, fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(queue), h.Name)
 	}
-	b.queues[h.name] = append(queue, h)
-	b.admit(h.name)
+	b.queues[h.Name] = append(queue, h)
+	b.admit(h.Name)
 	return b.ended, nil
 }
 
 // follows reports whether h has the lock together with before, the one before it in the
 // queue: if both are sharers, and that one has it.
-func (h *hold) follows(before *hold) bool { return h.shared && before.shared && before.token != 0 }
+func (h *hold) follows(before *hold) bool { return h.Shared && before.Shared && before.token != 0 }
 
 // giveUp removes a waiter from its queue, and returns err, or why all waits end. It returns
 // nil if the lock was granted to it before: "held" would then be wrong.
 func (b *Backend) giveUp(h *hold, err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case h.token != 0:
+	if h.token != 0 {
 		return nil
-	case err != nil:
-	case b.closed:
-		err = locker.ErrClosed
-	default:
-		err = cmp.Or(b.fault, locker.ErrUnavailable) // Fail may have cleared it meanwhile
 	}
 	b.drop(h)
-	return err
+	return cmp.Or(err, b.fails(), locker.ErrUnavailable) // Fail may have cleared it meanwhile
 }
 
-// drop removes h from its queue, and reports whether it was there. The lock goes to those
-// who are next. The caller holds b.mu.
-func (b *Backend) drop(h *hold) bool {
-	i := slices.Index(b.queues[h.name], h)
+// drop removes h from its queue, if it is there. The lock goes to those who are next. The
+// caller holds b.mu.
+func (b *Backend) drop(h *hold) {
+	i := slices.Index(b.queues[h.Name], h)
 	if i < 0 {
-		return false
+		return
 	}
 	if h.timer != nil {
 		h.timer.Stop()
 	}
-	b.queues[h.name] = slices.Delete(b.queues[h.name], i, i+1)
-	b.admit(h.name)
-	return true
+	b.queues[h.Name] = slices.Delete(b.queues[h.Name], i, i+1)
+	b.admit(h.Name)
 }
 
 // admit gives the lock to the first entry of a queue, and to the sharers who follow it if
@@ -200,55 +196,45 @@ func (b *Backend) admit(name string) {
 			return
 		}
 		h.since = time.Now() // the time in the queue does not count
-		if h.ttl > 0 {
-			h.end = h.since.Add(max(h.ttl, h.minHold))
+		if h.TTL > 0 {
+			h.end = h.since.Add(max(h.TTL, h.MinHold))
 			h.timer = time.AfterFunc(h.end.Sub(h.since), h.expire)
 		}
 		close(h.granted)
 	}
 }
 
-// maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
-const maxWaiting = 16
+// holderForm is that of State.Holder: the token, which sharers have in common.
+const holderForm = "memory %d"
 
 // stateOf is the State of a name. The caller holds b.mu.
 func (b *Backend) stateOf(name string) locker.State {
-	have, waiting := b.holders(name)
-	st := locker.State{Name: name, Waiters: len(waiting), Waiting: labels(waiting)}
-	for _, h := range have {
-		st.Held, st.Holder, st.Token = true, fmt.Sprintf(holderForm, h.token), h.token
-		if h.ttl > 0 {
+	st := locker.State{Name: name}
+	for _, h := range b.queues[name] {
+		if h.token == 0 {
+			st.Waiters++
+			addLabel(&st.Waiting, st.Waiters, h)
+			continue
+		}
+		if !st.Held {
+			st.Held, st.Holder, st.Label, st.Token = true, fmt.Sprintf(holderForm, h.token), h.Label, h.token
+		}
+		if h.TTL > 0 {
 			st.Remaining = max(st.Remaining, time.Until(h.end))
 		}
-		if h.shared {
-			st.Sharers, st.Sharing = len(have), labels(have)
+		if h.Shared {
+			st.Sharers++
+			addLabel(&st.Sharing, st.Sharers, h)
 		}
-		st.Label = have[0].label
 	}
 	return st
 }
 
-// holderForm is that of State.Holder: the token, which sharers have in common.
-const holderForm = "memory %d"
-
-// holders are those of a queue who have the lock, and those who wait. The caller holds b.mu.
-func (b *Backend) holders(name string) (have, waiting []*hold) {
-	queue := b.queues[name]
-	i := 0
-	for i < len(queue) && queue[i].token != 0 {
-		i++
+// addLabel adds the label of the n-th waiter or sharer to those of the others: State has 16 at most.
+func addLabel(labels *[]string, n int, h *hold) {
+	if n <= 16 && !slices.Contains(*labels, h.Label) {
+		*labels = append(*labels, h.Label)
 	}
-	return queue[:i], queue[i:]
-}
-
-// labels are those of the first entries, each once.
-func labels(entries []*hold) (all []string) {
-	for _, h := range entries[:min(len(entries), maxWaiting)] {
-		if !slices.Contains(all, h.label) {
-			all = append(all, h.label)
-		}
-	}
-	return all
 }
 
 // Inspect implements [locker.Operator].
@@ -289,14 +275,16 @@ func (b *Backend) Break(_ context.Context, st locker.State) error {
 		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
 	}
 	b.mu.Lock()
-	have, _ := b.holders(st.Name)
-	have = slices.DeleteFunc(slices.Clone(have), func(h *hold) bool { return h.token != token })
-	for _, h := range slices.Backward(have) { // the waiters come when the last is gone
-		b.drop(h)
+	var broken []*hold
+	for _, h := range slices.Clone(b.queues[st.Name]) {
+		if token != 0 && h.token == token {
+			b.drop(h)
+			broken = append(broken, h)
+		}
 	}
 	b.mu.Unlock()
-	for _, h := range have { // without b.mu: Lost may call back
-		h.lost()
+	for _, h := range broken { // without b.mu: Lost may call back
+		h.Lost()
 	}
 	return nil
 }
@@ -319,7 +307,7 @@ func (b *Backend) Prompt() bool { return true }
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed && b.fault == nil {
+	if b.fails() == nil {
 		close(b.ended)
 	}
 	b.closed = true
@@ -328,14 +316,9 @@ func (b *Backend) Close() error {
 
 // hold is a queue entry of one attempt: it has the lock, or waits for it.
 type hold struct {
-	backend *Backend
-	name    string
-	label   string
-	shared  bool
-	lost    func()
-
-	ttl, minHold time.Duration // ttl 0: no deadline
-	granted      chan struct{} // closed when the lock is granted, and what follows is set
+	locker.Request // TTL 0: no deadline
+	backend        *Backend
+	granted        chan struct{} // closed when the lock is granted, and what follows is set
 
 	// Guarded by backend.mu; token and since do not change any more.
 	token uint64 // 0: it waits
@@ -348,37 +331,26 @@ type hold struct {
 func (h *hold) Renew(context.Context) (locker.Validity, error) {
 	now := time.Now()
 	err := h.held(func() {
-		if h.ttl > 0 && now.Add(h.ttl).After(h.end) { // a MinHold may last longer
-			h.end = now.Add(h.ttl)
-			h.timer.Reset(h.ttl)
+		if h.TTL > 0 && now.Add(h.TTL).After(h.end) { // a MinHold may last longer
+			h.end = now.Add(h.TTL)
+			h.timer.Reset(h.TTL)
 		}
 	})
 	if err != nil {
 		return locker.Validity{}, err
 	}
-	return locker.Validity{Since: now, TTL: h.ttl}, nil
+	return locker.Validity{Since: now, TTL: h.TTL}, nil
 }
 
 // Release gives the lock to the next waiter.
-func (h *hold) Release(context.Context) error {
-	b := h.backend
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.fault != nil {
-		return b.fault
-	}
-	if !b.drop(h) {
-		return locker.ErrLost
-	}
-	return nil
-}
+func (h *hold) Release(context.Context) error { return h.held(func() { h.backend.drop(h) }) }
 
 // Undo implements [locker.Hold]. While the Backend fails, only the TTL removes the lock.
 func (h *hold) Undo(context.Context) error {
 	b := h.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.fault != nil && slices.Contains(b.queues[h.name], h) {
+	if b.fault != nil && slices.Contains(b.queues[h.Name], h) {
 		return b.fault
 	}
 	b.drop(h)
@@ -398,7 +370,7 @@ func (h *hold) held(do func()) error {
 	switch {
 	case b.fault != nil:
 		return b.fault
-	case h.token == 0 || !slices.Contains(b.queues[h.name], h):
+	case h.token == 0 || !slices.Contains(b.queues[h.Name], h):
 		return locker.ErrLost
 	}
 	do()

@@ -31,16 +31,6 @@ func inspect(t *testing.T, locks *memory.Backend, name string) locker.State {
 	return st
 }
 
-func TestBackendsShareNothing(t *testing.T) {
-	a, b := newClient(t, memory.New(), nil), newClient(t, memory.New(), nil)
-	mustLock(t, a, "n")
-	lease, err := b.TryLock(t.Context(), "n")
-	require.NoError(t, err)
-	token, ok := lease.Token()
-	assert.True(t, ok)
-	assert.Equal(t, uint64(1), token)
-}
-
 // ending is a context that ends after the first look at it.
 type ending struct {
 	context.Context
