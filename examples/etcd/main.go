@@ -60,27 +60,22 @@ func (g Guard) Raise(ctx context.Context, resource string, token fencing.Token) 
 	return g.Commit(ctx, resource, token, nil)
 }
 
-type order struct{ Guard }
-
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.Guard.Raise(ctx, "order/42", token)
-}
-
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	return o.Commit(ctx, "order/42", token, nil, clientv3.OpPut("orders/42/state", state))
-}
-
-func (o order) Get(ctx context.Context) (string, error) {
-	resp, err := o.Client.Get(ctx, "orders/42/state")
-	if err != nil || len(resp.Kvs) == 0 {
-		return "", err
-	}
-	return string(resp.Kvs[0].Value), nil
-}
-
 func main() {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"localhost:2379"},
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second})
 	story.Must(err)
-	story.Tell(context.Background(), "etcd://localhost:2379", order{Guard{client}})
+	guard := Guard{client}
+	story.Tell(context.Background(), "etcd://localhost:2379", story.Order{
+		Raise: guard.Raise,
+		Set: func(ctx context.Context, token fencing.Token, state string) error {
+			return guard.Commit(ctx, story.Lock, token, nil, clientv3.OpPut("orders/42/state", state))
+		},
+		Get: func(ctx context.Context) (string, error) {
+			resp, err := client.Get(ctx, "orders/42/state")
+			if err != nil || len(resp.Kvs) == 0 {
+				return "", err
+			}
+			return string(resp.Kvs[0].Value), nil
+		},
+	})
 }

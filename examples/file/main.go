@@ -11,24 +11,6 @@ import (
 	"github.com/golockers/locker/fencing/fileguard"
 )
 
-type order struct {
-	path  string
-	guard *fileguard.Guard
-}
-
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.guard.Raise(ctx, token)
-}
-
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	return o.guard.WriteFile(ctx, token, []byte(state), 0o644)
-}
-
-func (o order) Get(context.Context) (string, error) {
-	data, err := os.ReadFile(o.path)
-	return string(data), err
-}
-
 func main() {
 	dir, err := os.MkdirTemp("", "orders")
 	story.Must(err)
@@ -38,5 +20,14 @@ func main() {
 	story.Must(err)
 	locks := filepath.Join(dir, "locks")
 	story.Must(os.Mkdir(locks, 0o700))
-	story.Tell(context.Background(), "file://"+locks, order{path, guard})
+	story.Tell(context.Background(), "file://"+locks, story.Order{
+		Raise: func(ctx context.Context, _ string, token fencing.Token) error { return guard.Raise(ctx, token) },
+		Set: func(ctx context.Context, token fencing.Token, state string) error {
+			return guard.WriteFile(ctx, token, []byte(state), 0o644)
+		},
+		Get: func(context.Context) (string, error) {
+			data, err := os.ReadFile(path)
+			return string(data), err
+		},
+	})
 }

@@ -41,33 +41,11 @@ func serve() *httptest.Server {
 	return httptest.NewServer(httpguard.Handler(orders, resource, &httpguard.Options{Guard: &guard}))
 }
 
-type order struct{ url string }
-
 var client = &http.Client{Transport: &httpguard.Transport{}} // takes the token from the context
 
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	_, err := o.do(ctx, http.MethodGet, token, "", true)
-	return err
-}
-
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	_, err := o.do(ctx, http.MethodPut, token, state, false)
-	return err
-}
-
-func (o order) Get(ctx context.Context) (string, error) {
-	return o.do(ctx, http.MethodGet, 0, "", false)
-}
-
-func (o order) do(ctx context.Context, method string, token fencing.Token, body string,
-	raise bool) (string, error) {
-	ctx = fencing.NewContext(ctx, "order/42", token) // fencing.Do has done it where its context came along
-	req, err := http.NewRequestWithContext(ctx, method, o.url, strings.NewReader(body))
+func do(req *http.Request, err error) (string, error) {
 	if err != nil {
 		return "", err
-	}
-	if raise {
-		httpguard.RaiseFirst(req)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -79,7 +57,7 @@ func (o order) do(ctx context.Context, method string, token fencing.Token, body 
 	}
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode >= 300 { // no refusal, and not written either, or not for certain
-		err = fmt.Errorf("%s: %s", method, resp.Status)
+		err = fmt.Errorf("%s: %s", req.Method, resp.Status)
 	}
 	return string(text), err
 }
@@ -87,5 +65,23 @@ func (o order) do(ctx context.Context, method string, token fencing.Token, body 
 func main() {
 	server := serve()
 	defer server.Close()
-	story.Tell(context.Background(), "redis://localhost:6379", order{server.URL})
+	story.Tell(context.Background(), "redis://localhost:6379", story.Order{
+		Raise: func(ctx context.Context, resource string, token fencing.Token) error {
+			ctx = fencing.NewContext(ctx, resource, token) // fencing.Do has done it where its context came along
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+			if err == nil {
+				httpguard.RaiseFirst(req)
+			}
+			_, err = do(req, err)
+			return err
+		},
+		Set: func(ctx context.Context, token fencing.Token, state string) error {
+			ctx = fencing.NewContext(ctx, story.Lock, token)
+			_, err := do(http.NewRequestWithContext(ctx, http.MethodPut, server.URL, strings.NewReader(state)))
+			return err
+		},
+		Get: func(ctx context.Context) (string, error) {
+			return do(http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil))
+		},
+	})
 }

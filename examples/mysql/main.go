@@ -13,19 +13,10 @@ import (
 	"github.com/golockers/locker/fencing/sqlguard"
 )
 
-type order struct {
-	db    *sql.DB
-	guard *sqlguard.Guard
-}
-
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.guard.Raise(ctx, o.db, "order/42", token)
-}
-
-// Set does the whole transaction again, with the same token, where others were in the way.
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
+// set does the whole transaction again, with the same token, where others were in the way.
+func set(ctx context.Context, db *sql.DB, guard *sqlguard.Guard, token fencing.Token, state string) error {
 	for {
-		err := o.guard.Do(ctx, o.db, nil, "order/42", token, func(ctx context.Context, tx *sql.Tx) error {
+		err := guard.Do(ctx, db, nil, story.Lock, token, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "REPLACE INTO orders VALUES (42, ?)", state)
 			return err
 		})
@@ -35,11 +26,6 @@ func (o order) Set(ctx context.Context, token fencing.Token, state string) error
 			return err // nil, a refusal, or what went wrong
 		}
 	}
-}
-
-func (o order) Get(ctx context.Context) (state string, err error) {
-	err = o.db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = 42").Scan(&state)
-	return state, err
 }
 
 func main() {
@@ -52,5 +38,13 @@ func main() {
 	guard, err := sqlguard.New(sqlguard.MySQL, nil)
 	story.Must(err)
 	story.Must(guard.Create(ctx, db)) // or guard.Schema() in a migration
-	story.Tell(ctx, "redis://localhost:6379", order{db, guard})
+	story.Tell(ctx, "redis://localhost:6379", story.Order{
+		Raise: func(ctx context.Context, resource string, token fencing.Token) error {
+			return guard.Raise(ctx, db, resource, token)
+		},
+		Set: func(ctx context.Context, token fencing.Token, state string) error {
+			return set(ctx, db, guard, token, state)
+		},
+		Get: story.Row(db),
+	})
 }

@@ -60,25 +60,6 @@ func withEnt(ctx context.Context, db *sql.DB, guard *sqlguard.Guard, token fenci
 	})
 }
 
-type order struct {
-	db    *sql.DB
-	guard *sqlguard.Guard
-	set   func(ctx context.Context, token fencing.Token, state string) error
-}
-
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.guard.Raise(ctx, o.db, "order/42", token)
-}
-
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	return o.set(ctx, token, state)
-}
-
-func (o order) Get(ctx context.Context) (state string, err error) {
-	err = o.db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = 42").Scan(&state)
-	return state, err
-}
-
 func main() {
 	ctx := context.Background()
 	db, err := sql.Open("pgx", "postgres://postgres:secret@localhost:5432/postgres")
@@ -110,6 +91,12 @@ func main() {
 		}},
 	} {
 		fmt.Println(with.name)
-		story.Tell(ctx, "redis://localhost:6379", order{db, guard, with.set})
+		story.Tell(ctx, "redis://localhost:6379", story.Order{
+			Raise: func(ctx context.Context, resource string, token fencing.Token) error {
+				return guard.Raise(ctx, db, resource, token)
+			},
+			Set: with.set,
+			Get: story.Row(db),
+		})
 	}
 }

@@ -12,28 +12,16 @@ import (
 	"github.com/golockers/locker/fencing/redisguard"
 )
 
-type order struct {
-	rdb   *redis.Client
-	guard *redisguard.Guard
-}
-
-var set = redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
-
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.guard.Raise(ctx, "order/42", token)
-}
-
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	return o.guard.Run(ctx, "order/42", token, set, []string{"{order/42}:state"}, state).Err()
-}
-
-func (o order) Get(ctx context.Context) (string, error) {
-	return o.rdb.Get(ctx, "{order/42}:state").Result()
-}
-
 func main() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	guard, err := redisguard.New(rdb, nil)
 	story.Must(err)
-	story.Tell(context.Background(), "redis://localhost:6379", order{rdb, guard})
+	set := redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
+	story.Tell(context.Background(), "redis://localhost:6379", story.Order{
+		Raise: guard.Raise,
+		Set: func(ctx context.Context, token fencing.Token, state string) error {
+			return guard.Run(ctx, story.Lock, token, set, []string{"{order/42}:state"}, state).Err()
+		},
+		Get: func(ctx context.Context) (string, error) { return rdb.Get(ctx, "{order/42}:state").Result() },
+	})
 }

@@ -13,21 +13,6 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-type order struct{ guard *Guard }
-
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.guard.Raise(ctx, "order/42", token)
-}
-
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	return o.guard.Write(ctx, "order/42", token, []byte(state))
-}
-
-func (o order) Get(ctx context.Context) (string, error) {
-	object, err := o.guard.Read(ctx, "order/42")
-	return string(object.data), err
-}
-
 func connect(url string) *s3.Client {
 	return s3.New(s3.Options{
 		Region: "eu-central-1", BaseEndpoint: aws.String(url), UsePathStyle: true,
@@ -37,5 +22,14 @@ func connect(url string) *s3.Client {
 
 func main() {
 	guard := &Guard{Client: connect("http://localhost:9000"), Bucket: "orders"}
-	story.Tell(context.Background(), "redis://localhost:6379", order{guard})
+	story.Tell(context.Background(), "redis://localhost:6379", story.Order{
+		Raise: guard.Raise,
+		Set: func(ctx context.Context, token fencing.Token, state string) error {
+			return guard.Write(ctx, story.Lock, token, []byte(state))
+		},
+		Get: func(ctx context.Context) (string, error) {
+			object, err := guard.Read(ctx, story.Lock)
+			return string(object.data), err
+		},
+	})
 }

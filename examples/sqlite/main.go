@@ -16,28 +16,6 @@ import (
 	"github.com/golockers/locker/fencing/sqlguard"
 )
 
-type order struct {
-	db    *sql.DB
-	guard *sqlguard.Guard
-}
-
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.guard.Raise(ctx, o.db, "order/42", token)
-}
-
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	return o.guard.Do(ctx, o.db, nil, "order/42", token, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx,
-			"INSERT INTO orders VALUES (42, ?) ON CONFLICT DO UPDATE SET state = excluded.state", state)
-		return err
-	})
-}
-
-func (o order) Get(ctx context.Context) (state string, err error) {
-	err = o.db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = 42").Scan(&state)
-	return state, err
-}
-
 func main() {
 	ctx := context.Background()
 	db, err := sql.Open("sqlite", "file:orders.db?_pragma=busy_timeout(5000)&_txlock=immediate")
@@ -49,5 +27,17 @@ func main() {
 	story.Must(err)
 	story.Must(guard.Create(ctx, db))                  // or guard.Schema() in a migration
 	story.Must(os.MkdirAll("/var/lock/orders", 0o700)) // usually part of the installation
-	story.Tell(ctx, "file:///var/lock/orders", order{db, guard})
+	story.Tell(ctx, "file:///var/lock/orders", story.Order{
+		Raise: func(ctx context.Context, resource string, token fencing.Token) error {
+			return guard.Raise(ctx, db, resource, token)
+		},
+		Set: func(ctx context.Context, token fencing.Token, state string) error {
+			return guard.Do(ctx, db, nil, story.Lock, token, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx,
+					"INSERT INTO orders VALUES (42, ?) ON CONFLICT DO UPDATE SET state = excluded.state", state)
+				return err
+			})
+		},
+		Get: story.Row(db),
+	})
 }

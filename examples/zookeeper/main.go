@@ -72,22 +72,6 @@ func (g Guard) once(ctx context.Context, resource string, token fencing.Token, o
 	return false, fencing.Failed(ctx, op, err, fencing.Unknown)
 }
 
-type order struct{ Guard }
-
-func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.Multi(ctx, "order/42", token)
-}
-
-func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	return o.Multi(ctx, "order/42", token,
-		&zk.SetDataRequest{Path: "/order-42", Data: []byte(state), Version: -1})
-}
-
-func (o order) Get(context.Context) (string, error) {
-	data, _, err := o.Conn.Get("/order-42")
-	return string(data), err
-}
-
 func main() {
 	conn, _, err := zk.Connect([]string{"localhost:2181"}, 10*time.Second, zk.WithLogInfo(false))
 	story.Must(err)
@@ -96,5 +80,18 @@ func main() {
 			story.Must(err)
 		}
 	}
-	story.Tell(context.Background(), "zookeeper://localhost:2181?ttl=10s", order{Guard{conn}})
+	guard := Guard{conn}
+	story.Tell(context.Background(), "zookeeper://localhost:2181?ttl=10s", story.Order{
+		Raise: func(ctx context.Context, resource string, token fencing.Token) error {
+			return guard.Multi(ctx, resource, token)
+		},
+		Set: func(ctx context.Context, token fencing.Token, state string) error {
+			return guard.Multi(ctx, story.Lock, token,
+				&zk.SetDataRequest{Path: "/order-42", Data: []byte(state), Version: -1})
+		},
+		Get: func(context.Context) (string, error) {
+			data, _, err := conn.Get("/order-42")
+			return string(data), err
+		},
+	})
 }

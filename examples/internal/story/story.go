@@ -4,6 +4,7 @@ package story
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log"
@@ -15,15 +16,23 @@ import (
 // Lock is the name of the lock, and of the resource that it protects.
 const Lock = "order/42"
 
-// Guarded is a resource behind a guard.
-type Guarded interface {
-	Raise(ctx context.Context, token fencing.Token) error
-	Set(ctx context.Context, token fencing.Token, state string) error
-	Get(ctx context.Context) (string, error)
+// Order is a resource behind a guard.
+type Order struct {
+	Raise func(ctx context.Context, resource string, token fencing.Token) error
+	Set   func(ctx context.Context, token fencing.Token, state string) error
+	Get   func(ctx context.Context) (string, error)
+}
+
+// Row is a Get for an order in a table of a database.
+func Row(db *sql.DB) func(context.Context) (string, error) {
+	return func(ctx context.Context) (state string, err error) {
+		err = db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = 42").Scan(&state)
+		return state, err
+	}
 }
 
 // Tell tells the story, with the lock service at url, and prints it.
-func Tell(ctx context.Context, url string, r Guarded) {
+func Tell(ctx context.Context, url string, order Order) {
 	client, err := backends.Openers.Open(ctx, url, nil)
 	Must(err)
 	defer func() { _ = client.Close() }()
@@ -41,24 +50,24 @@ func Tell(ctx context.Context, url string, r Guarded) {
 	var paused fencing.Token
 	hold(func(token fencing.Token) error {
 		paused = token
-		if err := r.Raise(ctx, token); err != nil {
+		if err := order.Raise(ctx, Lock, token); err != nil {
 			return err
 		}
-		return r.Set(ctx, token, "paid")
+		return order.Set(ctx, token, "paid")
 	})
 	hold(func(token fencing.Token) error {
-		if err := r.Raise(ctx, token); err != nil {
+		if err := order.Raise(ctx, Lock, token); err != nil {
 			return err
 		}
-		read, err := r.Get(ctx)
+		read, err := order.Get(ctx)
 		if err != nil {
 			return err
 		}
 		fmt.Println("the second has read:", read)
-		fmt.Println("the first is refused:", errors.Is(r.Set(ctx, paused, "cancelled"), fencing.ErrStale))
-		return r.Set(ctx, token, read+" and sent")
+		fmt.Println("the first is refused:", errors.Is(order.Set(ctx, paused, "cancelled"), fencing.ErrStale))
+		return order.Set(ctx, token, read+" and sent")
 	})
-	state, err := r.Get(ctx)
+	state, err := order.Get(ctx)
 	Must(err)
 	fmt.Println("the state is:", state)
 }
