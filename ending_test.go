@@ -198,6 +198,7 @@ func TestAPanicLeavesNothingBehind(t *testing.T) {
 				require.NoError(t, c.Close())
 				assert.Zero(t, time.Since(began))
 				assert.False(t, s.held("job"))
+				synctest.Wait()
 				assert.Equal(t, strings.Contains(where, "note"), s.count("leave") == 1, "it is left once")
 			})
 		})

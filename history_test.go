@@ -177,7 +177,7 @@ func (p *player) step(text string) {
 	case verb == "has":
 		assert.Equal(p.t, words[2:], names(p.leases(who)))
 	case verb == "until":
-		p.within(words[2], p.leases(who)[0].Until().Sub(p.locks[who].began))
+		p.between(words[2], p.leases(who)[0].Until().Sub(p.locks[who].began), text)
 	case verb == "ends", verb == "ended":
 		l := p.leases(who)[0]
 		if verb == "ends" {
@@ -189,13 +189,12 @@ func (p *player) step(text string) {
 		p.ends[who]()
 		synctest.Wait()
 	case verb == "":
-		d, err := time.ParseDuration(who)
-		if err == nil {
+		if d, err := time.ParseDuration(who); err == nil {
 			time.Sleep(d)
 			synctest.Wait()
-			break
+		} else {
+			p.expect(p.calls[who], want, text)
 		}
-		p.expect(p.calls[who], want, text)
 	default:
 		p.call(who, verb, words[2:])
 		p.expect(p.calls[who], want, text)
@@ -204,41 +203,43 @@ func (p *player) step(text string) {
 
 // call makes a call in a goroutine of its own, and waits until it can do no more.
 func (p *player) call(who, verb string, words []string) {
-	name, ctx := "job", context.WithValue(context.Background(), caller{}, who)
-	ctx, p.ends[who] = context.WithCancel(ctx)
+	endless := context.WithValue(context.Background(), caller{}, who)
+	name, several := "job", []string(nil)
+	ctx, end := context.WithCancel(endless)
 	var opts []locker.Option
-	var several []string
 	for len(words) > 0 {
-		word := words[0]
-		if words = words[1:]; word == "shared" || word == "norenew" {
-			opts = append(opts, map[string]locker.Option{"shared": locker.Shared(), "norenew": locker.NoRenew()}[word])
+		word, value := words[0], words[min(1, len(words)-1)]
+		words = words[1:]
+		switch word {
+		case "shared":
+			opts = append(opts, locker.Shared())
 			continue
-		}
-		if word == "endless" {
-			ctx = context.WithValue(context.Background(), caller{}, who)
+		case "norenew":
+			opts = append(opts, locker.NoRenew())
 			continue
-		}
-		value := words[0]
-		d, _ := time.ParseDuration(value)
-		switch words = words[1:]; word {
+		case "endless":
+			ctx = endless
+			continue
 		case "until":
-			ctx, p.ends[who] = context.WithTimeout(ctx, d)
+			ctx, end = context.WithTimeout(ctx, amount(value))
 		case "on":
 			name = value
 		case "within":
-			ctx, p.ends[who] = p.leases(value)[0].Context(ctx)
+			ctx, end = p.leases(value)[0].Context(ctx)
 		case "all", "any": // of
-			several, words, verb = words, nil, verb+" "+word
+			several, words, verb = words[1:], words[:1], verb+" "+word
 		case "patience":
 			if value == "none" {
-				d = locker.NoPatience
+				value = "-1"
 			}
-			opts = append(opts, locker.Patience(d))
+			opts = append(opts, locker.Patience(amount(value)))
 		default:
-			of := map[string]func(time.Duration) locker.Option{"ttl": locker.TTL, "minhold": locker.MinHold, "maxhold": locker.MaxHold}
-			opts = append(opts, of[word](d))
+			option := map[string]func(time.Duration) locker.Option{"ttl": locker.TTL, "minhold": locker.MinHold, "maxhold": locker.MaxHold}
+			opts = append(opts, option[word](amount(value)))
 		}
+		words = words[1:]
 	}
+	p.ends[who] = end
 	o := &outcome{began: time.Now(), done: make(chan struct{})}
 	var mine locker.Leases
 	switch p.calls[who] = o; verb {
@@ -317,7 +318,7 @@ func (p *player) expect(o *outcome, want, text string) {
 	}
 	words := strings.Fields(quoted.ReplaceAllString(want, ""))
 	if i := slices.Index(words, "in"); i >= 0 {
-		p.within(words[i+1], o.ended.Sub(o.began))
+		p.between(words[i+1], o.ended.Sub(o.began), text)
 		words = words[:i]
 	}
 	if len(words) == 0 {
@@ -337,35 +338,33 @@ func (p *player) expect(o *outcome, want, text string) {
 	}
 }
 
-// within checks a time: "2s" or "2s-3s".
-func (p *player) within(want string, is time.Duration) {
-	from, to, isRange := strings.Cut(want, "-")
-	least, err := time.ParseDuration(from)
-	require.NoError(p.t, err)
-	most := least
-	if isRange {
-		most, err = time.ParseDuration(to)
-		require.NoError(p.t, err)
+// between checks a time or a number: "2s", or "2s-3s".
+func (p *player) between(want string, is time.Duration, what string) {
+	from, to, found := strings.Cut(want, "-")
+	if !found {
+		to = from
 	}
-	assert.True(p.t, least <= is && is <= most, "want %s, have %v", want, is)
+	assert.True(p.t, amount(from) <= is && is <= amount(to), "want %s %s, have %v", what, want, is)
+}
+
+func amount(text string) time.Duration {
+	if n, err := strconv.Atoi(text); err == nil {
+		return time.Duration(n)
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		panic(err)
+	}
+	return d
 }
 
 func (p *player) count(words []string) {
 	for i := 0; i < len(words); i += 2 {
-		from, to, isRange := strings.Cut(words[i+1], "-")
-		least, err := strconv.Atoi(from)
-		require.NoError(p.t, err)
-		most := least
-		if isRange {
-			most, err = strconv.Atoi(to)
-			require.NoError(p.t, err)
-		}
-		is := p.s.count(words[i])
+		is := time.Duration(p.s.count(words[i]))
 		if f := reflect.ValueOf(p.c.Stats()).FieldByName(words[i]); f.IsValid() {
-			is, err = strconv.Atoi(fmt.Sprint(f.Interface()))
-			require.NoError(p.t, err)
+			is = amount(fmt.Sprint(f.Interface()))
 		}
-		assert.True(p.t, least <= is && is <= most, "want %s %s, have %d", words[i], words[i+1], is)
+		p.between(words[i+1], is, words[i])
 	}
 }
 
@@ -381,8 +380,7 @@ func (p *player) other(verb string, words []string) {
 		synctest.Wait()
 		return
 	}
-	d, err := time.ParseDuration(words[1])
-	require.NoError(p.t, err)
+	d := amount(words[1])
 	g, err := p.s.Backend.Acquire(p.t.Context(), locker.Request{Name: name, TTL: d, MinHold: d, Lost: func() {},
 		Shared: slices.Contains(words, "shared")})
 	require.NoError(p.t, err)

@@ -13,19 +13,39 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowd is a service that grants everything, and keeps nothing of it.
+// crowd is a service that grants everything, and keeps nothing of it. What is set is called.
 type crowd struct {
 	granting
+	asked, closes  func()
 	renew, release func(ctx context.Context) error
 }
 
 func (s *crowd) Acquire(_ context.Context, req Request) (Grant, error) {
+	if s.asked != nil {
+		s.asked()
+	}
 	return Grant{Hold: s, Validity: Validity{Since: time.Now(), TTL: req.TTL}}, nil
 }
+
+func (s *crowd) Close() error {
+	if s.closes != nil {
+		s.closes()
+	}
+	return nil
+}
+
 func (s *crowd) Renew(ctx context.Context) (Validity, error) {
 	return Validity{Since: time.Now(), TTL: 9 * time.Second}, s.renew(ctx)
 }
-func (s *crowd) Undo(ctx context.Context) error { return s.release(ctx) }
+
+func (s *crowd) Release(ctx context.Context) error {
+	if s.release != nil {
+		return s.release(ctx)
+	}
+	return nil
+}
+
+func (s *crowd) Undo(ctx context.Context) error { return s.Release(ctx) }
 
 func well(context.Context) error { return nil }
 

@@ -91,6 +91,7 @@ func (s *scripted) count(kind string) int {
 //	ok        it is carried out (also if no other word ends it before)
 //	2s        time passes, whatever its context does
 //	hangs     there is no answer until its context ends, and then none, or what the next word says
+//	queues    likewise, if the request asks to wait in the queue of the service
 //	silent    likewise, for three seconds at most
 //	down      the service cannot be reached
 //	lost      there is no answer: it is not known what has come of it
@@ -159,6 +160,10 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 			} else if i == len(words)-1 {
 				return fmt.Errorf("no answer: %w: %w", ctx.Err(), locker.ErrUnavailable)
 			}
+		case "queues":
+			if req.Wait {
+				<-ctx.Done()
+			}
 		case "silent":
 			select {
 			case <-ctx.Done():
@@ -222,8 +227,7 @@ func (s *scripted) acquire(ctx context.Context, kind string, req locker.Request)
 	}
 	s.owners[req.Owner] = true
 	s.mu.Unlock()
-	h := &scriptedHold{s: s, req: req}
-	h.undo.Sends(max(req.TTL, req.MinHold))
+	h := s.sends(req)
 	since := time.Now()
 	err := s.request(ctx, kind, req, func() error {
 		g, err := s.carryOut(ctx, req)
@@ -286,6 +290,13 @@ type scriptedHold struct {
 
 	mu    sync.Mutex
 	grant locker.Grant // without a Hold if it was not carried out
+}
+
+// sends is the hold of an attempt that is under way.
+func (s *scripted) sends(req locker.Request) *scriptedHold {
+	h := &scriptedHold{s: s, req: req}
+	h.undo.Sends(max(req.TTL, req.MinHold))
+	return h
 }
 
 // able is h with the abilities that it has.
@@ -352,8 +363,7 @@ func (h scriptedPasser) Pass(ctx context.Context, next locker.Request, yield boo
 		return err
 	})
 	if err != nil && !errors.Is(err, locker.ErrLost) && g.Hold == nil {
-		lost := &scriptedHold{s: h.s, req: next}
-		lost.undo.Sends(next.TTL)
+		lost := h.s.sends(next)
 		lost.undo.Sent(true)
 		g.Hold = lost
 	}

@@ -2,9 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,54 +59,6 @@ func names(ls locker.Leases) (all []string) {
 	return all
 }
 
-// In synctest, callers that wait for each other in a circle are a deadlock that
-// fails the test.
-func TestLockAllOfManyCallersIsNoDeadlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
-		inside := map[string]int{} // guarded by the locks alone: the race detector looks, too
-		for i := range 5 {
-			inside[fmt.Sprint("account/", i)] = 0
-		}
-		var callers sync.WaitGroup
-		for i := range 20 {
-			c := closing(t, locker.New(locks, nil))
-			random := rand.New(rand.NewPCG(uint64(i), 7))
-			callers.Go(func() {
-				for range 20 {
-					var want []string
-					for range 1 + random.IntN(4) { // in any order, and some twice
-						want = append(want, fmt.Sprint("account/", random.IntN(5)))
-					}
-					err := locker.DoAll(t.Context(), c, want, func(_ context.Context, leases locker.Leases) error {
-						assert.IsIncreasing(t, names(leases))
-						assert.Subset(t, names(leases), want)
-						time.Sleep(time.Millisecond)
-						return nil
-					})
-					assert.NoError(t, err)
-				}
-			})
-		}
-		callers.Wait()
-	})
-}
-
-func TestTryDoLeavesAHeldLockAlone(t *testing.T) {
-	locks := memory.New()
-	c := closing(t, locker.New(locks, nil))
-	do := func() error {
-		return locker.TryDo(t.Context(), c, "job", func(context.Context, *locker.Lease) error {
-			return locker.TryDo(t.Context(), c, "job", func(context.Context, *locker.Lease) error {
-				t.Error("called without the lock")
-				return nil
-			})
-		})
-	}
-	require.ErrorIs(t, do(), locker.ErrHeld)
-	require.ErrorIs(t, do(), locker.ErrHeld, "and gave it back")
-}
-
 // late is a Locker of somebody else: TryLock finds everything held, and the Lock of "late" returns long after
 // its context has ended, with the lock.
 type late struct{ *locker.Client }
@@ -138,16 +87,4 @@ func TestLockAnyReleasesALateWin(t *testing.T) {
 		assert.Equal(t, 1, c.Stats().Held)
 		require.NoError(t, lease.Err())
 	})
-}
-
-func TestALabelPerCall(t *testing.T) {
-	c := closing(t, locker.New(memory.New(), &locker.Options{Label: "mine"}))
-	for label, want := range map[string]string{"10.0.0.7:80": "10.0.0.7:80", "": "mine"} {
-		lease, err := c.Lock(t.Context(), "a", locker.Label(label))
-		require.NoError(t, err)
-		st, err := c.Inspect(t.Context(), "a")
-		require.NoError(t, err)
-		assert.Equal(t, want, st.Label)
-		require.NoError(t, lease.Unlock(t.Context()))
-	}
 }

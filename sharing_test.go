@@ -24,6 +24,9 @@ func TestSharing(t *testing.T) {
 		"also without a queue": `
 			others hold job 1s; r1 locks shared: waits; r2 locks shared: waits; w locks: waits; r3 locks shared: waits
 			r1: ok in 1s-2s; r2: ok in 1s-2s; r3: waits; r1 unlocks; r2 unlocks; w: ok; r3: waits; w unlocks; r3: ok`,
+		"one that is refused beside the first waits for it, and asks again when it is the first itself": `
+			service queue; r locks shared; acquire: hangs then 1s forever then ok; a locks shared: waits
+			b locks shared: waits; 500ms; a leaves; b: ok in 1s`,
 		"who does not wait comes at once": `r1 tries shared; r2 tries shared; r3 tries shared; t tries: held; count Held 3 acquire 3`,
 		// Two that tried would wait for each other.
 		"a sharer cannot become a writer": `
@@ -57,7 +60,7 @@ func TestAnOutageBesideASharer(t *testing.T) {
 			service queue; r locks shared; acquire: down then hangs; a tries shared: unavailable; w locks until 5s: waits
 			v locks patience none until 6s: unavailable? deadline in 6s`,
 		"ends the patience of one that asks beside the first": `
-			service queue; r locks shared; acquire: hangs then down; a locks shared until 5s: waits
+			service queue; r locks shared; acquire: queues down; a locks shared until 5s: waits
 			b locks shared patience none: unavailable in 0s; a: unavailable? deadline`,
 	})
 }
