@@ -70,7 +70,7 @@ func (b *bench) begin() {
 		b.run.write(e)
 	}, b.watched))
 	// Straight first, so that an error speaks of the service and not of a proxy.
-	client, err := openAgain(b.ctx, b.run.openers, b.straight, nil, b.opens)
+	client, err := openAgain(b.ctx, b.run.openers, b.straight, nil, b.opens/2)
 	if err != nil {
 		b.Stop(err)
 	}

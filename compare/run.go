@@ -242,7 +242,7 @@ func (r *run) services() (benches []*bench, err error) {
 		b := &bench{run: r, index: i, name: scheme, locks: cmp.Or(r.locks, 4)}
 		b.ttl, b.opens = cmp.Or(r.ttl, time.Second), 40*time.Second
 		if isURL {
-			b.ttl, b.opens = cmp.Or(r.ttl, 2*time.Second), 5*time.Second
+			b.ttl, b.opens = cmp.Or(r.ttl, 2*time.Second), 10*time.Second
 			a, err := parseAddress(raw)
 			if err != nil {
 				return nil, fmt.Errorf("compare: %w", err)

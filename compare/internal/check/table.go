@@ -225,12 +225,7 @@ func cell(s *history.Service, t *tally, rule string, fault *history.Fault) histo
 	}
 	// The broken and the worst first.
 	rank := func(o history.Outcome) int {
-		if o.Broken {
-			return 0
-		} else if o.Aside {
-			return 1
-		}
-		return 2
+		return map[[2]bool]int{{true, false}: -2, {false, true}: -1}[[2]bool{o.Broken, o.Aside}]
 	}
 	slices.SortFunc(out.Outcomes, func(a, b history.Outcome) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.NS, a.NS), cmp.Compare(a.Trial, b.Trial))

@@ -44,7 +44,6 @@ type lock struct {
 	askers    int     // callers that have asked
 	holds     []*hold // in the order in which they were granted
 	believing []*hold // not told, not unlocked, not asked again; perhaps past the deadline
-	waiting   []*call
 	told      []int64 // when holders were told, since the last grant
 	lastEnd   int64   // when the last belief ended that has
 	died      *hold   // of a killed process, since the last grant
@@ -151,9 +150,6 @@ func (t *trial) dies(e *history.Event) {
 			by.ends(e)
 		}
 	}
-	for _, l := range t.locks {
-		l.waiting = slices.DeleteFunc(l.waiting, func(c *call) bool { return c.began.Process == e.Process })
-	}
 }
 
 func (t *trial) event(by *caller, l *lock, e *history.Event) {
@@ -165,14 +161,11 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 			l.askers++
 		}
 		by.asks = t.begins(l, e)
-		l.waiting = append(l.waiting, by.asks)
 	case history.Granted, history.Refused, history.GaveUp:
 		if c := by.asks; c != nil && c.answer == nil {
-			alone := len(l.waiting) == 1 && len(l.believing) == 0 && l.lastEnd <= c.began.At
 			t.answers(c, e)
-			l.waiting = slices.DeleteFunc(l.waiting, func(w *call) bool { return w == c })
 			if e.Kind == history.Granted {
-				t.granted(by, l, e, alone)
+				t.granted(by, l, e)
 			}
 		}
 		l.unclear = l.unclear || e.Kind == history.GaveUp
@@ -202,7 +195,7 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 	case history.Unlocked:
 		if c := by.leaves; c != nil && c.answer == nil {
 			t.answers(c, e)
-			if t.fault == nil && e.Error == "" {
+			if e.Error == "" {
 				t.slowest = max(t.slowest, e.At-c.began.At)
 			}
 		}
@@ -228,7 +221,7 @@ func deadline(e *history.Event) int64 {
 	return e.Until
 }
 
-func (t *trial) granted(by *caller, l *lock, e *history.Event, alone bool) {
+func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 	if deadline(e) <= e.At {
 		return // over before it was looked at: nobody believed anything
 	}
@@ -247,7 +240,7 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event, alone bool) {
 		f.held(e.At-told, f.best == 0 || e.At-told < f.best)
 	}
 	l.told = nil
-	if t.fault == nil && alone {
+	if h.n == 0 {
 		t.slowest = max(t.slowest, e.At-h.ask.At)
 	}
 	if (h.n > 0 || l.unclear && l.askers > 1) && h.ask.Value != 1 {
