@@ -104,16 +104,6 @@ func (s *trial) release(h locker.Hold) {
 	}
 }
 
-// renew renews a hold that must still be there.
-func (s *trial) renew(h locker.Hold) locker.Validity {
-	s.Helper()
-	v, err := h.Renew(s.within(s.patience()))
-	if err != nil {
-		s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
-	}
-	return v
-}
-
 // freedWithin is when a lock must be free that lives for another d at most.
 func (s *trial) freedWithin(d time.Duration) time.Duration {
 	return d + s.g.DeadHolderSlack + s.soon
@@ -124,16 +114,7 @@ func (s *trial) freedWithin(d time.Duration) time.Duration {
 func (s *trial) life(ttl time.Duration) time.Duration {
 	s.Helper()
 	b := s.backend()
-	grant := s.acquire(b, s.request(s.name(fmt.Sprintf("life-%d", s.number())), ttl))
+	grant := s.acquire(b, s.request(s.name("life"), ttl))
 	s.release(grant.Hold)
 	return max(grant.Validity.TTL, ttl)
-}
-
-// warm makes a client have a connection that is ready, so that the next thing
-// it sends is a request and not a greeting.
-func (s *trial) warm(b locker.Backend) {
-	s.Helper()
-	grant := s.acquire(b, s.request(s.name(fmt.Sprintf("warm-%d", s.number())), s.long))
-	s.renew(grant.Hold)
-	s.release(grant.Hold)
 }

@@ -3,7 +3,6 @@ package conformance
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -16,23 +15,6 @@ func ownerChecks() []check {
 			Promise: "A hold that is gone never removes or renews another's, however alike their " +
 				"owners are (R9, R12).",
 			run: checkOwnerExact,
-		},
-		{
-			Name:    "deletion",
-			Promise: "A holder whose lock was deleted behind its back is told (R12).",
-			unasked: func(s subject) string {
-				if s.Scope <= locker.ScopeProcess && s.Delete == nil {
-					return "nobody can get at the memory of one process from outside"
-				}
-				return ""
-			},
-			missing: func(s subject) string {
-				if s.Delete == nil {
-					return "Delete"
-				}
-				return ""
-			},
-			run: (*trial).toldOfDeletion,
 		},
 	}
 }
@@ -149,28 +131,4 @@ func (s *trial) harmless(gone, next locker.Grant, name, how string, last bool) (
 			how, err), cause)
 	}
 	return told
-}
-
-func (s *trial) toldOfDeletion() {
-	// A Lost that is called for a hold that was released is one that the
-	// engine has to suffer; for one that is held it would end the lease.
-	var told atomic.Int32
-	req := s.request(s.name("told"), s.long)
-	req.Lost = func() { told.Add(1) }
-	b := s.backend()
-	grant := s.acquire(b, req)
-	if _, err := grant.Hold.Renew(s.within(s.patience())); err != nil || told.Load() != 0 {
-		s.broken(fmt.Sprintf("Renew of a hold returned %v, and Lost was called %d times", err, told.Load()),
-			"Lost is called for a hold that is there")
-	}
-	s.remove(req.Name)
-	if _, err := grant.Hold.Renew(s.within(s.patience())); !errors.Is(err, locker.ErrLost) &&
-		!s.eventually(s.soon, func() bool { return told.Load() > 0 }) {
-		s.broken(fmt.Sprintf("the key was deleted: Renew returned %v, and Lost was not called", err),
-			"Renew does not look whether its key is there, or puts it back (R12)")
-	}
-	if err := grant.Hold.Release(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-		s.broken(fmt.Sprintf("the key was deleted, and Release returned %v", err),
-			"Release does not look whether there was something to remove")
-	}
 }

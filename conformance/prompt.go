@@ -28,7 +28,6 @@ const promptWithin = 100 * time.Millisecond
 
 func checkPrompt(s *trial) {
 	b, fault := s.cut()
-	s.warm(b)
 	hold := s.acquire(b, s.request(s.name("prompt-held"), s.long)).Hold
 	for _, mode := range []Mode{Drop, Hold} {
 		both(fault, mode)

@@ -75,7 +75,7 @@ func TestHarnessThatMakesNoSenseOrFailsIsRefused(t *testing.T) {
 		"did not end within .*;": nil, // of a check that hangs, with the stacks
 		"hangsHere":              nil,
 	} {
-		r := proveWith(t, poor, "deletion", func(h *conformance.Harness) {
+		r := proveWith(t, poor, "owner-exact", func(h *conformance.Harness) {
 			if change != nil {
 				change(h)
 				return

@@ -27,6 +27,17 @@ func serverChecks() []check {
 	}
 	checks := []check{
 		{
+			Name:    "deletion",
+			Promise: "A holder whose lock was deleted behind its back is told (R12).",
+			unasked: func(s subject) string {
+				if s.Scope <= locker.ScopeProcess && s.Delete == nil {
+					return "nobody can get at the memory of one process from outside"
+				}
+				return ""
+			},
+			missing: missing("Delete", func(h Harness) bool { return h.Delete != nil }),
+		},
+		{
 			Name: "restart",
 			Promise: "A held lock is still held when all servers were killed and started again (SurvivesRestart), " +
 				"and tokens go on rising.",

@@ -28,9 +28,8 @@ type trial struct {
 	soon time.Duration // what is prompt, on a busy machine: well before long
 	run  string        // what makes the names of this trial its own
 
-	others  sync.WaitGroup // goroutines of the check
-	numbers atomic.Int64   // for names that are used by the way
-	failed  atomic.Bool
+	others sync.WaitGroup // goroutines of the check
+	failed atomic.Bool
 
 	mu     sync.Mutex
 	faults []Fault // connections to mend before anything is closed
@@ -103,14 +102,9 @@ func (s *trial) clientOf(b locker.Backend, opts ...func(*locker.Options)) *locke
 	return c
 }
 
-// number returns another one each time.
-func (s *trial) number() int64 { return s.numbers.Add(1) }
-
 // backend returns another client of the service, without an engine. It is
 // closed with the trial.
-func (s *trial) backend() locker.Backend { return s.connect() }
-
-func (s *trial) connect() (b locker.Backend) {
+func (s *trial) backend() (b locker.Backend) {
 	s.hook(func() { b = s.h.New(s) })
 	return s.closed(b)
 }

@@ -17,11 +17,6 @@ func waitingChecks() []check {
 			run:     checkWakeUp,
 		},
 		{
-			Name:    "drain",
-			Promise: "Of many clients that wait for a name, each gets its turn and none hangs.",
-			run:     checkDrain,
-		},
-		{
 			Name:    "nothing-piles-up",
 			Promise: "Waits that are over leave no goroutines behind while the client lives.",
 			run:     checkNothingPilesUp,
@@ -70,38 +65,6 @@ func checkWakeUp(s *trial) {
 // prompt is what a wake-up may take. It is less than the engine's poll behind
 // a Notifier, so that the poll cannot stand in for it.
 func (s *trial) prompt() time.Duration { return min(2*time.Second, s.soon) }
-
-func checkDrain(s *trial) {
-	const clients = 20
-	const cause = "a waiter that is forgotten, by a queue that loses its place or a wake-up that " +
-		"nothing backs (R14)"
-	name := s.name("drain")
-	held := s.try(s.client(), name, locker.TTL(s.long))
-	ctx := s.within(s.long + 3*s.patience())
-	all := s.group()
-	waiters := make([]*locker.Client, clients)
-	for i := range waiters {
-		waiters[i] = s.client()
-		all.Go(func() {
-			l, err := waiters[i].Lock(ctx, name, locker.TTL(s.long))
-			if err != nil {
-				s.report(fmt.Sprintf("client %d of %d did not get its turn: %v", i, clients, err), cause)
-				return
-			}
-			if err := l.Unlock(s.Context()); err != nil {
-				s.report(fmt.Sprintf("client %d: Unlock failed: %v", i, err), "a lock that ends early")
-			}
-		})
-	}
-	for _, c := range waiters {
-		s.isWaiting(c, 1)
-	}
-	s.unlock(held)
-	freed := time.Now()
-	all.Wait()
-	s.Logf("%d clients had their turn within %v", clients, time.Since(freed))
-	s.nothingLeft(name)
-}
 
 // checkNothingPilesUp looks for what each wait adds to a client that lives on: a
 // watch, a listener, a subscription that nobody ends.

@@ -19,7 +19,7 @@ import (
 // leaves whose outcome is not known: fencing makes one more round trip of it, and
 // changes nothing else.
 var granted = []string{
-	"claims", "url", "wake-up", "drain", "nothing-piles-up", "exclusion", "ttl-bounds", "owner-exact",
+	"claims", "url", "wake-up", "nothing-piles-up", "exclusion", "ttl-bounds", "owner-exact",
 	"deletion", "names", "dead-holder", "prompt", "server-crashes", "histories",
 }
 

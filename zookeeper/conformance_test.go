@@ -30,7 +30,7 @@ const (
 // end, so that a busy machine is in nobody's way.
 var lasting = []string{
 	"restart", "failover", "server-crashes", "clock-jump", "names", "prefixes", "deletion", "owner-exact",
-	"wake-up", "drain", "nothing-piles-up", "exclusion", "close",
+	"wake-up", "nothing-piles-up", "exclusion", "close",
 }
 
 func sessionOf(check string) time.Duration {
