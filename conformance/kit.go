@@ -150,7 +150,7 @@ type facts struct {
 }
 
 // knows judges what a State does not tell, by what another one told.
-func (k *kit) knows(c *call, a *attempt, named, lasts, raised bool, st locker.State, bad func(hint, format string, args ...any)) {
+func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad func(hint, format string, args ...any)) {
 	k.facts.mu.Lock()
 	defer k.facts.mu.Unlock()
 	if k.facts.known == nil {
@@ -163,7 +163,7 @@ func (k *kit) knows(c *call, a *attempt, named, lasts, raised bool, st locker.St
 	for what, is := range map[string]struct{ asked, told bool }{
 		"the label":      {named, st.Label != ""},
 		"the time":       {lasts, st.Remaining != 0},
-		"the token":      {k.g.Fencing != locker.FencingNone && !raised, st.Token != 0},
+		"the token":      {k.g.Fencing != locker.FencingNone, st.Token != 0},
 		"who waits":      {true, st.Waiters >= 0},
 		"all the labels": {a.req.Shared && named, len(st.Sharing) > 0},
 		"the holder":     {true, st.Holder != ""},

@@ -31,16 +31,16 @@ type judge struct {
 	miscounted int // States with too few sharers
 
 	about  map[*attempt][]*call
-	helds  map[*attempt]span
-	keeps  map[*attempt]span
-	mays   map[*attempt]span
+	held   map[*attempt]span  // when its holder may act
+	kept   map[*attempt]span  // when the service has to keep it, so that nobody who is not beside it gets in
+	may    map[*attempt]span  // when something of it may be in the service
 	grants map[*attempt]*call // what has told the holder
 }
 
 // judge looks at a history that nothing is added to any more.
 func (k *kit) judge(h *history) *judge {
-	j := &judge{history: h, k: k, about: map[*attempt][]*call{}, helds: map[*attempt]span{},
-		keeps: map[*attempt]span{}, mays: map[*attempt]span{}, grants: map[*attempt]*call{}}
+	j := &judge{history: h, k: k, about: map[*attempt][]*call{}, held: map[*attempt]span{},
+		kept: map[*attempt]span{}, may: map[*attempt]span{}, grants: map[*attempt]*call{}}
 	byName := map[string][]*attempt{}
 	for _, a := range h.attempts {
 		byName[a.req.Name] = append(byName[a.req.Name], a)
@@ -63,16 +63,16 @@ func (k *kit) judge(h *history) *judge {
 		}
 	}
 	for _, a := range h.attempts {
-		j.mays[a] = j.mayOf(a)
+		j.may[a] = j.mayOf(a)
 		for _, c := range j.about[a] { // a session begins anew with its server, also one that its client has given up
-			if may := j.mays[a]; c.op == opServers && k.sessions && !c.ended.IsZero() && may.touches(c.span()) && !may.to.IsZero() {
-				j.mays[a] = span{may.from, latest(may.to, c.ended.Add(k.life(a)+a.req.TTL))}
+			if may := j.may[a]; c.op == opServers && k.sessions && !c.ended.IsZero() && may.touches(c.span()) && !may.to.IsZero() {
+				j.may[a] = span{may.from, latest(may.to, c.ended.Add(k.life(a)+a.req.TTL))}
 			}
 		}
 	}
 	j.abandoned()
 	for _, a := range h.attempts {
-		j.helds[a], j.keeps[a] = j.heldOf(a)
+		j.held[a], j.kept[a] = j.heldOf(a)
 	}
 	return j
 }
@@ -93,24 +93,19 @@ func (j *judge) abandoned() {
 		again = false
 		for _, a := range j.attempts {
 			for _, b := range j.attempts {
-				s, o := j.mays[a], j.mays[b]
-				if gaveUp(a) && !gaveUp(b) && !s.to.IsZero() && b.req.Name == a.req.Name && o.touches(s) && !s.to.After(o.to) &&
-					!(a.req.Shared && b.req.Shared) {
-					j.mays[a], again = span{s.from, o.to.Add(j.k.air)}, true
+				s, o := j.may[a], j.may[b]
+				if gaveUp(a) && !gaveUp(b) && !s.to.IsZero() && apart(a, b) && o.touches(s) && !s.to.After(o.to) {
+					j.may[a], again = span{s.from, o.to.Add(j.k.air)}, true
 				}
 			}
 		}
 	}
 }
 
-// may is when something of a may be in the service.
-func (j *judge) may(a *attempt) span { return j.mays[a] }
-
-// held is when the holder of a may act.
-func (j *judge) held(a *attempt) span { return j.helds[a] }
-
-// kept is when the service has to keep a, so that nobody who is not beside it gets in.
-func (j *judge) kept(a *attempt) span { return j.keeps[a] }
+// apart reports whether a and b are two of one name that cannot hold together.
+func apart(a, b *attempt) bool {
+	return a != b && a.req.Name == b.req.Name && !(a.req.Shared && b.req.Shared)
+}
 
 // survives reports whether what is held outlasts that.
 func (j *judge) survives(c *call) bool {
@@ -182,7 +177,7 @@ func (j *judge) heldOf(a *attempt) (held, kept span) {
 // occupied reports whether another was told that it holds, and a could not be there at that moment.
 func (j *judge) occupied(a *attempt, at time.Time) bool {
 	return slices.ContainsFunc(j.attempts, func(b *attempt) bool {
-		if b == a || b.req.Name != a.req.Name || b.req.Shared && a.req.Shared {
+		if !apart(a, b) {
 			return false
 		}
 		holds := false
@@ -204,7 +199,7 @@ func (j *judge) mayBreak(c *call, a *attempt) bool {
 	if !j.maySee(c.seen, a) || errors.Is(c.err, errors.ErrUnsupported) {
 		return false
 	}
-	return j.mays[a].touches(c.seen.span()) || a.req.Shared && j.mays[a].touches(c.span())
+	return j.may[a].touches(c.seen.span()) || a.req.Shared && j.may[a].touches(c.span())
 }
 
 // maySee reports whether the holder that an Inspect has seen may be a, or one beside a.
@@ -394,7 +389,7 @@ func (j *judge) cutOff(who string) time.Time {
 
 // gone reports whether nothing of a is there now, for certain.
 func (k *kit) gone(h *history, a *attempt) bool {
-	s := k.judge(h.copy()).may(a)
+	s := k.judge(h.copy()).may[a]
 	return s.to.Before(time.Now())
 }
 

@@ -162,7 +162,7 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 	}
 	switch do {
 	case doAgain:
-		if !a.last && !a.req.Wait && p.k.judge(p.h.copy()).held(a).to.After(time.Now().Add(p.k.soon/4)) && p.k.g.Scope >= locker.ScopeNetwork && p.h.broken(s.who) == noFault && !p.h.disturbed() {
+		if !a.last && !a.req.Wait && p.k.judge(p.h.copy()).held[a].to.After(time.Now().Add(p.k.soon/4)) && p.k.g.Scope >= locker.ScopeNetwork && p.h.broken(s.who) == noFault && !p.h.disturbed() {
 			if st.yield && p.k.g.Shared != locker.SharingNone { // the same owner, in the other way
 				req := a.req
 				req.Shared = !req.Shared
@@ -171,19 +171,19 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 			p.call(ctx, s, st, func(ctx context.Context) { _, _ = s.acquire(ctx, a, func() {}) })
 		}
 	case doRenew:
-		p.call(ctx, s, st, func(ctx context.Context) { _ = s.renew(ctx, a) })
+		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opRenew, a) })
 	case doTwice:
-		p.calls.Go(func() { _ = s.renew(p.patient(ctx), a) })
-		p.call(ctx, s, st, func(ctx context.Context) { _ = s.renew(ctx, a) })
+		p.calls.Go(func() { _ = s.ask(p.patient(ctx), opRenew, a) })
+		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opRenew, a) })
 	case doRelease:
 		if p.kept(a) { // which the engine waits for
 			return
 		}
 		a.last = true
-		p.call(ctx, s, st, func(ctx context.Context) { _ = s.release(ctx, a) })
+		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opRelease, a) })
 	case doUndo:
 		a.last = true
-		p.call(ctx, s, st, func(ctx context.Context) { _ = s.undo(ctx, a) })
+		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opUndo, a) })
 	case doPass:
 		if a.req.Shared || p.kept(a) {
 			return
@@ -398,12 +398,12 @@ func (p *player) end(ctx context.Context, settled map[*attempt]bool, ends *sync.
 func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
 	told, ended := !p.h.grantedAt(a).IsZero(), a.last
 	if told && (!a.last || how == 0) {
-		_ = s.renew(p.patient(ctx), a)
+		_ = s.ask(p.patient(ctx), opRenew, a)
 		if !p.kept(a) {
 			a.last, ended = true, true
-			_ = s.release(p.patient(ctx), a)
+			_ = s.ask(p.patient(ctx), opRelease, a)
 			if how == 1 {
-				_ = s.release(p.patient(ctx), a)
+				_ = s.ask(p.patient(ctx), opRelease, a)
 			}
 		}
 	}
@@ -414,7 +414,7 @@ func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
 	}
 	pause := p.k.air / 10
 	for began := time.Now(); ctx.Err() == nil && !(told && ended && p.k.gone(p.h, a)); {
-		if s.undo(p.patient(ctx), a) == nil || time.Since(began) > within {
+		if s.ask(p.patient(ctx), opUndo, a) == nil || time.Since(began) > within {
 			return
 		}
 		time.Sleep(pause)
@@ -438,9 +438,9 @@ func (p *player) free(ctx context.Context, name string) bool {
 			Shared: shared})
 		_, err := s.acquire(p.patient(ctx), a, func() {})
 		if err == nil {
-			_ = s.renew(p.patient(ctx), a)
+			_ = s.ask(p.patient(ctx), opRenew, a)
 			s.inspect(p.patient(ctx), name)
-			_ = s.release(p.patient(ctx), a)
+			_ = s.ask(p.patient(ctx), opRelease, a)
 			return true
 		}
 		if time.Since(began) > within || !refused(err) {
@@ -461,7 +461,7 @@ func (p *player) over(name string) time.Time {
 	j := p.k.judge(p.h.copy())
 	for _, a := range j.attempts {
 		if a.req.Name == name {
-			over = latest(over, j.may(a).to.Add(p.k.soon))
+			over = latest(over, j.may[a].to.Add(p.k.soon))
 			if a.req.Wait && !a.req.Shared {
 				over = latest(over, j.gate(a).to)
 			}

@@ -78,26 +78,21 @@ func (k *kit) judgeAll(h *history) []violation {
 }
 
 func (j *judge) exclusion() {
-	for i, a := range j.attempts {
-		for _, b := range j.attempts[i+1:] {
-			if a.req.Name != b.req.Name || a.req.Shared && b.req.Shared {
+	for _, first := range j.attempts {
+		for _, next := range j.attempts {
+			grant := j.grants[next]
+			if grant == nil || !apart(first, next) || !j.kept[first].meets(j.held[next]) ||
+				j.grants[first].ended.After(grant.ended) {
 				continue
 			}
-			for _, pair := range [][2]*attempt{{a, b}, {b, a}} {
-				first, next := pair[0], pair[1]
-				grant := j.grants[next]
-				if grant == nil || !j.kept(first).meets(j.held(next)) || j.grants[first].ended.After(grant.ended) {
-					continue
-				}
-				hint := "it does not look who has the lock, or in another step than it takes it"
-				if first.req.MinHold > first.req.TTL && grant.ended.After(j.held(first).to) {
-					hint = "MinHold is not kept, in another unit, by a client's clock, or replaced by a renewal's TTL"
-				} else if left := j.kept(first).to.Sub(grant.ended); left < first.req.TTL*9/10 {
-					hint = "the lock ends before its holder's validity: it counts from the reply, or is rounded, " +
-						"or sent in another unit, or ended by another's clock or request"
-				}
-				j.broken(grant, hint, "%v holds although %v has the lock until %s", next, first, j.at(j.kept(first).to))
+			hint := "it does not look who has the lock, or in another step than it takes it"
+			if first.req.MinHold > first.req.TTL && grant.ended.After(j.held[first].to) {
+				hint = "MinHold is not kept, in another unit, by a client's clock, or replaced by a renewal's TTL"
+			} else if left := j.kept[first].to.Sub(grant.ended); left < first.req.TTL*9/10 {
+				hint = "the lock ends before its holder's validity: it counts from the reply, or is rounded, " +
+					"or sent in another unit, or ended by another's clock or request"
 			}
+			j.broken(grant, hint, "%v holds although %v has the lock until %s", next, first, j.at(j.kept[first].to))
 		}
 	}
 }
@@ -108,7 +103,7 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 		if b == c.of || b.req.Name != c.name {
 			continue
 		}
-		if s := j.may(b); s.touches(c.span()) && !s.to.IsZero() && !(b.req.Shared && c.of.req.Shared) {
+		if s := j.may[b]; apart(b, c.of) && s.touches(c.span()) && !s.to.IsZero() {
 			somebody = true
 			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
 		}
@@ -165,11 +160,8 @@ func (j *judge) remainders() {
 			continue
 		}
 		for _, b := range j.attempts {
-			if b.req.Name != c.name || b == c.of || b.req.Shared && c.of.req.Shared || !j.kept(b).covers(c.span()) {
-				continue
-			}
 			until := j.toldUntil(b, c.began)
-			if until.IsZero() {
+			if !apart(b, c.of) || !j.kept[b].covers(c.span()) || until.IsZero() {
 				continue
 			}
 			if short := until.Sub(c.ended) - he.Remaining; short > j.k.tol {
@@ -336,12 +328,8 @@ func (j *judge) surelyRefused(c *call) bool {
 	if j.virtual {
 		enough = j.k.air
 	}
-	if to.Sub(c.began) < enough {
-		return false
-	}
-	return slices.ContainsFunc(j.attempts, func(b *attempt) bool {
-		return b != c.of && b.req.Name == c.name && !(b.req.Shared && c.of.req.Shared) &&
-			j.kept(b).covers(span{c.began, to})
+	return to.Sub(c.began) >= enough && slices.ContainsFunc(j.attempts, func(b *attempt) bool {
+		return apart(b, c.of) && j.kept[b].covers(span{c.began, to})
 	})
 }
 
@@ -377,7 +365,7 @@ func (j *judge) returns() {
 // surely reports whether a was held from before a call began until it had ended, and
 // nothing had been begun that ends it.
 func (j *judge) surely(a *attempt, c *call) bool {
-	if !j.held(a).covers(c.span()) || j.grants[a] == nil || c.ended.IsZero() {
+	if !j.held[a].covers(c.span()) || j.grants[a] == nil || c.ended.IsZero() {
 		return false
 	}
 	return !slices.ContainsFunc(j.about[a], func(d *call) bool {
@@ -391,18 +379,10 @@ func (j *judge) fits() {
 		if c.of == nil || c.ended.IsZero() || c.over || j.closedBefore(c) {
 			continue
 		}
-		s := j.may(c.of)
-		surely := func() bool { // its own end does not count
-			held := j.heldBut(c)
-			return held.covers(span{c.began, c.ended}) && !j.closedBefore(c)
-		}
-		switch c.op {
-		case opRenew, opRelease, opPass, opRaise:
-		default:
-			continue
-		}
+		s := j.may[c.of]
 		switch {
-		case errors.Is(c.err, locker.ErrLost) && surely():
+		case !c.asks() || c.op == opAcquire || c.op == opUndo:
+		case errors.Is(c.err, locker.ErrLost) && j.heldBut(c).covers(c.span()): // its own end does not count
 			j.broken(c, "the key was not found: another owner value, a TTL that is too short, a name that is "+
 				"encoded in two ways; or a look and a change in two steps",
 				"%s of %v, which was held, says that it is lost: %v", c.op, c.of, oneLine(c.err))
@@ -453,8 +433,7 @@ func (j *judge) endedBy(c *call) bool {
 	}
 	if c.op == opRenew || c.op == opPass || c.op == opRaise {
 		for _, b := range j.attempts {
-			if b != c.of && b.req.Name == c.name && !(b.req.Shared && c.of.req.Shared) && j.grants[b] != nil &&
-				j.grants[b].began.After(j.may(c.of).to) && j.grants[b].ended.Before(c.began) {
+			if apart(b, c.of) && j.grants[b] != nil && j.grants[b].began.After(j.may[c.of].to) && j.grants[b].ended.Before(c.began) {
 				return true
 			}
 		}
@@ -462,7 +441,7 @@ func (j *judge) endedBy(c *call) bool {
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 		ended := d.of == c.of && (d.err == nil && (d.op == opRelease || d.op == opUndo || d.op == opPass) ||
 			errors.Is(d.err, locker.ErrLost)) || (d.op == opDelete || d.op == opBreak) && d.err == nil
-		return d != c && ended && !d.ended.IsZero() && d.ended.Before(c.began) && !j.may(c.of).to.Before(d.began)
+		return d != c && ended && !d.ended.IsZero() && d.ended.Before(c.began) && !j.may[c.of].to.Before(d.began)
 	})
 }
 
@@ -525,7 +504,7 @@ func (j *judge) raised(c *call) {
 // alone reports whether b is not a sharer of those who were there at a moment.
 func (j *judge) alone(at time.Time, b *attempt) bool {
 	return !b.req.Shared || !slices.ContainsFunc(j.attempts, func(a *attempt) bool {
-		return a.req.Shared && a.req.Name == b.req.Name && !j.may(a).from.After(at) && j.may(a).to.After(at)
+		return a.req.Shared && a.req.Name == b.req.Name && !j.may[a].from.After(at) && j.may[a].to.After(at)
 	})
 }
 
@@ -546,17 +525,17 @@ func (j *judge) twoTokens(a, b *attempt) {
 	const hint = "tokens come from the service, in the step that grants"
 	switch {
 	case !j.keepsTokens(first.began, other.span().to):
-	case together && j.held(a).meets(j.held(b)):
+	case together && j.held[a].meets(j.held[b]):
 		if next != token {
 			j.broken(other, "sharers that hold together have the token of their generation",
 				"%v has token %d, and %v beside it %d", a, token, b, next)
 		}
 	case first.ended.Before(other.began) && (next < token || next == token && !together):
 		j.broken(other, hint, "%v has token %d, and %v after it %d", a, token, b, next)
-	case together && next == token && j.may(a).to.Before(other.began) && !j.bridged(a, b):
+	case together && next == token && j.may[a].to.Before(other.began) && !j.bridged(a, b):
 		j.broken(other, "a generation of sharers has a token of its own",
 			"%v has token %d, and so has %v, which came when all sharers had left", a, token, b)
-	case !together && j.held(a).from.After(j.held(b).from) && j.held(a).from.Before(j.held(b).to) && next <= token:
+	case !together && j.held[a].from.After(j.held[b].from) && j.held[a].from.Before(j.held[b].to) && next <= token:
 		j.broken(other, hint, "%v has token %d, and %v, which had the lock when it was told, %d", a, token, b, next)
 	}
 }
@@ -564,7 +543,7 @@ func (j *judge) twoTokens(a, b *attempt) {
 // bridged reports whether another sharer may have been there between a and b.
 func (j *judge) bridged(a, b *attempt) bool {
 	return slices.ContainsFunc(j.attempts, func(c *attempt) bool {
-		s := j.may(c)
+		s := j.may[c]
 		return c != a && c != b && c.req.Name == a.req.Name && c.req.Shared && s.from.Before(j.grants[b].ended) &&
 			s.to.After(j.grants[a].began) && !s.to.IsZero()
 	})
@@ -634,9 +613,9 @@ func (j *judge) free() {
 			}
 			free := c.began // since when nobody is in the way
 			for _, b := range j.attempts {
-				s := j.may(b)
+				s := j.may[b]
 				switch {
-				case b == c.of, b.req.Name != c.name, s.from.After(c.span().to), b.req.Shared && c.of.req.Shared:
+				case !apart(b, c.of), s.from.After(c.span().to):
 				case !j.onlyWaits(b):
 					free = latest(free, s.to)
 				case c.of.req.Shared: // it stands before sharers, as a gate
@@ -796,7 +775,7 @@ func (j *judge) there(c *call) (sure []*attempt, may []*attempt) {
 		if j.surely(a, c) {
 			sure = append(sure, a)
 		}
-		if s := j.may(a); !s.to.IsZero() && s.touches(c.span()) {
+		if s := j.may[a]; !s.to.IsZero() && s.touches(c.span()) {
 			may = append(may, a)
 		}
 	}
@@ -830,7 +809,7 @@ func (j *judge) state(c *call, st locker.State) {
 	var life time.Duration
 	most, waiters := 0, 0
 	for _, a := range may {
-		life = max(life, j.may(a).to.Sub(c.began), j.k.life(a))
+		life = max(life, j.may[a].to.Sub(c.began), j.k.life(a))
 		if a.req.Shared {
 			most++
 		}
@@ -899,12 +878,8 @@ func (j *judge) state(c *call, st locker.State) {
 	unnamed := slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		return a.req.Label == "" && (slices.Contains(may, a) || a.req.Shared && a.req.Name == c.name) // one that has left
 	})
-	raised := slices.ContainsFunc(j.about[sure[0]], func(c *call) bool { return c.op == opRaise })
-	j.k.knows(c, sure[0], !unnamed, until.Sub(c.ended) > j.k.coarse, raised, st, bad)
-	if st.Sharers < sharers {
-		if j.maybeMiscounted() {
-			return
-		}
+	j.k.knows(c, sure[0], !unnamed, until.Sub(c.ended) > j.k.coarse, st, bad)
+	if st.Sharers < sharers && !j.maybeMiscounted() {
 		bad("", "of %d sharers, and there are %d", st.Sharers, sharers)
 	}
 }
@@ -914,7 +889,7 @@ func (j *judge) state(c *call, st locker.State) {
 func (j *judge) mayWait(a *attempt, at *call) bool {
 	waits := a.req.Wait || j.k.g.Queue && j.grants[a] == nil
 	return waits && a.req.Name == at.name && slices.ContainsFunc(j.about[a], func(c *call) bool {
-		return c.op == opAcquire && span{c.began, latest(latest(c.span().to, j.arrives(c)), j.may(a).to).Add(j.k.air)}.touches(at.span())
+		return c.op == opAcquire && span{c.began, latest(latest(c.span().to, j.arrives(c)), j.may[a].to).Add(j.k.air)}.touches(at.span())
 	})
 }
 
@@ -1064,7 +1039,7 @@ func (j *judge) keptOutBy(who string, since time.Time, r *call) (is bool) {
 	}
 	return is && !slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		after := span{r.began, r.ended.Add(j.k.wake)}
-		return a.req.Name == r.name && !a.req.Shared && (j.may(a).meets(after) || a.who != r.who && a.req.Wait && j.gate(a).meets(after))
+		return a.req.Name == r.name && !a.req.Shared && (j.may[a].meets(after) || a.who != r.who && a.req.Wait && j.gate(a).meets(after))
 	})
 }
 
@@ -1074,7 +1049,7 @@ func (j *judge) refusedBy(who string, since time.Time, r *call) (is bool) {
 	for _, c := range j.calls {
 		if c.op == opAcquire && c.who == who && c.name == r.name && c.ended.Before(r.began) && !c.ended.IsZero() &&
 			!(r.of.req.Shared && c.of.req.Shared) {
-			is = c.of.req.Wait && refused(c.err) && !c.began.Before(since) && j.held(r.of).from.Before(c.began)
+			is = c.of.req.Wait && refused(c.err) && !c.began.Before(since) && j.held[r.of].from.Before(c.began)
 		}
 	}
 	return is
@@ -1098,7 +1073,7 @@ func (j *judge) healthy(who string, r *call) bool {
 // presentAfter reports whether another may have been there while one left.
 func (j *judge) presentAfter(r *call) bool {
 	return slices.ContainsFunc(j.attempts, func(a *attempt) bool {
-		s := j.may(a)
+		s := j.may[a]
 		return a != r.of && a.req.Name == r.name && s.from.Before(r.ended) && s.to.After(r.began) &&
 			!(a.req.Wait && refused(j.first(a).err))
 	})

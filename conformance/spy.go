@@ -152,38 +152,34 @@ func (s *spy) seen(a *attempt, grant locker.Grant) {
 	}
 }
 
-func (s *spy) renew(ctx context.Context, a *attempt) error {
-	_, err := s.do(ctx, &call{op: opRenew, name: a.req.Name, of: a}, func(ctx context.Context) (locker.Grant, error) {
-		v, err := a.hold.Renew(ctx)
-		return locker.Grant{Validity: v}, err
+// ask renews, releases or undoes what a has.
+func (s *spy) ask(ctx context.Context, o op, a *attempt) error {
+	_, err := s.do(ctx, &call{op: o, name: a.req.Name, of: a}, func(ctx context.Context) (grant locker.Grant, err error) {
+		switch o {
+		case opRenew:
+			grant.Validity, err = a.hold.Renew(ctx)
+		case opRelease:
+			err = a.hold.Release(ctx)
+		default:
+			err = a.hold.Undo(ctx)
+		}
+		return grant, err
 	})
 	return err
 }
 
-func (s *spy) release(ctx context.Context, a *attempt) error {
-	return s.simply(ctx, opRelease, a, a.hold.Release)
-}
-
-func (s *spy) undo(ctx context.Context, a *attempt) error {
-	return s.simply(ctx, opUndo, a, a.hold.Undo)
-}
-
-func (s *spy) simply(ctx context.Context, o op, a *attempt, f func(context.Context) error) error {
-	_, err := s.do(ctx, &call{op: o, name: a.req.Name, of: a}, func(ctx context.Context) (locker.Grant, error) {
-		return locker.Grant{}, f(ctx)
-	})
+// simply makes a call that grants nothing.
+func (s *spy) simply(ctx context.Context, c *call, f func(context.Context) error) error {
+	_, err := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) { return locker.Grant{}, f(ctx) })
 	return err
 }
 
 func (s *spy) raise(ctx context.Context, a *attempt, token uint64) {
-	r, ok := a.hold.(locker.TokenRaiser)
-	if !ok {
-		return
+	if r, ok := a.hold.(locker.TokenRaiser); ok {
+		_ = s.simply(ctx, &call{op: opRaise, name: a.req.Name, of: a, token: token}, func(ctx context.Context) error {
+			return r.RaiseToken(ctx, token)
+		})
 	}
-	c := &call{op: opRaise, name: a.req.Name, of: a, token: token}
-	_, _ = s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
-		return locker.Grant{}, r.RaiseToken(ctx, token)
-	})
 }
 
 // pass gives a up for next, if its service can do that.
@@ -207,12 +203,11 @@ func (s *spy) inspect(ctx context.Context, name string) *call {
 		return nil
 	}
 	c := &call{op: opInspect, name: name}
-	_, err := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
+	if s.simply(ctx, c, func(ctx context.Context) error {
 		st, err := o.Inspect(ctx, name)
 		s.h.change(func() { c.state = st })
-		return locker.Grant{}, err
-	})
-	if err != nil {
+		return err
+	}) != nil {
 		return nil
 	}
 	return c
@@ -225,13 +220,13 @@ func (s *spy) list(ctx context.Context, prefix string, first bool) {
 		return
 	}
 	c := &call{op: opList, name: s.names[0], prefix: prefix}
-	_, _ = s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
+	_ = s.simply(ctx, c, func(ctx context.Context) error {
 		for st, err := range o.List(ctx, prefix) {
 			if errors.Is(err, errors.ErrUnsupported) {
 				s.h.change(func() { c.prefix = "" })
 			}
 			if err != nil {
-				return locker.Grant{}, err
+				return err
 			}
 			if slices.Contains(s.names, st.Name) || len(st.Name) < len(prefix) || st.Name[:len(prefix)] != prefix {
 				s.h.change(func() { c.listed = append(c.listed, st) })
@@ -241,20 +236,18 @@ func (s *spy) list(ctx context.Context, prefix string, first bool) {
 				break
 			}
 		}
-		return locker.Grant{}, nil
+		return nil
 	})
 }
 
 // breaks removes the holder that an Inspect has seen.
 func (s *spy) breaks(ctx context.Context, seen *call) {
 	o, ok := s.Backend.(locker.Operator)
-	if !ok || seen == nil || seen.state.Holder == "" {
-		return
+	if ok && seen != nil && seen.state.Holder != "" {
+		_ = s.simply(ctx, &call{op: opBreak, name: seen.name, seen: seen}, func(ctx context.Context) error {
+			return o.Break(ctx, seen.state)
+		})
 	}
-	c := &call{op: opBreak, name: seen.name, seen: seen}
-	_, _ = s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
-		return locker.Grant{}, o.Break(ctx, seen.state)
-	})
 }
 
 // listen has the client told when a name may be free. wake may be nil.
@@ -265,30 +258,23 @@ func (s *spy) listen(ctx context.Context, name string, wake func()) (stop func()
 	}
 	var unlisten func()
 	ear := &call{op: opNotify, name: name}
-	_, err := s.do(ctx, ear, func(ctx context.Context) (_ locker.Grant, err error) {
+	err := s.simply(ctx, ear, func(ctx context.Context) (err error) {
 		unlisten, err = n.Notify(ctx, name, func() {
 			s.h.happened(&call{op: opWake, who: s.who, name: name, seen: ear})
 			if wake != nil {
 				wake()
 			}
 		})
-		return locker.Grant{}, err
+		return err
 	})
 	if err != nil || unlisten == nil {
 		return func() {}
 	}
 	return sync.OnceFunc(func() {
-		_, _ = s.do(context.Background(), &call{op: opStop, name: name, seen: ear}, func(context.Context) (locker.Grant, error) {
+		_ = s.simply(context.Background(), &call{op: opStop, name: name, seen: ear}, func(context.Context) error {
 			unlisten()
-			return locker.Grant{}, nil
+			return nil
 		})
-	})
-}
-
-// leave takes the note back of a caller that stops waiting.
-func (s *spy) leave(ctx context.Context, name string, noted []*attempt, note *locker.HeldError) {
-	_, _ = s.do(ctx, &call{op: opLeave, name: name, noted: noted}, func(ctx context.Context) (locker.Grant, error) {
-		return locker.Grant{}, note.Leave(ctx)
 	})
 }
 
@@ -298,9 +284,7 @@ func (s *spy) close(ctx context.Context, name string, ttl time.Duration) {
 	s.closed = true
 	s.mu.Unlock()
 	for range 2 {
-		_, _ = s.do(ctx, &call{op: opClose, name: name}, func(context.Context) (locker.Grant, error) {
-			return locker.Grant{}, s.Close()
-		})
+		_ = s.simply(ctx, &call{op: opClose, name: name}, func(context.Context) error { return s.Close() })
 	}
 	a := s.h.attempt(s.who, locker.Request{Name: name, Owner: owner(), TTL: ttl})
 	_, _ = s.acquire(ctx, a, func() {})
@@ -326,7 +310,7 @@ func (s *spy) wait(ctx context.Context, req locker.Request, poll time.Duration, 
 		if note != nil {
 			brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience)
 			defer cancel()
-			s.leave(brief, req.Name, noted, note)
+			_ = s.simply(brief, &call{op: opLeave, name: req.Name, noted: noted}, note.Leave)
 		}
 	}()
 	req.Wait = true
