@@ -24,8 +24,6 @@ type Child struct {
 	at int64 // the log was read up to here
 }
 
-var errNoMoreLines = errors.New("it has ended")
-
 // StartChild runs the test binary again in a role that its TestMain has given to [Main] or [RunRole].
 // It returns at once: wait with [Child.Expect] for a line by which the child says that it is ready.
 // What the child says and what it writes to its standard error are in its log.
@@ -62,41 +60,18 @@ func StartChild(t TB, role string, args ...string) *Child {
 // the timeout or the child ends.
 func (c *Child) Expect(t TB, prefix string, timeout time.Duration) string {
 	t.Helper()
-	line, err := c.find(prefix, timeout)
-	if err != nil {
-		t.Fatalf("lab: %s did not say %q: %v", c.name, prefix, err)
-	}
-	return strings.TrimPrefix(strings.TrimPrefix(line, prefix), " ")
-}
-
-// Silent fails the test if the child says a line that begins with prefix within d, or ends. It waits
-// that long, and passes over other lines.
-func (c *Child) Silent(t TB, prefix string, d time.Duration) {
-	t.Helper()
-	line, err := c.find(prefix, d)
-	if err == nil {
-		t.Fatalf("lab: %s said %q, and should not have", c.name, line)
-	}
-	if errors.Is(err, errNoMoreLines) {
-		t.Fatalf("lab: %s ended", c.name)
-	}
-}
-
-// find takes lines from the log until one begins with prefix.
-func (c *Child) find(prefix string, within time.Duration) (string, error) {
-	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		running, late := c.Running(), time.Now().After(deadline) // before the look: the last lines may come since
-		switch line, found := c.take(prefix); {
-		case found:
-			return line, nil
-		case !running:
-			return "", errNoMoreLines
-		case late:
-			return "", fmt.Errorf("not within %v", within)
+		if line, found := c.take(prefix); found {
+			return strings.TrimPrefix(strings.TrimPrefix(line, prefix), " ")
+		}
+		if !running || late {
+			t.Fatalf("lab: %s did not say %q within %v; it runs: %v", c.name, prefix, timeout, running)
 		}
 	}
 }
 
+// take takes lines from the log until one begins with prefix.
 func (c *Child) take(prefix string) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,34 +37,31 @@ const (
 	ToolFakeLib    = "libfaketime.so"
 )
 
-// tool says how one is found and had.
+// tool says how one is had and found.
 type tool struct {
-	places []string // where packages install it without its being in everybody's PATH, as glob patterns
-	debian string   // its package
-	more   string   // of how to get it
-	script string   // builds it into this repository
+	advice string   // how to install it
+	places []string // where packages put it, as glob patterns, if not where bins are
+	built  bool     // this repository builds it, or fetches it
 	extra  bool     // it is never required
 }
 
 var (
 	bins = []string{"/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/", "/opt/homebrew/bin/",
-		"/snap/bin/"}
-	postgres = tool{places: []string{"/usr/lib/postgresql/*/bin/", "/usr/local/bin/", "/opt/homebrew/bin/"},
-		debian: "postgresql", more: "; macOS: brew install postgresql"}
+		"/snap/bin/", "/usr/lib/postgresql/*/bin/"}
 	tools = map[string]tool{
-		ToolRedis:      {debian: "redis-server", more: "; macOS: brew install redis"},
-		ToolEtcd:       {debian: "etcd-server", more: "; in this repository: scripts/etcd", script: "scripts/etcd"},
-		ToolOldEtcd:    {script: "scripts/etcd", extra: true},
-		ToolEtcd35:     {script: "scripts/etcd before", extra: true},
-		ToolEtcdBefore: {script: "scripts/etcd before", extra: true},
-		ToolNewZooJar:  {script: "scripts/zookeeper", extra: true},
-		ToolZooJar: {debian: "zookeeper",
+		ToolRedis:      {advice: "Debian: apt install redis-server; macOS: brew install redis"},
+		ToolEtcd:       {advice: "Debian: apt install etcd-server; in this repository: scripts/etcd", built: true},
+		ToolOldEtcd:    {advice: "get it with scripts/etcd on Debian", built: true, extra: true},
+		ToolEtcd35:     {advice: "get it with scripts/etcd before on Debian", built: true, extra: true},
+		ToolEtcdBefore: {advice: "get it with scripts/etcd before on Debian", built: true, extra: true},
+		ToolNewZooJar:  {advice: "get it with scripts/zookeeper on Debian", built: true, extra: true},
+		ToolZooJar: {advice: "Debian: apt install zookeeper",
 			places: []string{"/usr/share/java/zookeeper.jar", "/opt/zookeeper*/lib/zookeeper-[0-9]*.jar"}},
-		ToolJava: {debian: "default-jre-headless"},
-		ToolFakeLib: {debian: "libfaketime", places: []string{"/usr/lib/*/faketime/libfaketime.so.1",
-			"/usr/lib*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1"}},
-		"pgbouncer": {debian: "pgbouncer"},
-		"postgres":  postgres, "initdb": postgres, "pg_basebackup": postgres,
+		ToolJava: {advice: "Debian: apt install default-jre-headless"},
+		ToolFakeLib: {advice: "Debian: apt install libfaketime", places: []string{
+			"/usr/lib*/faketime/libfaketime.so.1", "/usr/lib/*/faketime/libfaketime.so.1",
+			"/usr/local/lib/faketime/libfaketime.so.1"}},
+		"postgres": {advice: "Debian: apt install postgresql; macOS: brew install postgresql"},
 	}
 )
 
@@ -77,13 +75,6 @@ var (
 func Need(t TB, name string) string {
 	t.Helper()
 	is := tools[name]
-	advice := "install it, put it into PATH"
-	switch {
-	case is.debian != "":
-		advice = "Debian: apt install " + is.debian + is.more
-	case is.extra:
-		advice = "get it with " + is.script + " on Debian"
-	}
 	path := os.Getenv(ToolEnv(name))
 	if path == "" {
 		if path = is.find(name); path != "" {
@@ -96,7 +87,8 @@ func Need(t TB, name string) string {
 		}
 		return path
 	}
-	message := fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)", name, advice, ToolEnv(name))
+	message := fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)", name,
+		cmp.Or(is.advice, "install it, put it into PATH"), ToolEnv(name))
 	if os.Getenv(RequireEnv) == "1" && (path == "-" || !is.extra) {
 		t.Fatalf("%s; %s=1 forbids to skip this test", message, RequireEnv)
 	}
@@ -112,7 +104,7 @@ func ToolEnv(tool string) string {
 
 // find returns the path of a tool; "": it is nowhere.
 func (is tool) find(name string) string {
-	if is.script != "" { // it is built there, seen from the directory of whatever package is tested
+	if is.built { // it is built there, seen from the directory of whatever package is tested
 		for depth := range 5 {
 			if path := first(strings.Repeat("../", depth) + ".cache/bin/" + name); path != "" {
 				return path

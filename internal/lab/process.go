@@ -226,11 +226,13 @@ func (p *Process) Pause() {
 		p.t.Errorf("lab: cannot pause %s: %v", p.name, err)
 		return
 	}
-	for deadline := time.Now().Add(patience); !suspended(r.cmd.Process.Pid); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Errorf("lab: %s did not stop %v after SIGSTOP", p.name, patience)
-			return
+	if err := poll(func() error {
+		if !suspended(r.cmd.Process.Pid) {
+			return errors.New("it was told to stand still, and does not")
 		}
+		return nil
+	}, p); err != nil {
+		p.t.Errorf("%v", err)
 	}
 	p.all(r, func(o *os.Process) { _ = suspend(o) })
 }

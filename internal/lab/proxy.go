@@ -6,13 +6,12 @@ import "github.com/golockers/locker/internal/lab/faultproxy"
 // conformance calls its Fault.
 type Proxy = faultproxy.Proxy
 
-// Link is one connection through a [Proxy], Mode what a proxy does with the bytes of one direction, Stats counts
-// what went through, and Flow what went in one direction.
+// Link is one connection through a [Proxy], Mode what a proxy does with the bytes of one direction, and Stats counts
+// what went through.
 type (
 	Link  = faultproxy.Link
 	Mode  = faultproxy.Mode
 	Stats = faultproxy.Stats
-	Flow  = faultproxy.Flow
 )
 
 // Modes, described where they are defined.
