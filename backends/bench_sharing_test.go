@@ -6,77 +6,65 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
-	"github.com/golockers/locker/internal/lab"
 )
 
-func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"share": share})
-	m.Run()
-}
-
-// BenchmarkSharers is 1,000 callers of one process and of four who all hold at the same
+// BenchmarkSharers is 1,000 callers of one client and of four who all hold at the same
 // time: one name that they share, beside as many names of their own; an operation is a
 // lock and an unlock. Then the sharers come and go, each for 5 ms, and one asks for the
 // name alone: writer-ms is for how long it waits.
 func BenchmarkSharers(b *testing.B) {
 	const sharers = 1000
 	for _, service := range services() {
-		if service.name == "memory" {
-			continue // nothing goes between processes
-		}
 		b.Run(service.name, func(b *testing.B) {
 			url := service.start(b)
-			client, err := backends.Openers.Open(b.Context(), url, nil)
-			require.NoError(b, err)
-			defer func() { require.NoError(b, client.Close()) }()
-			if client.Guarantees().Shared == locker.SharingNone {
-				b.Skip("it has no shared locks")
-			}
-			for _, processes := range []int{1, 4} {
-				for _, what := range []string{"own-names", "locker"} {
-					b.Run(fmt.Sprintf("processes=%d/%s", processes, what), func(b *testing.B) {
-						var all []*lab.Child
-						tell := func(word, answer string) {
-							for _, c := range all {
-								c.Send(b, word)
-							}
-							for _, c := range all {
-								c.Expect(b, answer, time.Minute)
-							}
-						}
-						for range processes {
-							all = append(all, lab.StartChild(b, "share", url, strconv.Itoa(sharers/processes), what))
-						}
-						tell("hold", "held")
-						tell("leave", "left")
-						b.ResetTimer()
+			for _, n := range []int{1, 4} {
+				clients := make([]*locker.Client, n+1)
+				for i := range clients {
+					var err error
+					clients[i], err = backends.Openers.Open(b.Context(), url, nil)
+					require.NoError(b, err)
+					defer func() { require.NoError(b, clients[i].Close()) }()
+				}
+				if g := clients[0].Guarantees(); g.Shared == locker.SharingNone || g.Scope == locker.ScopeProcess {
+					b.Skip("nothing is shared between clients")
+				}
+				each := func(do func(i int) error) {
+					var all sync.WaitGroup
+					for i := range sharers {
+						all.Go(func() { assert.NoError(b, do(i)) })
+					}
+					all.Wait()
+				}
+				held := make([]*locker.Lease, sharers)
+				lock := func(i int, name string, opts ...locker.Option) (err error) {
+					held[i], err = clients[i%n].Lock(b.Context(), name, opts...)
+					return err
+				}
+				share := func(i int) error { return lock(i, "shared", locker.Shared()) }
+				leave := func(i int) error { return held[i].Unlock(b.Context()) }
+				for what, come := range map[string]func(i int) error{
+					"own-names": func(i int) error { return lock(i, "own-"+strconv.Itoa(i)) }, "locker": share,
+				} {
+					b.Run(fmt.Sprintf("clients=%d/%s", n, what), func(b *testing.B) {
+						each(come)
+						each(leave)
 						for b.Loop() {
-							tell("hold", "held")
-							tell("leave", "left")
+							each(come)
+							each(leave)
 						}
 						b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*sharers), "ns/op")
-						if what != "locker" {
-							return
+						if what == "locker" {
+							b.ReportMetric(writerWaits(b, clients[n], each, share, leave).Seconds()*1000, "writer-ms")
 						}
-						tell("come and go", "coming")
-						var waited []time.Duration
-						for range 3 {
-							began := time.Now()
-							l, err := client.Lock(b.Context(), "shared")
-							require.NoError(b, err)
-							waited = append(waited, time.Since(began))
-							require.NoError(b, l.Unlock(b.Context()))
-						}
-						tell("leave", "left")
-						slices.Sort(waited)
-						b.ReportMetric(waited[1].Seconds()*1000, "writer-ms")
 					})
 				}
 			}
@@ -84,70 +72,39 @@ func BenchmarkSharers(b *testing.B) {
 	}
 }
 
-// share is a process with some of the sharers. Its arguments: a URL, how many they are,
-// and "locker" if they share one name.
-func share(p *lab.Parent) {
-	n, err := strconv.Atoi(p.Args[1])
-	must(err)
-	ctx := context.Background()
-	client, err := backends.Openers.Open(ctx, p.Args[0], nil)
-	must(err)
-	each := func(f func(i int)) {
-		var all sync.WaitGroup
-		for i := range n {
-			all.Go(func() { f(i) })
+// writerWaits is how long a writer waits, in the middle of three, while sharers come and go.
+func writerWaits(
+	b *testing.B, writer *locker.Client, each func(func(int) error), share, leave func(int) error,
+) time.Duration {
+	var stop atomic.Bool
+	begun, begin := context.WithCancel(b.Context())
+	waited := make(chan []time.Duration, 1)
+	go func() {
+		defer stop.Store(true)
+		var all []time.Duration
+		<-begun.Done()
+		for range 3 {
+			time.Sleep(50 * time.Millisecond) // the sharers are in again
+			began := time.Now()
+			l, err := writer.Lock(b.Context(), "shared")
+			all = append(all, time.Since(began))
+			if err != nil || l.Unlock(b.Context()) != nil {
+				b.Error("the writer's lock: ", err)
+			}
 		}
-		all.Wait()
-	}
-	lock := func(i int) *locker.Lease {
-		name, opts := fmt.Sprintf("own-%s-%d", client.Guarantees().Backend, i), []locker.Option(nil)
-		if p.Args[2] == "locker" {
-			name, opts = "shared", []locker.Option{locker.Shared()}
-		} else {
-			name += "-" + strconv.Itoa(int(time.Now().UnixNano()))
+		waited <- all
+	}()
+	each(func(i int) (err error) {
+		for err == nil && !stop.Load() {
+			if err = share(i); err == nil {
+				begin()
+				time.Sleep(5 * time.Millisecond)
+				err = leave(i)
+			}
 		}
-		l, err := client.Lock(ctx, name, opts...)
-		must(err)
-		return l
-	}
-	held := make([]*locker.Lease, n)
-	for {
-		switch p.Hear() {
-		case "hold":
-			each(func(i int) { held[i] = lock(i) })
-			p.Say("held")
-		case "leave":
-			each(func(i int) { must(held[i].Unlock(ctx)) })
-			p.Say("left")
-		case "come and go":
-			p.Say("coming")
-			stop := make(chan struct{})
-			go func() {
-				if p.Hear() == "leave" {
-					close(stop)
-				}
-			}()
-			each(func(i int) {
-				for {
-					l := lock(i)
-					time.Sleep(5 * time.Millisecond)
-					must(l.Unlock(ctx))
-					select {
-					case <-stop:
-						return
-					default:
-					}
-				}
-			})
-			p.Say("left")
-		default:
-			return
-		}
-	}
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
+		return err
+	})
+	all := <-waited
+	slices.Sort(all)
+	return all[1]
 }

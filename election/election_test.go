@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,30 +67,28 @@ type remoteHold struct {
 	r *remote
 }
 
-func (h remoteHold) Renew(ctx context.Context) (locker.Validity, error) {
-	if err := h.r.ask(ctx); err != nil {
-		return locker.Validity{}, err
+func (h remoteHold) Renew(ctx context.Context) (v locker.Validity, err error) {
+	if err = h.r.ask(ctx); err == nil {
+		v, err = h.Hold.Renew(ctx)
 	}
-	return h.Hold.Renew(ctx)
+	return v, err
 }
 
-func (h remoteHold) Undo(ctx context.Context) error {
-	if err := h.r.ask(ctx); err != nil {
-		return err
-	}
-	return h.Hold.Undo(ctx)
-}
+func (h remoteHold) Release(ctx context.Context) error { return h.end(ctx, h.Hold.Release) }
 
-func (h remoteHold) Release(ctx context.Context) error {
+func (h remoteHold) Undo(ctx context.Context) error { return h.end(ctx, h.Hold.Undo) }
+
+func (h remoteHold) end(ctx context.Context, how func(context.Context) error) error {
 	if err := h.r.ask(ctx); err != nil {
 		return err
 	}
-	return h.Hold.Release(ctx)
+	return how(ctx)
 }
 
-// world is a service, and what its candidates do.
+// world is a service, and what its candidates do until the test ends.
 type world struct {
 	t       *testing.T
+	ctx     context.Context
 	locks   *memory.Backend
 	running sync.WaitGroup
 	leading atomic.Int32 // contexts of lead that have not ended
@@ -98,8 +97,11 @@ type world struct {
 func inAWorld(t *testing.T, locks func() *memory.Backend, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, locks: locks()}
+		defer w.running.Wait()
+		var cancel func()
+		w.ctx, cancel = context.WithCancel(context.Background())
+		defer cancel()
 		test(t, w)
-		w.running.Wait()
 	})
 }
 
@@ -125,16 +127,14 @@ type term struct {
 	cause      error
 }
 
-func (c *candidate) term(i int) term {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.terms[i]
-}
+func (c *candidate) term(i int) term { return c.all()[i] }
 
-func (c *candidate) count() int {
+func (c *candidate) count() int { return len(c.all()) }
+
+func (c *candidate) all() []term {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.terms)
+	return slices.Clone(c.terms)
 }
 
 // stand has a candidate stand that takes so long to return from lead.
@@ -143,8 +143,7 @@ func (w *world) stand(address string, slow time.Duration, opts election.Options)
 	r := &remote{Backend: w.locks}
 	c := &candidate{remote: r, Candidate: election.New(w.client(r), "boss", &opts)}
 	var ctx context.Context
-	ctx, c.stop = context.WithCancel(context.Background())
-	w.t.Cleanup(c.stop)
+	ctx, c.stop = context.WithCancel(w.ctx)
 	w.running.Go(func() {
 		c.err = c.Run(ctx, func(ctx context.Context, number uint64) error {
 			assert.EqualValues(w.t, 1, w.leading.Add(1), "%s leads beside another", address)
@@ -195,7 +194,6 @@ func TestOneLeadsAndResigns(t *testing.T) {
 		assert.Equal(t, "client", w.leader().Address)
 		assert.Zero(t, b.term(0).began.Sub(a.term(0).end)-2*time.Second, "at once when lead has returned")
 		assert.Greater(t, b.term(0).number, a.term(0).number)
-		b.stop()
 	})
 }
 
@@ -224,7 +222,6 @@ func TestALeaderThatIsCutOff(t *testing.T) {
 				time.Sleep(time.Minute)
 				assert.Equal(t, 2, a.count(), "it stands again")
 				assert.True(t, a.IsLeader())
-				a.stop()
 			})
 		})
 	}
@@ -239,7 +236,6 @@ func TestALostAnswerEndsNoTerm(t *testing.T) {
 		}
 		assert.Equal(t, 1, a.count())
 		assert.True(t, a.IsLeader())
-		a.stop()
 	})
 }
 
@@ -258,8 +254,6 @@ func TestTheLockIsKeptWhileLeadReturns(t *testing.T) {
 		time.Sleep(ttl + time.Second)
 		synctest.Wait()
 		assert.GreaterOrEqual(t, b.term(0).began.Sub(a.term(0).end), ttl-time.Second)
-		a.stop()
-		b.stop()
 	})
 }
 
@@ -287,7 +281,6 @@ func TestLeadThatDoesNotReturn(t *testing.T) {
 				assert.Equal(t, 1, a.count(), "it does not stand while lead runs")
 				time.Sleep(stuck)
 				assert.Equal(t, 2, a.count(), "it stands again when lead has returned")
-				a.stop()
 			})
 		})
 	}
@@ -302,7 +295,6 @@ func TestALockThatIsTakenAway(t *testing.T) {
 		require.ErrorIs(t, a.term(0).cause, locker.ErrLost)
 		time.Sleep(time.Second)
 		assert.Greater(t, a.term(1).number, a.term(0).number)
-		a.stop()
 	})
 }
 
@@ -320,7 +312,6 @@ func TestQuickTermsAreSlowedDown(t *testing.T) {
 		w.locks.Delete("boss")
 		time.Sleep(time.Second)
 		assert.Equal(t, n+1, a.count(), "after a steady term it stands again soon")
-		a.stop()
 	})
 }
 
@@ -343,8 +334,6 @@ func TestStepDown(t *testing.T) {
 		assert.True(t, a.IsLeader())
 		time.Sleep(2 * time.Minute)
 		assert.True(t, a.IsLeader(), "b stands behind it")
-		a.stop()
-		b.stop()
 	})
 }
 

@@ -36,11 +36,9 @@ func TestOnServices(t *testing.T) {
 			assert.False(t, b.IsLeader())
 
 			proxy.Set(lab.Drop)
-			ended := next(t, events, "a ends")
+			next(t, events, "a ends") // and before another leads
 			assert.False(t, leads.IsLeader())
 			second := next(t, events, "b leads")
-			assert.Greater(t, second.at.Sub(ended.at), 200*time.Millisecond,
-				"half of the margin: the rest is for a busy machine")
 			assert.Greater(t, second.term, first.term)
 
 			proxy.Set(lab.Pass)
@@ -53,7 +51,6 @@ func TestOnServices(t *testing.T) {
 
 type event struct {
 	what string
-	at   time.Time
 	term uint64
 }
 
@@ -70,9 +67,9 @@ func stand(t *testing.T, events chan<- event, name, url string) *election.Candid
 	done := make(chan error)
 	go func() {
 		done <- c.Run(ctx, func(ctx context.Context, term uint64) error {
-			events <- event{name + " leads", time.Now(), term}
+			events <- event{name + " leads", term}
 			<-ctx.Done()
-			events <- event{name + " ends", time.Now(), term}
+			events <- event{name + " ends", term}
 			return nil
 		})
 	}()

@@ -19,12 +19,10 @@ import (
 )
 
 func TestListTellsWhoWaits(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	b := backend(t, s.Addrs())
-	_, err := b.Acquire(ctx, request("b", time.Minute, false))
-	require.NoError(t, err)
+	locktest.Acquire(t, b, request("b", time.Minute, false))
 	answer := lockLater(ctx, client(t, s.Addrs(), time.Minute), "b")
 	s.queued(t, "b", 2)
 	for st, err := range b.List(ctx, "") {
@@ -37,9 +35,9 @@ func TestListTellsWhoWaits(t *testing.T) {
 		}
 	}
 	nobody(t, answer)
-	_, err = locktest.Break(ctx, b, "b")
+	_, err := locktest.Break(ctx, b, "b")
 	require.NoError(t, err)
-	require.NoError(t, s.get(t, answer, 5*time.Second).lease.Unlock(ctx))
+	require.NoError(t, s.get(t, answer, 30*time.Second).lease.Unlock(ctx))
 }
 
 // A page of the service may end between the keys of one name.
@@ -101,8 +99,7 @@ func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 			b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
 			require.NoError(t, err)
 			c, other := locker.New(b, nil), client(t, s.Addrs(), time.Minute)
-			before, err := other.Lock(ctx, "n")
-			require.NoError(t, err)
+			before := locktest.Lock(t, other, "n")
 			waits := make(chan locked, 1)
 			go func() {
 				l, err := c.Lock(ctx, "n", locker.MinHold(keep))
@@ -112,7 +109,7 @@ func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond)
 			began := time.Now()
 			require.NoError(t, before.Unlock(ctx))
-			got := s.get(t, waits, 5*time.Second)
+			got := s.get(t, waits, 30*time.Second)
 			held, err := c.Lock(ctx, "held", locker.MinHold(keep)) // when it is closed
 			require.NoError(t, err)
 			require.NoError(t, got.lease.Unlock(ctx)) // it is kept all the same
@@ -131,15 +128,13 @@ func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 
 // Who takes back an attempt with MinHold takes its lease back, too.
 func TestMinHoldThatIsTakenBackLeavesNoLease(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	b := backend(t, s.Addrs())
 	for range 5 {
 		req := request("n", time.Minute, false)
 		req.MinHold = time.Hour
-		g, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
+		g := locktest.Acquire(t, b, req)
 		require.NoError(t, g.Hold.Undo(ctx))
 	}
 	leases, err := s.admin.Leases(ctx)
@@ -148,8 +143,7 @@ func TestMinHoldThatIsTakenBackLeavesNoLease(t *testing.T) {
 }
 
 func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 3)
+	s := parallelScene(t, 3)
 	ctx := t.Context()
 	findings := func(addrs []string, o *etcd.Options) (text string, worst locker.Severity) {
 		b, err := etcd.New(dial(t, addrs), o)
@@ -179,8 +173,7 @@ func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 }
 
 func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
 	_, err := openers.Open(t.Context(), "etcd://"+s.Nodes[0].Addr(), nil)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
@@ -190,13 +183,11 @@ func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
 
 // The engine waits 1.5 seconds for a Close.
 func TestCloseOfStrictLocksDoesNotWaitForASilentService(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	network := lab.StartProxy(t)
 	b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
 	require.NoError(t, err)
-	_, err = b.Acquire(t.Context(), request("n", time.Minute, false))
-	require.NoError(t, err)
+	locktest.Acquire(t, b, request("n", time.Minute, false))
 	network.Set(lab.Drop)
 	began := time.Now()
 	require.NoError(t, b.Close())

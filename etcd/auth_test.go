@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // as logs a client in.
@@ -69,8 +70,7 @@ func TestWaiterOnAStreamThatIsOlderThanItsTokenGetsTheLock(t *testing.T) {
 					s.queued(t, "warm", 0)
 				}
 				name := fmt.Sprint("n", round)
-				held, err := holder.Lock(ctx, name)
-				require.NoError(t, err)
+				held := locktest.Lock(t, holder, name)
 				first := lockLater(ctx, waiter, name)
 				s.queued(t, name, 2)
 				second := lockLater(ctx, behind, name)
@@ -79,9 +79,9 @@ func TestWaiterOnAStreamThatIsOlderThanItsTokenGetsTheLock(t *testing.T) {
 					s.watched(t, 2) // released before that, a look would be enough
 				}
 				require.NoError(t, held.Unlock(ctx))
-				got := s.get(t, first, 3*time.Second)
+				got := s.get(t, first, 30*time.Second)
 				require.NoError(t, got.lease.Unlock(ctx))
-				got = s.get(t, second, 3*time.Second)
+				got = s.get(t, second, 30*time.Second)
 				require.NoError(t, got.lease.Unlock(ctx))
 			}
 		})
@@ -108,8 +108,7 @@ func TestRightsThatAreTakenAwayAreToldToWaiters(t *testing.T) {
 			t.Parallel()
 			s := withAuthScene(t)
 			const ttl = 3 * time.Second
-			held, err := client(t, s.Addrs(), time.Minute, as("root")).Lock(t.Context(), "n")
-			require.NoError(t, err)
+			held := locktest.Lock(t, client(t, s.Addrs(), time.Minute, as("root")), "n")
 			waiter := client(t, s.Addrs(), ttl, as("locker"))
 			answer := lockLater(t.Context(), waiter, "n")
 			s.queued(t, "n", 2)
@@ -126,7 +125,7 @@ func TestRightsThatAreTakenAwayAreToldToWaiters(t *testing.T) {
 			case <-time.After(2 * ttl):
 				require.Fail(t, "the waiter was not told")
 			}
-			_, err = waiter.Lock(within(t, 10*time.Second), "m")
+			_, err := waiter.Lock(within(t, 10*time.Second), "m")
 			told(err)
 			require.NoError(t, held.Err())
 			assert.NoError(t, held.Unlock(t.Context()))

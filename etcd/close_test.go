@@ -15,13 +15,13 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // A revocation lets the next one in when etcd gets it: a holder that is told
 // when it is answered, or never if the answer is lost, holds beside the next.
 func TestHolderKnowsBeforeCloseRevokesItsSession(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	for _, lost := range []bool{false, true} {
 		name := map[bool]string{false: "answered", true: "answer lost"}[lost]
 		t.Run(name, func(t *testing.T) {
@@ -41,13 +41,11 @@ func TestHolderKnowsBeforeCloseRevokesItsSession(t *testing.T) {
 				return err
 			}))
 			holder := locker.New(b, &locker.Options{TTL: time.Minute})
-			var err error
-			held, err = holder.Lock(t.Context(), name)
-			require.NoError(t, err)
+			held = locktest.Lock(t, holder, name)
 			answer := lockLater(t.Context(), client(t, s.Addrs(), time.Minute), name)
 			s.queued(t, name, 2)
 			require.NoError(t, b.Close())
-			got := s.get(t, answer, 10*time.Second)
+			got := s.get(t, answer, 30*time.Second)
 			require.NotEmpty(t, known, "it was revoked")
 			assert.ErrorIs(t, <-known, locker.ErrLost)
 			require.ErrorIs(t, held.Err(), locker.ErrLost)
@@ -60,8 +58,7 @@ func TestHolderKnowsBeforeCloseRevokesItsSession(t *testing.T) {
 
 // An acquire that is answered while Close revokes the session comes too late.
 func TestNothingIsGrantedThatCloseHasRevoked(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	for _, wait := range []bool{false, true} {
 		revoked, asked := make(chan struct{}), make(chan struct{})
 		var once, first sync.Once
@@ -108,16 +105,13 @@ func intercepted(f func(ctx context.Context, method string, send func() error) e
 // After Close, what is undone is known only if etcd has confirmed that the session is gone, or it is known that nothing
 // was left.
 func TestUndoAfterClose(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	for _, mode := range []lab.Mode{lab.Pass, lab.Drop} {
 		network := lab.StartProxy(t)
 		b := backend(t, s.Addrs(), through(network))
-		held, err := b.Acquire(t.Context(), request("n", time.Minute, false))
-		require.NoError(t, err)
+		held := locktest.Acquire(t, b, request("n", time.Minute, false))
 		assert.True(t, held.Session)
-		undone, err := b.Acquire(t.Context(), request("other", time.Minute, false))
-		require.NoError(t, err)
+		undone := locktest.Acquire(t, b, request("other", time.Minute, false))
 		require.NoError(t, undone.Hold.Undo(t.Context()))
 		network.Set(mode)
 		require.NoError(t, b.Close())

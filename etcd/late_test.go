@@ -18,6 +18,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // laggard is a network that keeps one request, and delivers it later. A proxy
@@ -100,13 +101,11 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 			var network laggard
 			b := backend(t, s.Addrs(), network.config)
 			const ttl = 2 * time.Second
-			other, err := b.Acquire(t.Context(), request("other", ttl, false))
-			require.NoError(t, err)
+			other := locktest.Acquire(t, b, request("other", ttl, false))
 			holder := backend(t, s.Addrs())
 			var before locker.Grant
 			if c.held > 0 {
-				before, err = holder.Acquire(t.Context(), request("ghost", ttl, false))
-				require.NoError(t, err)
+				before = locktest.Acquire(t, holder, request("ghost", ttl, false))
 			}
 
 			network.keep(c.held, queue("ghost"))
@@ -133,8 +132,7 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 				require.NoError(t, before.Hold.Release(t.Context()))
 			}
 			for _, wait := range []bool{false, true} {
-				next, err := holder.Acquire(within(t, 5*time.Second), request("ghost", ttl, wait))
-				require.NoError(t, err)
+				next := locktest.Acquire(t, holder, request("ghost", ttl, wait))
 				require.NoError(t, next.Hold.Release(t.Context()))
 			}
 			require.NoError(t, other.Hold.Release(t.Context()))
@@ -198,17 +196,15 @@ func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			var network laggard
 			b := backend(t, []string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, network.config) // a copy goes to another
-			first, err := b.Acquire(t.Context(), request("ghost", time.Minute, false))
-			require.NoError(t, err)
+			first := locktest.Acquire(t, b, request("ghost", time.Minute, false))
 			network.keep(0, queue("ghost"))
 			release(first.Hold, network.kept)
-			second, err := b.Acquire(t.Context(), request("ghost", time.Minute, false))
-			require.NoError(t, err)
+			second := locktest.Acquire(t, b, request("ghost", time.Minute, false))
 			mine := locksIn(t, admin, "ghost")
 			require.Len(t, mine, 1)
 			require.NoError(t, network.late()) // now it arrives
 			assert.Equal(t, mine, locksIn(t, admin, "ghost"))
-			_, err = second.Hold.Renew(t.Context())
+			_, err := second.Hold.Renew(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, second.Hold.Release(t.Context()))
 		})
@@ -229,8 +225,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 		return k.Lease
 	}
 	const ttl = time.Minute
-	held, err := b.Acquire(t.Context(), request("held", ttl, false))
-	require.NoError(t, err)
+	held := locktest.Acquire(t, b, request("held", ttl, false))
 	old := sessionOf(held)
 	// lose makes requests of which about a half go the way that hangs; 64 void keys
 	// are enough. How many there are depends on how soon the other way is taken.
@@ -259,15 +254,14 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	eventually(t, 40*time.Second, "no new locks on it", func() bool {
 		lose(roads[rounds%2])
 		rounds++
-		next, err = b.Acquire(t.Context(), request("next", ttl, false))
-		require.NoError(t, err)
+		next = locktest.Acquire(t, b, request("next", ttl, false))
 		if sessionOf(next) != old {
 			return true
 		}
 		require.NoError(t, next.Hold.Release(t.Context()))
 		return false
 	})
-	_, err = held.Hold.Renew(t.Context())
+	_, err := held.Hold.Renew(t.Context())
 	require.NoError(t, err, "those that it has go on")
 	require.NoError(t, held.Hold.Release(t.Context()))
 	eventually(t, 30*time.Second, "it is revoked, and nothing of it is left", func() bool {
@@ -293,12 +287,10 @@ func TestCopyThatArrivesAfterTheReleaseIsNoGhost(t *testing.T) {
 			var network laggard
 			b := backend(t, []string{addr, addr}, network.config) // a copy goes to another
 			const ttl = time.Minute
-			other, err := b.Acquire(t.Context(), request("other", ttl, false))
-			require.NoError(t, err)
+			other := locktest.Acquire(t, b, request("other", ttl, false))
 			var before locker.Grant
 			if c.held > 0 {
-				before, err = backend(t, s.Addrs()).Acquire(t.Context(), request("ghost", ttl, false))
-				require.NoError(t, err)
+				before = locktest.Acquire(t, backend(t, s.Addrs()), request("ghost", ttl, false))
 			}
 			network.keep(c.held, queue("ghost"))
 			granted := make(chan locker.Grant, 1)

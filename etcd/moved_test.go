@@ -17,6 +17,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // The members have moved, and the caller's client was told: the backend went on asking the old addresses.
@@ -39,11 +40,9 @@ func TestProveEndpointsOfTheCallersClientAreFollowed(t *testing.T) {
 				require.NoError(t, err)
 				c := locker.New(b, &locker.Options{TTL: 6 * time.Second, Patience: -1})
 				t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
-				held, err := c.Lock(ctx, "n")
-				require.NoError(t, err)
+				held := locktest.Lock(t, c, "n")
 				other := client(t, s.Addrs(), time.Minute)
-				before, err := other.Lock(ctx, "m")
-				require.NoError(t, err)
+				before := locktest.Lock(t, other, "m")
 				waits := lockLater(ctx, c, "m")
 				s.queued(t, "m", 2)
 				s.watched(t, 1)
@@ -75,7 +74,7 @@ func TestProveEndpointsOfTheCallersClientAreFollowed(t *testing.T) {
 					})
 				}
 				require.NoError(t, before.Unlock(ctx))
-				got := s.get(t, waits, 10*time.Second)
+				got := s.get(t, waits, 30*time.Second)
 				require.NoError(t, got.lease.Unlock(ctx))
 				require.NoError(t, held.Err(), "nothing was lost")
 				require.NoError(t, held.Unlock(ctx))

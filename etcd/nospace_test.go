@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // The request that fills the store is carried out, and answered as if it was
@@ -27,8 +28,7 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 			var before locker.Grant
 			var err error
 			if c.held > 0 {
-				before, err = backend(t, s.Addrs()).Acquire(ctx, request("n", time.Minute, false))
-				require.NoError(t, err)
+				before = locktest.Acquire(t, backend(t, s.Addrs()), request("n", time.Minute, false))
 			}
 			var asked atomic.Int32
 			b := backend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
@@ -52,8 +52,7 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 				require.NoError(t, before.Hold.Release(ctx), "so is a release")
 			}
 			s.spaceAlarm(t, etcdserverpb.AlarmRequest_DEACTIVATE)
-			grant, err = b.Acquire(ctx, request("n", time.Minute, c.wait))
-			require.NoError(t, err)
+			grant = locktest.Acquire(t, b, request("n", time.Minute, c.wait))
 			require.NoError(t, grant.Hold.Release(ctx))
 			assert.Empty(t, all(t, s.admin))
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 var openers = locker.Openers{"etcd": etcd.Open, "etcds": etcd.Open}
@@ -30,7 +31,7 @@ func refusal(t *testing.T, rawURL string) error {
 		_ = c.Close()
 	}
 	require.Error(t, err)
-	assert.Less(t, time.Since(began), 6*time.Second, "told in time")
+	assert.Less(t, time.Since(began), 20*time.Second, "told in time")
 	assert.NotContains(t, err.Error(), "sesame", "the password is not repeated")
 	assert.NotContains(t, err.Error(), "\n")
 	t.Logf("%v: %v", time.Since(began).Round(time.Millisecond), err)
@@ -42,8 +43,7 @@ func works(t *testing.T, rawURL string) locker.Guarantees {
 	c, err := openers.Open(t.Context(), rawURL, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close()) }()
-	l, err := c.Lock(t.Context(), "opened")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "opened")
 	require.NoError(t, l.Unlock(t.Context()))
 	return c.Guarantees()
 }
@@ -207,8 +207,7 @@ func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T)
 		&locker.Options{TTL: 10 * time.Second, Patience: -1})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	held, err := c.Lock(t.Context(), "n")
-	require.NoError(t, err)
+	held := locktest.Lock(t, c, "n")
 	try := func() error {
 		l, err := c.TryLock(within(t, 2*time.Second), "m")
 		if err == nil {

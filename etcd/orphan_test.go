@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // Places of the dead that were never the first are not waited out: eight of them, one after the other,
@@ -57,8 +58,7 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 				defer cancel()
 				req := request("n", ttl, true)
 				req.MinHold = c.minHold
-				_, err = b.Acquire(ctx, req)
-				require.NoError(t, err)
+				locktest.Acquire(t, b, req)
 				const keys = 2 // of a place: it has a shadow
 				for i := range dead - 1 {
 					req := request("n", ttl, true)

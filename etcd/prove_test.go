@@ -12,6 +12,7 @@ import (
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // A cluster is rolled from the oldest version that is supported to the newest, as etcd allows: by a minor
@@ -34,8 +35,7 @@ func TestProveLocksOutliveAllVersionsAndAllMembers(t *testing.T) {
 		clients = append(clients, c)
 	}
 	admin := dial(t, s.Addrs(), follows)
-	held, err := clients[0].Lock(t.Context(), "held")
-	require.NoError(t, err)
+	held := locktest.Lock(t, clients[0], "held")
 	c := campaign.Begin(t, campaign.Names(3), false, 3, clients...)
 	// step waits until everybody has had the lock once more, and forgets all revisions but the latest.
 	step := func() {
@@ -54,8 +54,7 @@ func TestProveLocksOutliveAllVersionsAndAllMembers(t *testing.T) {
 	}
 	// All that the clients were given at first is gone.
 	for _, c := range clients {
-		l, err := c.Lock(within(t, 20*time.Second), "afterwards")
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, "afterwards")
 		require.NoError(t, l.Unlock(t.Context()))
 	}
 	overlaps, _ := c.End(clients[0])

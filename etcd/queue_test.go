@@ -13,15 +13,14 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	const waiters = 8
-	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
-	require.NoError(t, err)
+	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
 	networks := make([]*lab.Proxy, waiters)
 	answers := make([]<-chan locked, waiters)
 	for i := range waiters {
@@ -40,7 +39,7 @@ func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
 	for i := range waiters {
 		before := replied()
 		require.NoError(t, lease.Unlock(ctx))
-		got := s.get(t, answers[i], time.Second)
+		got := s.get(t, answers[i], beforeThePoll)
 		after := replied()
 		woken := 0
 		for j := i; j < waiters; j++ {
@@ -58,8 +57,7 @@ func TestTokensAreCreateRevisionsAndFenceTransactions(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := t.Context()
 	c := client(t, s.Addrs(), time.Minute)
-	first, err := c.Lock(ctx, "n")
-	require.NoError(t, err)
+	first := locktest.Lock(t, c, "n")
 	var k etcd.Key
 	require.True(t, first.As(&k))
 	token, _ := first.Token()
@@ -77,8 +75,7 @@ func TestTokensAreCreateRevisionsAndFenceTransactions(t *testing.T) {
 	assert.True(t, write(held))
 	require.NoError(t, first.Unlock(ctx))
 	assert.False(t, write(held), "it was released")
-	second, err := c.Lock(ctx, "n")
-	require.NoError(t, err)
+	second := locktest.Lock(t, c, "n")
 	var again etcd.Key
 	require.True(t, second.As(&again))
 	assert.Equal(t, k.Key, again.Key, "the key is used again, so deleted ones do not pile up")
@@ -105,8 +102,7 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 	var locks []*locker.Client
 	for range clients {
 		c := client(t, s.Addrs(), time.Minute)
-		l, err := c.Lock(ctx, "warm")
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, "warm")
 		require.NoError(t, l.Unlock(ctx))
 		locks = append(locks, c)
 	}

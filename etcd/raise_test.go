@@ -24,12 +24,10 @@ func tokenOf(t testing.TB, l *locker.Lease) uint64 {
 
 // What every backend does is in conformance's check.
 func TestRaisedTokens(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	c := client(t, s.Addrs(), time.Minute)
-	raiser, err := c.Lock(ctx, "n")
-	require.NoError(t, err)
+	raiser := locktest.Lock(t, c, "n")
 	own := tokenOf(t, raiser)
 	require.NoError(t, raiser.RaiseToken(ctx, own), "every later one is greater anyway")
 	assert.Len(t, all(t, s.admin), 1, "nothing is kept then")
@@ -41,12 +39,11 @@ func TestRaisedTokens(t *testing.T) {
 	}
 	assert.Equal(t, map[string]uint64{"n": own}, listed, "the holder keeps its own")
 	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
-	_, err = locktest.Break(ctx, c, "n")
+	_, err := locktest.Break(ctx, c, "n")
 	require.NoError(t, err)
 	require.ErrorIs(t, raiser.RaiseToken(ctx, 2*far), locker.ErrLost)
 	_ = raiser.Unlock(ctx)
-	next, err := c.Lock(ctx, "n")
-	require.NoError(t, err)
+	next := locktest.Lock(t, c, "n")
 	token := tokenOf(t, next)
 	assert.Greater(t, token, uint64(far))
 	assert.Less(t, token, uint64(2*far), "by whom it was taken from")
@@ -58,32 +55,9 @@ func TestRaisedTokens(t *testing.T) {
 	assert.Less(t, tokenOf(t, other), uint64(far))
 }
 
-// A holder whose key is gone raises nothing, and neither does a copy of its request that
-// arrives when the next one holds.
-func TestRaiseOfWhoDoesNotHoldAnyMoreDoesNothing(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
-	ctx := t.Context()
-	var network laggard
-	b, next := backend(t, s.Addrs(), network.config), backend(t, s.Addrs())
-	g, err := b.Acquire(ctx, request("n", time.Minute, false))
-	require.NoError(t, err)
-	network.keep(0, "~/tokens")
-	limited := within(t, 300*time.Millisecond)
-	require.Error(t, g.Hold.(locker.TokenRaiser).RaiseToken(limited, far))
-	require.NoError(t, g.Hold.Release(ctx))
-	g2, err := next.Acquire(ctx, request("n", time.Minute, false))
-	require.NoError(t, err)
-	require.NoError(t, network.late()) // now it arrives
-	require.ErrorIs(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, far), locker.ErrLost)
-	assert.Len(t, all(t, s.admin), 1, "nothing was raised")
-	require.NoError(t, g2.Hold.Release(ctx))
-}
-
 // Raising is repeated when its answer is lost, and by several at once: the highest counts.
 func TestRaiseIsRepeated(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	b := backend(
 		t,
@@ -92,8 +66,7 @@ func TestRaiseIsRepeated(t *testing.T) {
 			return len(req.Success) == 1 && string(req.Success[0].GetRequestPut().GetKey()) == queue("n")+"~/tokens"
 		}),
 	)
-	g, err := b.Acquire(ctx, request("n", time.Minute, false))
-	require.NoError(t, err)
+	g := locktest.Acquire(t, b, request("n", time.Minute, false))
 	var at sync.WaitGroup
 	for i := range 8 {
 		at.Go(func() { assert.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
@@ -101,8 +74,7 @@ func TestRaiseIsRepeated(t *testing.T) {
 	at.Wait()
 	require.NoError(t, g.Hold.Release(ctx))
 	assert.Len(t, all(t, s.admin), 1, "one key stays")
-	g2, err := b.Acquire(ctx, request("n", time.Minute, true))
-	require.NoError(t, err)
+	g2 := locktest.Acquire(t, b, request("n", time.Minute, true))
 	assert.Greater(t, g2.Token, uint64(far+7))
 	assert.Less(t, g2.Token, uint64(far+1000))
 }

@@ -96,6 +96,10 @@ func (s scene) get(t testing.TB, answer <-chan locked, d time.Duration) locked {
 	}
 }
 
+// beforeThePoll is when a waiter is told whom a watch or a keep-alive tells, on a slow machine too: the poll comes
+// after 20 s or so.
+const beforeThePoll = 10 * time.Second
+
 // scene is a cluster and somebody who looks at it.
 type scene struct {
 	*lab.EtcdCluster
@@ -107,12 +111,31 @@ func newScene(t testing.TB, members int, opts ...lab.Option) scene {
 	return scene{s, dial(t, s.Addrs())}
 }
 
+// parallelScene is newScene for a test that runs beside others.
+func parallelScene(t *testing.T, members int, opts ...lab.Option) scene {
+	t.Helper()
+	t.Parallel()
+	return newScene(t, members, opts...)
+}
+
+func (s scene) revoke(t testing.TB, lease clientv3.LeaseID) {
+	t.Helper()
+	_, err := s.admin.Revoke(t.Context(), lease)
+	require.NoError(t, err)
+}
+
+func (s scene) delete(t testing.TB, key string, opts ...clientv3.OpOption) {
+	t.Helper()
+	_, err := s.admin.Delete(t.Context(), key, opts...)
+	require.NoError(t, err)
+}
+
 // queued waits until n keys are in the queue, and returns them in its order.
 // Those that only make a late request void are not among them.
 func (s scene) queued(t testing.TB, name string, n int) (keys []*clientv3.LeaseID, names []string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "as many in the queue", func() bool {
-		resp, err := s.admin.Get(within(t, 30*time.Second), queue(name),
+		resp, err := s.admin.Get(within(t, 5*time.Second), queue(name),
 			clientv3.WithRange(queue(name)+"~"),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 		keys, names = nil, nil

@@ -31,8 +31,7 @@ func TestProveLeaderIsLostWithAHolderAndWaiters(t *testing.T) {
 			ctx := t.Context()
 			const ttl = 6 * time.Second // an election on a busy machine takes some of it
 			holder := client(t, s.Addrs(), ttl)
-			held, err := holder.Lock(ctx, "n")
-			require.NoError(t, err)
+			held := locktest.Lock(t, holder, "n")
 			var answers []<-chan locked
 			for i := range 3 {
 				answers = append(answers, lockLater(ctx, client(t, s.Addrs(), ttl), "n"))
@@ -56,7 +55,7 @@ func TestProveLeaderIsLostWithAHolderAndWaiters(t *testing.T) {
 			token, _ := held.Token()
 			require.NoError(t, held.Unlock(within(t, 20*time.Second)))
 			for _, answer := range answers {
-				got := s.get(t, answer, 12*time.Second)
+				got := s.get(t, answer, 30*time.Second)
 				next, _ := got.lease.Token()
 				assert.Greater(t, next, token)
 				token = next
@@ -85,8 +84,7 @@ func TestProveHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.
 					others = append(others, n.Addr())
 				}
 			}
-			held, err := client(t, []string{alone.Addr()}, ttl).Lock(ctx, "n")
-			require.NoError(t, err)
+			held := locktest.Lock(t, client(t, []string{alone.Addr()}, ttl), "n")
 			// Its own keep-alives must not go through a follower: see Isolate.
 			waiter := client(t, others, time.Minute)
 			answer := lockLater(ctx, waiter, "n")
@@ -108,8 +106,7 @@ func TestProveHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.
 // not be believed.
 func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 	lab.NeedProve(t)
-	t.Parallel()
-	s := newScene(t, 3)
+	s := parallelScene(t, 3)
 	ctx := t.Context()
 	const ttl = 3 * time.Second
 	old := s.Leader(t)
@@ -120,8 +117,7 @@ func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 		}
 	}
 	network := lab.StartProxy(t)
-	held, err := client(t, []string{old.Addr()}, ttl, through(network)).Lock(ctx, "n")
-	require.NoError(t, err)
+	held := locktest.Lock(t, client(t, []string{old.Addr()}, ttl, through(network)), "n")
 	answer := lockLater(ctx, client(t, others, time.Minute), "n")
 	s.queuedAt(t, dial(t, others), "n", 2)
 	old.Pause()
@@ -133,10 +129,10 @@ func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 	old.Resume()
 	select {
 	case <-held.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		require.Fail(t, "the holder was not told")
 	}
-	got := s.get(t, answer, 20*time.Second)
+	got := s.get(t, answer, 30*time.Second)
 	assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
 }
 
@@ -148,11 +144,9 @@ func (s scene) queuedAt(t testing.TB, c *clientv3.Client, name string, n int) {
 }
 
 func TestOutageIsToldInTimeAndHeals(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 3)
+	s := parallelScene(t, 3)
 	c := locktest.Client(t, backend(t, s.Addrs()), &locker.Options{TTL: 3 * time.Second, Patience: locker.NoPatience})
-	l, err := c.Lock(t.Context(), "n")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "n")
 	leader := s.Leader(t)
 	follower := s.Follower(t)
 	leader.Kill()
@@ -162,11 +156,11 @@ func TestOutageIsToldInTimeAndHeals(t *testing.T) {
 		for _, what := range []lock{c.TryLock, c.Lock} {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			began := time.Now()
-			_, err = what(ctx, fmt.Sprint("m", d))
+			_, err := what(ctx, fmt.Sprint("m", d))
 			cancel()
 			require.ErrorIs(t, err, locker.ErrUnavailable, "no majority is left")
 			require.NotErrorIs(t, err, locker.ErrHeld)
-			require.Less(t, time.Since(began), min(d, 5*time.Second)+3*time.Second)
+			require.Less(t, time.Since(began), min(d, 5*time.Second)+4*time.Second)
 		}
 	}
 	<-l.Done()
@@ -180,8 +174,7 @@ func TestOutageIsToldInTimeAndHeals(t *testing.T) {
 // A request carries what the caller's context does, but not when that ends: the member
 // would set timers for it.
 func TestRequestCarriesWhatTheCallerSends(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	type key struct{}
 	sent := make(chan context.Context, 10)
 	b := backend(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
@@ -217,8 +210,7 @@ func TestRequestCarriesWhatTheCallerSends(t *testing.T) {
 // The time that a request spent in line may have left it none: that is no fault of the
 // member's (R21).
 func TestRequestWhoseCallerHasNoTimeLeftBlamesNobody(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	var hangs atomic.Bool
 	asked := make(chan *grpc.ClientConn, 100)
 	addr := s.Nodes[0].Addr()
@@ -238,8 +230,7 @@ func TestRequestWhoseCallerHasNoTimeLeftBlamesNobody(t *testing.T) {
 			},
 		))
 	})
-	g, err := b.Acquire(t.Context(), request("n", time.Minute, false))
-	require.NoError(t, err)
+	g := locktest.Acquire(t, b, request("n", time.Minute, false))
 	hangs.Store(true)
 	soon := clock.Within(t.Context(), 20*time.Millisecond)
 	defer soon.Cancel()

@@ -30,8 +30,7 @@ func sharedRequest(name string, ttl time.Duration, wait bool) locker.Request {
 // A sharer with nobody but sharers before it makes one transaction to get in and one to leave. Who asks for a
 // free name alone pays nothing for sharers: one comparison, one put, and nothing to read.
 func TestFreeNamesTakeOneTransaction(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	var sent []*pb.TxnRequest
 	b := backend(t, s.Addrs(), func(c *clientv3.Config) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(func(
@@ -47,8 +46,7 @@ func TestFreeNamesTakeOneTransaction(t *testing.T) {
 	ctx := t.Context()
 	take := func(req locker.Request) locker.Grant {
 		before := len(sent)
-		grant, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
+		grant := locktest.Acquire(t, b, req)
 		assert.Equal(t, before+1, len(sent)) //nolint:testifylint // Len would print them
 		return grant
 	}
@@ -78,14 +76,12 @@ func TestFreeNamesTakeOneTransaction(t *testing.T) {
 	_, err := s.admin.Put(ctx, queue("n")+"~"+strings.Repeat("0", 40), "")
 	require.NoError(t, err)
 	for _, wait := range []bool{true, false} {
-		grant, err := b.Acquire(ctx, request("n", time.Minute, wait))
-		require.NoError(t, err)
+		grant := locktest.Acquire(t, b, request("n", time.Minute, wait))
 		release(grant)
 		release(take(request("n", time.Minute, wait)))
 		release(take(request("n", time.Minute, !wait)))
 	}
-	_, err = s.admin.Delete(ctx, queue("n"), clientv3.WithPrefix())
-	require.NoError(t, err)
+	s.delete(t, queue("n"), clientv3.WithPrefix())
 	release(take(request("n", time.Minute, true))) // and is forgotten when it is gone
 	release(take(request("n", time.Minute, true)))
 	assert.Len(t, sent[len(sent)-2].Compare, 1)
@@ -93,11 +89,9 @@ func TestFreeNamesTakeOneTransaction(t *testing.T) {
 
 // A sharer's lease fences transactions in the same etcd as any other does.
 func TestSharerFencesTransactions(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	c := client(t, s.Addrs(), time.Minute)
-	l, err := c.Lock(t.Context(), "n", locker.Shared())
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "n", locker.Shared())
 	held, err := etcd.Held(l)
 	require.NoError(t, err)
 	for _, want := range []bool{true, false} {
@@ -135,11 +129,9 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 			var all sync.WaitGroup
 			defer all.Wait()
 			defer cancel()
-			stays, err := live.Acquire(ctx, sharedRequest("n", ttl, false))
-			require.NoError(t, err)
+			stays := locktest.Acquire(t, live, sharedRequest("n", ttl, false))
 			for range many {
-				_, err := b.Acquire(ctx, sharedRequest("n", ttl, true))
-				require.NoError(t, err)
+				locktest.Acquire(t, b, sharedRequest("n", ttl, true))
 			}
 			next := client(t, s.Addrs(), time.Minute)
 			if asks == "shares" { // a writer, and sharers behind it, wait and die

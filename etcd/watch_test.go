@@ -12,16 +12,15 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	network := lab.StartProxy(t)
 	holder, waiter := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute, through(network))
-	held, err := holder.Lock(ctx, "n")
-	require.NoError(t, err)
+	held := locktest.Lock(t, holder, "n")
 	answer := lockLater(ctx, waiter, "n")
 	s.queued(t, "n", 2)
 	s.watched(t, 1)
@@ -32,25 +31,23 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 		require.NoError(t, err)
 		last = put.Header.Revision
 	}
-	_, err = s.admin.Compact(ctx, last, clientv3.WithCompactPhysical())
+	_, err := s.admin.Compact(ctx, last, clientv3.WithCompactPhysical())
 	require.NoError(t, err)
 	network.Set(lab.Pass)
 	s.watched(t, 1)
 	require.NoError(t, held.Unlock(ctx))
-	got := s.get(t, answer, 2*time.Second)
+	got := s.get(t, answer, beforeThePoll)
 	require.NoError(t, got.lease.Unlock(ctx))
 }
 
 // The watch is on a connection that hangs: the poll notices (R14), and nothing
 // else is held up, since it goes the other way.
 func TestWaiterWhoseWatchHangsGetsTheLockByPolling(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	waiter, roads, stop := twoRoads(t, s, 10*time.Second)
 	defer stop()
-	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
-	require.NoError(t, err)
+	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
 	_, names := s.queued(t, "n", 1)
 	watching := make(chan *lab.Link, 2)
 	for _, p := range roads {
@@ -63,7 +60,7 @@ func TestWaiterWhoseWatchHangsGetsTheLockByPolling(t *testing.T) {
 	link.Replies(lab.Hold)
 	began := time.Now()
 	require.NoError(t, held.Unlock(ctx))
-	got := s.get(t, answer, 9*time.Second)
+	got := s.get(t, answer, 30*time.Second)
 	t.Logf("got the lock %v after the release", got.at.Sub(began))
 	link.Replies(lab.Pass)
 	require.NoError(t, got.lease.Unlock(ctx))
@@ -71,13 +68,11 @@ func TestWaiterWhoseWatchHangsGetsTheLockByPolling(t *testing.T) {
 
 // Between the reading of the queue and the creation of the watch the lock is released.
 func TestReleaseBeforeTheWatchIsThereIsNotMissed(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	holder := client(t, s.Addrs(), time.Minute)
 	for range 3 {
-		held, err := holder.Lock(ctx, "n")
-		require.NoError(t, err)
+		held := locktest.Lock(t, holder, "n")
 		_, names := s.queued(t, "n", 1)
 		waiter, roads, stop := twoRoads(t, s, time.Minute)
 		watching := make(chan *lab.Link, 2)
@@ -91,9 +86,7 @@ func TestReleaseBeforeTheWatchIsThereIsNotMissed(t *testing.T) {
 		link := <-watching
 		require.NoError(t, held.Unlock(ctx))
 		link.Requests(lab.Pass)
-		began := time.Now()
-		got := s.get(t, answer, 5*time.Second)
-		assert.Less(t, got.at.Sub(began), time.Second, "not by the poll")
+		got := s.get(t, answer, beforeThePoll)
 		require.NoError(t, got.lease.Unlock(ctx))
 		stop()
 	}
@@ -102,15 +95,13 @@ func TestReleaseBeforeTheWatchIsThereIsNotMissed(t *testing.T) {
 // One of two ways swallows everything: what may be repeated goes the other.
 func TestProveMemberThatHangsCostsAReleaseLittle(t *testing.T) {
 	lab.NeedProve(t)
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	c, roads, stop := twoRoads(t, s, time.Minute)
 	defer stop()
 	var leases []*locker.Lease
 	for i := range 6 {
-		l, err := c.Lock(ctx, string(rune('a'+i)))
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, string(rune('a'+i)))
 		leases = append(leases, l)
 	}
 	roads[1].Requests(lab.Hold)
@@ -138,12 +129,10 @@ func (s deaf) RecvMsg(m any) error {
 // The watch does not tell that the key before is gone, and a key of the same name is there
 // again when the shared look comes: it is another one, and behind.
 func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	holder := backend(t, s.Addrs())
-	held, err := holder.Acquire(ctx, request("n", time.Minute, true))
-	require.NoError(t, err)
+	held := locktest.Acquire(t, holder, request("n", time.Minute, true))
 	waiter := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return deaf{s} }))
 	waits := make(chan error, 1)
 	var mine, again locker.Grant
@@ -167,7 +156,7 @@ func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
 	select {
 	case err := <-waits:
 		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		require.Fail(t, "it waits for who is behind it")
 	}
 	require.NoError(t, mine.Hold.Release(ctx))

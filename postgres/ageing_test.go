@@ -12,6 +12,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // Server after server is lost to its standby, while holders hold and waiters wait: no two hold, and tokens
@@ -29,8 +30,7 @@ func TestAgeingFailovers(t *testing.T) {
 		all = append(all, newClient(t, u, &locker.Options{TTL: 4 * time.Second, Patience: time.Minute}))
 	}
 	c := campaign.Begin(t, campaign.Names(2), false, 1, all...)
-	kept, err := newClient(t, u, &locker.Options{TTL: 30 * time.Second}).Lock(t.Context(), "kept")
-	require.NoError(t, err)
+	kept := locktest.Lock(t, newClient(t, u, &locker.Options{TTL: 30 * time.Second}), "kept")
 	for range 3 {
 		c.GoesOn(20, 30*time.Second)
 		primary.Kill()
@@ -40,7 +40,7 @@ func TestAgeingFailovers(t *testing.T) {
 		synchronous(t, primary)
 		c.GoesOn(20, 30*time.Second)
 		require.NoError(t, kept.Err(), "a lock that is held survives")
-		_, err = newClient(t, u, nil).TryLock(t.Context(), "kept")
+		_, err := newClient(t, u, nil).TryLock(t.Context(), "kept")
 		require.ErrorIs(t, err, locker.ErrHeld)
 	}
 	require.NoError(t, kept.Unlock(t.Context()))

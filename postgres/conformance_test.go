@@ -13,6 +13,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -28,13 +29,12 @@ func TestProveTLS(t *testing.T) {
 	s := lab.StartPostgres(t, lab.WithTLS(certs))
 	ca := "sslrootcert=" + url.QueryEscape(certs.CAFile)
 	c := newClient(t, s.URL(s.Addr(), "sslmode=verify-full", ca), nil)
-	l, err := c.Lock(t.Context(), "a")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a")
 	assert.Equal(t, "true", s.Query(t,
 		`SELECT bool_or(ssl) FROM pg_stat_ssl s
 			JOIN pg_stat_activity a USING (pid) WHERE application_name = 'locker'`))
 	require.NoError(t, l.Unlock(t.Context()))
-	_, err = postgres.Openers.Open(t.Context(), s.URL(s.Addr(), "sslmode=verify-full"), nil)
+	_, err := postgres.Openers.Open(t.Context(), s.URL(s.Addr(), "sslmode=verify-full"), nil)
 	require.ErrorContains(t, err, "certificate")
 }
 
@@ -104,4 +104,23 @@ func newBackend(t testing.TB, url string, opts *postgres.Options) (*postgres.Bac
 		pool.Close()
 	})
 	return b, pool
+}
+
+// server starts one for a test that runs beside others, and a Backend on it.
+func server(t *testing.T) (*lab.Postgres, *postgres.Backend, *pgxpool.Pool) {
+	t.Helper()
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	return s, b, pool
+}
+
+// proxied is server with a proxy between it and the Backend, whose statements can be read there.
+func proxied(t *testing.T) (*lab.Postgres, *lab.Proxy, *postgres.Backend) {
+	t.Helper()
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	return s, p, b
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -25,12 +26,11 @@ func TestProveFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
 	way := lab.StartProxy(t, primary.Addr())
 	standby := lab.StartPostgres(t, lab.ReplicaOf(way.Addr()))
 	c := newClient(t, primary.URL(primary.Addr(), "sslmode=disable"), nil)
-	_, err := c.Lock(t.Context(), "known to both")
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 30*time.Second,
+	locktest.Lock(t, c, "known to both")
+	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 10*time.Second,
 		5*time.Millisecond)
 	way.Set(lab.Drop)
-	_, err = c.Lock(t.Context(), "lost")
+	_, err := c.Lock(t.Context(), "lost")
 	require.NoError(t, err, "it does not wait for the standby")
 	primary.Kill()
 	standby.Promote(t)
@@ -62,11 +62,9 @@ func TestProveFailoverSafe(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return primary.Query(t, "SELECT sync_state FROM pg_stat_replication") == "sync"
 	}, 30*time.Second, 10*time.Millisecond)
-	l, err := c.Lock(t.Context(), "a")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a")
 	before, _ := l.Token()
-	sharer, err := c.Lock(t.Context(), "shared", locker.Shared())
-	require.NoError(t, err)
+	sharer := locktest.Lock(t, c, "shared", locker.Shared())
 	shared, _ := sharer.Token()
 
 	// The standby does not answer: nothing is granted that it may not have.
@@ -99,7 +97,7 @@ func TestProveFailoverSafe(t *testing.T) {
 	require.NoError(t, sharer.Renew(t.Context()))
 	_ = l.Unlock(t.Context())
 	require.Eventually(t, func() bool { _, err := other.TryLock(t.Context(), "a"); return err == nil },
-		10*time.Second, 10*time.Millisecond)
+		30*time.Second, 10*time.Millisecond)
 }
 
 // The suite's own check: a lease goes on over a fail-over, and the name can be had again when there is a
@@ -148,8 +146,7 @@ func TestProveReadOnlyAfterAFailover(t *testing.T) {
 	}, eventually, time.Millisecond)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	require.ErrorContains(t, err, "it is a standby")
-	l, err = c.Lock(t.Context(), "a")
-	require.NoError(t, err)
+	l = locktest.Lock(t, c, "a")
 	require.NoError(t, l.Unlock(t.Context()))
 	assert.Equal(t, "1", second.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
 }

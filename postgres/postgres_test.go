@@ -36,16 +36,13 @@ func request(name, owner string) locker.Request {
 
 func acquire(t *testing.T, b locker.Backend, name, owner string) locker.Grant {
 	t.Helper()
-	g, err := b.Acquire(t.Context(), request(name, owner))
-	require.NoError(t, err)
+	g := locktest.Acquire(t, b, request(name, owner))
 	return g
 }
 
 // A number that a client draws early and writes late must not be the token of a later grant.
 func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	a, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	s, a, _ := server(t)
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	require.NoError(t, acquire(t, a, "first", owner(1)).Hold.Release(t.Context()))
 	// The row of one owner is written a second after its token was drawn.
@@ -81,8 +78,7 @@ func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
 func TestALeaseIsRenewedBySeveralAtOnce(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
-	l, err := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil).Lock(t.Context(), "a")
-	require.NoError(t, err)
+	l := locktest.Lock(t, newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil), "a")
 	for range 20 {
 		var all sync.WaitGroup
 		for range 8 {
@@ -95,9 +91,7 @@ func TestALeaseIsRenewedBySeveralAtOnce(t *testing.T) {
 
 // Rows go when nobody has used them for a while; tokens do not begin again.
 func TestRaiseTokenAndSweptRows(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	s, b, _ := server(t)
 	other, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	g := acquire(t, b, "a", owner(1))
 	raiser, ok := g.Hold.(locker.TokenRaiser)
@@ -165,9 +159,7 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 
 // Operators list the locks that are held, and take a lock from its holder.
 func TestBreakTellsWhoWaits(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	_, b, _ := server(t)
 	st := locker.State{Name: "b", Held: true, Holder: "etcd 1"}
 	require.ErrorIs(t, b.Break(t.Context(), st), locker.ErrInvalid, "it is another backend's")
 	st.Holder = "postgres 1 " + owner(1)
@@ -183,7 +175,7 @@ func TestBreakTellsWhoWaits(t *testing.T) {
 	require.NoError(t, err)
 	select {
 	case <-w.Got:
-	case <-time.After(3 * time.Second):
+	case <-time.After(5 * time.Second): // before a poll
 		t.Error("who waits is not told")
 	}
 	cancel()
@@ -238,15 +230,14 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 				return tx
 			}
-			lease, err := client.Lock(t.Context(), name, locker.TTL(time.Minute))
-			require.NoError(t, err)
+			lease := locktest.Lock(t, client, name, locker.TTL(time.Minute))
 
 			tx := begin()
 			require.NoError(t, postgres.Held(t.Context(), tx, lease))
 			require.NoError(t, lease.Renew(t.Context()), "a renewal does not wait for the transaction")
 			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`,
 				[]byte(name)) // it was paused for long
-			_, err = other.Acquire(t.Context(), request(name, owner(1)))
+			_, err := other.Acquire(t.Context(), request(name, owner(1)))
 			require.ErrorIs(t, err, locker.ErrHeld)
 			require.NoError(t, tx.Commit(t.Context()))
 			next := acquire(t, other, name, owner(1))
@@ -258,8 +249,7 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 
 			// A snapshot from the time when it held does not deceive it.
 			require.NoError(t, next.Hold.Release(t.Context()))
-			again, err := client.Lock(t.Context(), name+" again", locker.TTL(time.Minute))
-			require.NoError(t, err)
+			again := locktest.Lock(t, client, name+" again", locker.TTL(time.Minute))
 			tx = begin()
 			_, err = tx.Exec(t.Context(), "SELECT count(*) FROM locker_locks")
 			require.NoError(t, err)
@@ -275,9 +265,7 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 // A waiter who comes while the lock is being released would not be told of it, and must not be sent away for
 // as long as the holder's lease would have lasted.
 func TestAWaiterThatMeetsAReleaseAsksAgain(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	s, b, pool := server(t)
 	acquire(t, b, "a", owner(1))
 	refused := func() time.Duration {
 		req := request("a", owner(2))
@@ -317,9 +305,7 @@ func TestQueryModes(t *testing.T) {
 
 // A commit that fails after all statements have succeeded is no grant; one whose proxy has lost the server may be.
 func TestACommitThatFailsIsNoGrant(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	s, b, _ := server(t)
 	acquire(t, b, "first", owner(1))
 	s.Exec(t,
 		`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
@@ -448,8 +434,7 @@ func TestWaitersAskLessOftenWhileATransactionGoesOn(t *testing.T) {
 		"released": func(_ string, l *locker.Lease, _ pgx.Tx) error { return l.Unlock(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := holder.Lock(t.Context(), name, locker.TTL(time.Hour))
-			require.NoError(t, err)
+			l := locktest.Lock(t, holder, name, locker.TTL(time.Hour))
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = tx.Rollback(context.Background()) }()

@@ -62,19 +62,16 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 
 // A Break that is sent twice, since its reply was lost, does not break the next holder.
 func TestACopyOfABreakFindsNobody(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	p := lab.StartProxy(t, s.Addr())
-	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	s, p, b := proxied(t)
 	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	for name, ask := range map[string]func(name string, i int) locker.Request{
 		"a":      func(name string, i int) locker.Request { return request(name, owner(i)) },
 		"shared": sharer,
 	} {
-		_, err := direct.Acquire(t.Context(), ask(name, 1))
-		require.NoError(t, err)
+		locktest.Acquire(t, direct, ask(name, 1))
 		const statement = "RETURNING o.*"
 		var next locker.Grant
+		var err error
 		p.OnRequest(statement, func(l *lab.Link) {
 			l.CutOnReply()
 			p.OnRequest(statement, func(*lab.Link) {
@@ -93,17 +90,13 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 
 // A copy of a request that comes late does not shorten what a later one has been promised.
 func TestALateCopyShortensNothing(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	s, b, _ := server(t)
 	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
-		g, err := b.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		g := locktest.Acquire(t, b, req)
 		s.Exec(t, "UPDATE locker_locks SET expires = clock_timestamp() + interval '1 hour'")
-		again, err := b.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		again := locktest.Acquire(t, b, req)
 		assert.Equal(t, g.Token, again.Token)
-		_, err = g.Hold.Renew(t.Context())
+		_, err := g.Hold.Renew(t.Context())
 		require.NoError(t, err)
 		st, err := b.Inspect(t.Context(), req.Name)
 		require.NoError(t, err)
@@ -122,8 +115,7 @@ func TestALockedRowDelaysNoOtherRenewal(t *testing.T) {
 		for i := range 32 {
 			req := request(fmt.Sprint(shared, i), owner(i))
 			req.Shared = shared
-			g, err := b.Acquire(t.Context(), req)
-			require.NoError(t, err)
+			g := locktest.Acquire(t, b, req)
 			holds = append(holds, g.Hold)
 		}
 		tx, err := pool.Begin(t.Context())
@@ -189,8 +181,7 @@ func TestABusyRowKeepsNoSharerFromRenewing(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
 	url := s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=8")
-	held, err := newClient(t, url, &locker.Options{TTL: 2 * time.Second}).Lock(t.Context(), "hot", locker.Shared())
-	require.NoError(t, err)
+	held := locktest.Lock(t, newClient(t, url, &locker.Options{TTL: 2 * time.Second}), "hot", locker.Shared())
 	s.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.name = 'hot' THEN PERFORM pg_sleep(0.003); END IF; RETURN NULL; END $$`)
 	s.Exec(t, `CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON locker_locks

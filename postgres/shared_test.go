@@ -24,16 +24,12 @@ func sharer(name string, i int) locker.Request {
 // A transaction that called Held with a shared lease keeps writers out until it ends, whatever becomes of the
 // lease, and nobody who shares the lock.
 func TestHeldOfASharer(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	s, b, pool := server(t)
 	other, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	c := locker.New(b, nil)
 	defer func() { require.NoError(t, c.Close()) }()
-	l, err := c.Lock(t.Context(), "a", locker.Shared())
-	require.NoError(t, err)
-	g, err := other.Acquire(t.Context(), sharer("a", 1))
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a", locker.Shared())
+	g := locktest.Acquire(t, other, sharer("a", 1))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, postgres.Held(t.Context(), tx, l))
@@ -91,11 +87,9 @@ func TestSharersReadNoneThatHaveLeft(t *testing.T) {
 	const pairs = 400
 	s := lab.StartPostgres(t)
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	_, err := b.Acquire(t.Context(), sharer("a", 0))
-	require.NoError(t, err)
+	locktest.Acquire(t, b, sharer("a", 0))
 	for i := range pairs {
-		g, err := b.Acquire(t.Context(), sharer("a", i+1))
-		require.NoError(t, err)
+		g := locktest.Acquire(t, b, sharer("a", i+1))
 		require.NoError(t, g.Hold.Release(t.Context()))
 	}
 	pool.Reset() // a connection that ends tells what it has read
@@ -111,16 +105,12 @@ func TestSharersReadNoneThatHaveLeft(t *testing.T) {
 
 // What was held under a token that is not the row's any more is lost, though its entry is still there.
 func TestSharersWhoseRowWasLost(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	first, err := b.Acquire(t.Context(), sharer("a", 1))
-	require.NoError(t, err)
+	s, b, _ := server(t)
+	first := locktest.Acquire(t, b, sharer("a", 1))
 	s.Exec(t, "DELETE FROM locker_locks WHERE name = 'a'")
-	second, err := b.Acquire(t.Context(), sharer("a", 2))
-	require.NoError(t, err)
+	second := locktest.Acquire(t, b, sharer("a", 2))
 	assert.Greater(t, second.Token, first.Token)
-	_, err = first.Hold.Renew(t.Context())
+	_, err := first.Hold.Renew(t.Context())
 	require.ErrorIs(t, err, locker.ErrLost)
 	require.ErrorIs(t, first.Hold.Release(t.Context()), locker.ErrLost)
 	_, err = b.Acquire(t.Context(), request("a", owner(3)))
@@ -131,9 +121,7 @@ func TestSharersWhoseRowWasLost(t *testing.T) {
 
 // The number of sharers is bounded. At the bound they come, are renewed and leave in time, and leave nothing.
 func TestSharersAtTheBound(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	s, b, _ := server(t)
 	locktest.MaxSharers(t, b, func() {
 		_, err := b.Acquire(t.Context(), sharer("n", 7))
 		require.NoError(t, err, "it is one of them")
@@ -143,14 +131,11 @@ func TestSharersAtTheBound(t *testing.T) {
 
 // Entries of the dead and old notes go with the sweep, and are no locks before that.
 func TestOldEntriesAreSwept(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	_, err := b.Acquire(t.Context(), sharer("a", 1))
-	require.NoError(t, err)
+	s, b, _ := server(t)
+	locktest.Acquire(t, b, sharer("a", 1))
 	waits := request("a", owner(2))
 	waits.Wait = true
-	_, err = b.Acquire(t.Context(), waits)
+	_, err := b.Acquire(t.Context(), waits)
 	var held *locker.HeldError
 	require.ErrorAs(t, err, &held)
 	require.NotNil(t, held.Leave)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -55,8 +56,7 @@ func TestWaitersAskSeldomWhoseRowWasSwept(t *testing.T) {
 	b, pool := newBackend(t, u, nil)
 	c := locker.New(b, nil)
 	defer func() { require.NoError(t, c.Close()) }()
-	l, err := c.Lock(t.Context(), "a")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()

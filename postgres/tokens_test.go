@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -127,8 +128,7 @@ func TestTwoSchemas(t *testing.T) {
 	two, _ := newBackend(t, url+"&search_path=two", nil)
 	client := locker.New(one, nil)
 	defer func() { require.NoError(t, client.Close()) }()
-	l, err := client.Lock(t.Context(), "a", locker.TTL(time.Minute))
-	require.NoError(t, err)
+	l := locktest.Lock(t, client, "a", locker.TTL(time.Minute))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
@@ -152,7 +152,7 @@ func TestTwoSchemas(t *testing.T) {
 	require.NoError(t, l.Unlock(t.Context()))
 	select {
 	case <-woken:
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("a release of its own wakes nobody")
 	}
 	assert.Empty(t, woken)

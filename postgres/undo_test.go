@@ -13,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -73,16 +74,12 @@ func TestUndoWaitsForWhatOthersMaySend(t *testing.T) {
 // Of a request whose connection was lost, the copy is granted the lock, and the first one may arrive later: it is not
 // enough that something was there and is removed.
 func TestUndoOfACopyWaitsForTheFirst(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	p := lab.StartProxy(t, s.Addr())
-	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	_, p, b := proxied(t)
 	acquire(t, b, "another", owner(9)) // the table is there
 	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
 		req.TTL = 500 * time.Millisecond
 		p.CutReply("nextval")
-		g, err := b.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		g := locktest.Acquire(t, b, req)
 		began := time.Now()
 		require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost, "nothing is there now")
 		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, 30*time.Second, time.Millisecond)
@@ -92,10 +89,7 @@ func TestUndoOfACopyWaitsForTheFirst(t *testing.T) {
 
 // The copy that was granted the lock is removed, and the first one comes only then: it does not stay.
 func TestACopyThatComesAfterTheReleaseIsRemoved(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	p := lab.StartProxy(t, s.Addr())
-	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	s, p, b := proxied(t)
 	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	acquire(t, direct, "another", owner(9)) // the table is there
 	held := func(name string) bool {
@@ -110,8 +104,7 @@ func TestACopyThatComesAfterTheReleaseIsRemoved(t *testing.T) {
 			links <- l
 		})
 		req.MinHold = time.Hour
-		g, err := b.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		g := locktest.Acquire(t, b, req)
 		require.NoError(t, g.Hold.Release(t.Context()))
 		require.False(t, held(req.Name))
 		(<-links).Requests(lab.Pass)
@@ -122,10 +115,7 @@ func TestACopyThatComesAfterTheReleaseIsRemoved(t *testing.T) {
 
 // A request without an answer may still arrive, although nothing of it is there.
 func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	p := lab.StartProxy(t, s.Addr())
-	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	_, p, b := proxied(t)
 	acquire(t, b, "another", owner(9)) // the table is there
 	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
 		req.TTL = time.Second
@@ -143,14 +133,10 @@ func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
 
 // A renewal that waits in the queue for its row is under way until it has its answer.
 func TestUndoBesideARenewalInTurn(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	p := lab.StartProxy(t, s.Addr())
-	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	s, p, b := proxied(t)
 	_, direct := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
-		g, err := b.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		g := locktest.Acquire(t, b, req)
 		tx, err := direct.Begin(t.Context())
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = $1 FOR UPDATE", []byte(req.Name))

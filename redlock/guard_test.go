@@ -156,7 +156,7 @@ func TestPersistenceSwitchedOnInARunningServer(t *testing.T) {
 	g := acquire(t, s.backend(t, redlock.Options{NoRestartGuard: true}), "x", 30*time.Second)
 	server.MustDo(t, "CONFIG", "SET", "appendonly", "yes")
 	server.MustDo(t, "CONFIG", "SET", "appendfsync", "always")
-	within(t, 20*time.Second, "the log is written", func() bool {
+	within(t, 30*time.Second, "the log is written", func() bool {
 		info := server.Info(t, "persistence")
 		return info["aof_rewrite_in_progress"] == "0" && info["aof_rewrite_scheduled"] == "0" &&
 			info["aof_last_bgrewrite_status"] == "ok"

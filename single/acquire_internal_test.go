@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	ttl  = 30 * time.Second
-	soon = 20 * time.Second
+	ttl  = 2 * time.Minute
+	soon = 30 * time.Second
 )
 
 // How the tests ask for a lock.

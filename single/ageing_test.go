@@ -11,6 +11,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -59,8 +60,7 @@ func ages(t *testing.T, url string, ttl time.Duration, names []string, steps int
 		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
-	long, err := clients[0].Lock(t.Context(), "long")
-	require.NoError(t, err)
+	long := locktest.Lock(t, clients[0], "long")
 	c := campaign.Begin(t, names, false, 1, clients[1:]...)
 	for n := range steps {
 		c.GoesOn(10, 40*time.Second)

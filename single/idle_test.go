@@ -63,8 +63,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	}
 	held := func() (locker.Request, locker.Grant) {
 		req := request()
-		g, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
+		g := locktest.Acquire(t, b, req)
 		return req, g
 	}
 	closed := func(what string, f func() error) {
@@ -144,16 +143,14 @@ func TestAnAddressThatMoves(t *testing.T) {
 		return locker.Request{Name: rand.Text(), Owner: rand.Text(),
 			TTL: time.Minute}
 	}
-	g, err := b.Acquire(t.Context(), request())
-	require.NoError(t, err)
+	g := locktest.Acquire(t, b, request())
 	idle(t, rdb, 4)
 	require.Eventually(t, func() bool { return after.MustDo(t, "DBSIZE") == before.MustDo(t, "DBSIZE") },
 		soon, time.Millisecond)
 	after.MustDo(t, "REPLICAOF", "NO", "ONE")
 	before.MustDo(t, "REPLICAOF", "127.0.0.1", after.Port())
 	addr.Store(after.Addr())
-	_, err = b.Acquire(t.Context(), request())
-	require.NoError(t, err)
+	locktest.Acquire(t, b, request())
 	require.NoError(t, g.Hold.Release(t.Context()))
 }
 

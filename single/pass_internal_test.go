@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -29,8 +30,7 @@ func pass(t *testing.T, node *Backend, old, next string, yield bool) answer {
 func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {
 	server, proxy, node := behindProxy(t)
 	get := func() locker.Grant {
-		g, err := node.Acquire(t.Context(), locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
-		require.NoError(t, err)
+		g := locktest.Acquire(t, node, locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
 		return g
 	}
 	request := func() locker.Request { return locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl} }

@@ -160,8 +160,7 @@ func TestNoMoreSharersThanThereMayBe(t *testing.T) {
 		"SAMPLES", 0))
 	// One whose time is over makes room, although nobody has looked since.
 	server.MustDo(t, "ZADD", redisconn.LockKey("n")+":shared", "XX", 1, fmt.Sprintf("%040d:%s", 7, label))
-	_, err = node.Acquire(t.Context(), request)
-	require.NoError(t, err)
+	locktest.Acquire(t, node, request)
 	began = time.Now()
 	st, err = locktest.Break(t.Context(), node, "n")
 	require.NoError(t, err)
@@ -228,8 +227,7 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 	assert.Equal(t, value, server.MustDo(t, "GET", redisconn.LockKey("n")))
 	for i, crafted := range []string{"shared 0000000000000001", "shared 0000000000000001 1 x", "turn abcd"} {
 		name := strconv.Itoa(i)
-		g, err := node.Acquire(t.Context(), locker.Request{Name: name, Owner: crafted, TTL: ttl})
-		require.NoError(t, err)
+		g := locktest.Acquire(t, node, locker.Request{Name: name, Owner: crafted, TTL: ttl})
 		assert.False(t, share(t, node, name, "a:").granted)
 		require.NoError(t, g.Hold.Release(t.Context()))
 	}

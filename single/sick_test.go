@@ -62,8 +62,7 @@ func TestAServerThatStallsIsWaitedFor(t *testing.T) {
 	server := lab.StartRedis(t)
 	c := client(t, server.Addr(), nil)
 	for range 20 { // so that callers alone go to the driver themselves
-		l, err := c.Lock(t.Context(), "warm")
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, "warm")
 		require.NoError(t, l.Unlock(t.Context()))
 	}
 	stall := func() {

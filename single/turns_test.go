@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -51,8 +52,7 @@ func TestBusyClientsShareALockEvenly(t *testing.T) {
 func TestAPassThatIsRefusedIsARelease(t *testing.T) {
 	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), nil)
-	l, err := c.Lock(t.Context(), "n")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "n")
 	next := make(chan error, 1)
 	go func() {
 		l, err := c.Lock(context.Background(), "n", locker.TTL(time.Second))
@@ -90,7 +90,7 @@ func TestAClientFarAwayGetsItsTurn(t *testing.T) {
 	defer all.Wait()
 	defer cancel()
 	for range 5 {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		l, err := far.Lock(ctx, "n")
 		cancel()
 		require.NoError(t, err)

@@ -70,8 +70,7 @@ func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
 				if what == "pass" {
 					held.Name = "n"
 				}
-				g, err := b.Acquire(t.Context(), held)
-				require.NoError(t, err)
+				g := locktest.Acquire(t, b, held)
 				letGo := sync.OnceFunc(hang())
 				defer letGo()
 				left, err := ask(locktest.Within(t, 10*short), b, g)

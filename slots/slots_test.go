@@ -353,23 +353,27 @@ func TestNames(t *testing.T) {
 	_, err = slots.Lock(over, c, "gpu", 2)
 	require.ErrorIs(t, err, context.Canceled)
 
+	before := c.Stats().Attempts
 	for what, wrong := range map[string]struct {
 		name string
 		n    int
+		opts []locker.Option
 		says string
 	}{
-		"no slots":       {"gpu", 0, "give 1 to 1000"},
-		"too many slots": {"gpu", slots.MaxSlots + 1, "give 1 to 1000"},
-		"no name":        {"", 2, "empty"},
-		"a long name":    {longest + "x", 2, "limit for slots is 503"},
-		"no text":        {"\xff", 2, "UTF-8"},
+		"no slots":       {"gpu", 0, nil, "give 1 to 1000"},
+		"too many slots": {"gpu", slots.MaxSlots + 1, nil, "give 1 to 1000"},
+		"no name":        {"", 2, nil, "empty"},
+		"a long name":    {longest + "x", 2, nil, "limit for slots is 503"},
+		"no text":        {"\xff", 2, nil, "UTF-8"},
+		"sharers":        {"gpu", 1, []locker.Option{locker.Shared(), locker.MinHold(time.Hour)}, "one holder"},
 	} {
-		_, err := slots.Lock(t.Context(), c, wrong.name, wrong.n)
+		_, err := slots.Lock(t.Context(), c, wrong.name, wrong.n, wrong.opts...)
 		require.ErrorIs(t, err, locker.ErrInvalid, what)
 		require.ErrorContains(t, err, wrong.says, what)
-		_, err = slots.TryLock(t.Context(), c, wrong.name, wrong.n)
+		_, err = slots.TryLock(t.Context(), c, wrong.name, wrong.n, wrong.opts...)
 		require.ErrorIs(t, err, locker.ErrInvalid, what)
 	}
+	assert.Equal(t, before, c.Stats().Attempts, "the service is not asked")
 }
 
 // shards has each name on a server of its own, one of which may be away.
@@ -405,13 +409,4 @@ func TestASlotThatComesBackIsUsed(t *testing.T) {
 			require.NoError(t, held.Unlock(ctx))
 		})
 	}
-}
-
-// What cannot work is refused before the service is asked.
-func TestASlotIsNotShared(t *testing.T) {
-	c := locktest.Client(t, memory.New(), nil)
-	_, err := slots.TryLock(t.Context(), c, "gpu", 1, locker.Shared(), locker.MinHold(time.Hour))
-	require.ErrorIs(t, err, locker.ErrInvalid)
-	require.ErrorContains(t, err, "one holder")
-	assert.Zero(t, c.Stats().Attempts)
 }

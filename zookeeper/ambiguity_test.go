@@ -1,7 +1,6 @@
 package zookeeper_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -20,96 +20,17 @@ func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper)
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
-	req := locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Wait: true, Lost: func() {}}
-	grant, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second,
-		Lost: func() {}})
-	require.NoError(t, err)
+	req := asking("a", true)
+	grant := locktest.Acquire(t, b, asking("a", false))
 	require.NoError(t, grant.Hold.Release(within(t, soon)))
 	old, err := admin.Create("/locker/a/"+req.Owner+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
 		zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
-	grant, err = b.Acquire(within(t, soon), req)
-	require.NoError(t, err)
+	grant = locktest.Acquire(t, b, req)
 	nodes := queueOf(t, z.Addr(), "a")
 	require.Len(t, nodes, 1)
 	assert.NotEqual(t, old, nodes[0])
 	require.NoError(t, grant.Hold.Release(within(t, soon)))
-}
-
-// Each request of an acquire in turn is held back, or carried out without an
-// answer, and the caller gives up then.
-func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
-	other := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
-	faults := map[string]func(*lab.Link){
-		"held":     func(l *lab.Link) { l.Requests(lab.Hold) },
-		"lost":     func(l *lab.Link) { l.Replies(lab.Drop) },
-		"reset":    func(l *lab.Link) { l.Reset() },
-		"no-fault": func(*lab.Link) {},
-	}
-	t.Run("all", func(t *testing.T) { // the parallel ones end with it, and before other does
-		for fault, cause := range faults {
-			// 1: the creation, 2: the look at the queue, 3: the watch on the node ahead.
-			for step := 1; step <= 3; step++ {
-				for how, wants := range map[string]error{"cancel": context.Canceled,
-					"deadline": context.DeadlineExceeded} {
-					name := fmt.Sprintf("giveup-%s-%d-%s", fault, step, how)
-					t.Run(name, func(t *testing.T) {
-						t.Parallel()
-						givesUp(t, z, other, name, step, cause, wants)
-					})
-				}
-			}
-		}
-	})
-}
-
-func givesUp(t *testing.T, z *lab.ZooKeeper, other *locker.Client, name string, step int,
-	cause func(*lab.Link), wants error) {
-	held, err := other.Lock(within(t, soon), name)
-	require.NoError(t, err)
-	p := lab.StartProxy(t, z.Addr())
-	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
-	warm(t, c, "warm-"+name)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	if errors.Is(wants, context.DeadlineExceeded) {
-		ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
-	}
-	defer cancel()
-	broken := make(chan *lab.Link, 1)
-	seen := 0
-	var count func(l *lab.Link)
-	count = func(l *lab.Link) {
-		if seen++; seen < step {
-			p.OnRequest("/locker/"+name, count)
-			return
-		}
-		cause(l)
-		broken <- l
-		if errors.Is(wants, context.Canceled) {
-			time.AfterFunc(10*time.Millisecond, cancel)
-		}
-	}
-	p.OnRequest("/locker/"+name, count)
-	began := time.Now()
-	_, err = c.Lock(ctx, name)
-	require.Error(t, err)
-	if !errors.Is(err, locker.ErrUnavailable) {
-		require.ErrorIs(t, err, wants)
-	}
-	assert.Less(t, time.Since(began), 2*time.Second)
-	l := <-broken
-	eventuallyLen(t, z.Addr(), name, 1) // the holder's: what is under way is no excuse
-	// Now it arrives, if the connection is still there, and before what follows it.
-	l.Requests(lab.Pass)
-	useWhenBack(t, c, "warm-"+name)
-	eventuallyLen(t, z.Addr(), name, 1)
-	require.NoError(t, held.Unlock(within(t, soon)))
-	next, err := other.TryLock(within(t, soon), name)
-	require.NoError(t, err, "the next client gets in at once")
-	require.NoError(t, next.Unlock(within(t, soon)))
-	useWhenBack(t, c, name)
-	eventuallyLen(t, z.Addr(), name, 0)
 }
 
 // lockWhenBack takes a lock with a client whose connection breaks, or broke a
@@ -144,8 +65,7 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
 	other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
 	acquire := func(b *zookeeper.Backend, name string, wait bool) (locker.Grant, error) {
-		return b.Acquire(within(t, 2*soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait,
-			Queued: func() {}, Lost: func() {}})
+		return b.Acquire(within(t, 2*soon), asking(name, wait))
 	}
 	held, err := acquire(b, "given-up", false)
 	require.NoError(t, err)
@@ -188,14 +108,13 @@ func TestUndoAfterClose(t *testing.T) {
 	p := lab.StartProxy(t, z.Addr())
 	undo := func(name string) error {
 		b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
-		g, err := b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second,
-			Lost: func() {}})
-		require.NoError(t, err)
+		g := locktest.Acquire(t, b, asking(name, false))
 		if name == "unheard" {
 			p.Replies(lab.Drop)
 		}
 		require.NoError(t, b.Close())
-		if err = g.Hold.Undo(within(t, soon)); err == nil {
+		err := g.Hold.Undo(within(t, soon))
+		if err == nil {
 			require.ErrorIs(t, g.Hold.Release(within(t, soon)), locker.ErrLost)
 			assert.Empty(t, queueOf(t, z.Addr(), name))
 		}

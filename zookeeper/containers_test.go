@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -61,9 +62,7 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 	} {
 		p := lab.StartProxy(t, z.Addr())
 		c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
-		warm, err := c.Lock(within(t, soon), "warm")
-		require.NoError(t, err)
-		require.NoError(t, warm.Unlock(within(t, soon)))
+		warm(t, c, "warm")
 		name := "unused-" + what
 		ctx, cancel := context.WithCancel(t.Context())
 		broken := make(chan struct{})
@@ -119,8 +118,7 @@ func testContainerIsRemovedUnderAnother(t *testing.T, z *lab.ZooKeeper) {
 		}
 	}
 	p.OnRequest(creationIn(dir), hook)
-	l, err := c.Lock(within(t, soon), "removed-under")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "removed-under")
 	assert.Equal(t, 4, removed)
 	assert.Len(t, queueOf(t, z.Addr(), "removed-under"), 1)
 	require.NoError(t, l.Unlock(within(t, soon)))
@@ -131,9 +129,7 @@ func testContainerInUseIsNotRemoved(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	warm, err := c.Lock(within(t, soon), "warm")
-	require.NoError(t, err)
-	require.NoError(t, warm.Unlock(within(t, soon)))
+	warm(t, c, "warm")
 	dir := "/locker/in-use"
 	ctx, cancel := context.WithCancel(t.Context())
 	p.OnRequest(request(opCreateContainer, dir, len(dir)), func(l *lab.Link) { l.CutOnReply(); cancel() })
@@ -145,7 +141,7 @@ func testContainerInUseIsNotRemoved(t *testing.T, z *lab.ZooKeeper) {
 		held, err = other.Lock(context.Background(), "in-use")
 		assert.NoError(t, err)
 	})
-	_, err = c.Lock(ctx, "in-use")
+	_, err := c.Lock(ctx, "in-use")
 	require.Error(t, err)
 	select {
 	case <-came:

@@ -75,6 +75,11 @@ func owner() string {
 	return hex.EncodeToString(b[:])
 }
 
+// asking is what the engine would ask.
+func asking(name string, wait bool) locker.Request {
+	return locker.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait, Queued: func() {}, Lost: func() {}}
+}
+
 var within = locktest.Within
 
 // holdRole takes a lock and keeps it: servers, name, session timeout.

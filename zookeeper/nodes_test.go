@@ -16,6 +16,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -25,9 +26,7 @@ func TestParentIsRemovedByTheService(t *testing.T) {
 	t.Setenv("JAVA_TOOL_OPTIONS", "-Dznode.container.checkIntervalMs=100")
 	z := lab.StartZooKeeper(t)
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	warm(t, c, "a")
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	require.Eventually(t, func() bool {
@@ -42,9 +41,7 @@ func testParentMayGo(t *testing.T, z *lab.ZooKeeper) {
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	for range 3 {
-		l, err := c.Lock(within(t, soon), "a")
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(within(t, soon)))
+		warm(t, c, "a")
 		require.NoError(t, admin.Delete("/of/containers/a", -1))
 	}
 }
@@ -58,8 +55,7 @@ func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
 	var leases []*locker.Lease
 	for i := range 50 {
-		l, err := c.Lock(within(t, soon), fmt.Sprint("beat-", i))
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, fmt.Sprint("beat-", i))
 		leases = append(leases, l)
 	}
 	admin, done := dial(t, []string{z.Addr()})
@@ -114,24 +110,17 @@ func testSessionExpiresWhileHolding(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: time.Second})
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	l, err := c.Lock(within(t, soon), "expires")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "expires")
 	var first, second zookeeper.Node
 	require.True(t, l.As(&first))
 	p.Set(lab.Drop)
-	next, err := other.Lock(within(t, soon), "expires")
-	require.NoError(t, err)
+	next := locktest.Lock(t, other, "expires")
 	assert.False(t, time.Now().Before(l.Until()), "the holder's time was over before")
 	require.ErrorIs(t, l.Err(), locker.ErrLost)
 	p.Set(lab.Pass)
 	require.ErrorIs(t, l.Unlock(within(t, soon)), locker.ErrLost)
 	require.NoError(t, next.Unlock(within(t, soon)))
-	require.Eventually(t, func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		l, err = c.Lock(ctx, "expires")
-		return err == nil
-	}, soon, 10*time.Millisecond)
+	l = lockWhenBack(t, c, "expires")
 	require.True(t, l.As(&second))
 	assert.NotEqual(t, first.Session, second.Session)
 	assert.Greater(t, second.Czxid, first.Czxid)
@@ -156,12 +145,10 @@ func testDeadHolderWithAShortTTL(t *testing.T, z *lab.ZooKeeper) {
 	assert.ErrorIs(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: 4 * time.Second}),
 		errors.ErrUnsupported)
 	assert.Contains(t, g.RestsOn, session.String())
-	_, err := dead.Lock(within(t, soon), "dies")
-	require.NoError(t, err)
+	locktest.Lock(t, dead, "dies")
 	p.Set(lab.Drop)
 	began := time.Now()
-	l, err := c.Lock(within(t, 2*soon), "dies")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "dies")
 	took := time.Since(began)
 	t.Logf("free after %v, promised after %v + %v", took, ttl, g.DeadHolderSlack)
 	assert.Less(t, took, ttl+g.DeadHolderSlack)
@@ -177,9 +164,7 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 	var locks []*locker.Client
 	for range clients {
 		c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
-		l, err := c.Lock(within(t, soon), "handed")
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(within(t, soon)))
+		warm(t, c, "handed")
 		locks = append(locks, c)
 	}
 	admin, done := dial(t, []string{z.Addr()})

@@ -28,8 +28,7 @@ func tokenOf(t testing.TB, l *locker.Lease) uint64 {
 func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 	ctx := within(t, time.Minute)
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	raiser, err := c.Lock(ctx, "raised")
-	require.NoError(t, err)
+	raiser := locktest.Lock(t, c, "raised")
 	own := tokenOf(t, raiser)
 	require.NoError(t, raiser.RaiseToken(ctx, own), "every later one is greater anyway")
 	require.NoError(t, raiser.RaiseToken(ctx, far<<10))
@@ -42,8 +41,7 @@ func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, err)
 	require.Error(t, raiser.RaiseToken(ctx, far<<11))
 	_ = raiser.Unlock(ctx)
-	next, err := c.Lock(ctx, "raised")
-	require.NoError(t, err)
+	next := locktest.Lock(t, c, "raised")
 	token := tokenOf(t, next)
 	assert.Greater(t, token, uint64(far<<10))
 	assert.Less(t, token, uint64(far<<11), "by whom it was taken from")
@@ -61,8 +59,7 @@ func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
 	ctx := within(t, time.Minute)
 	for i := range 200 {
 		acquire := func(b *zookeeper.Backend) locker.Grant {
-			g, err := b.Acquire(ctx, locker.Request{Name: fmt.Sprint("under", i), Owner: owner(), TTL: time.Second,
-				Wait: true, Lost: func() {}})
+			g, err := b.Acquire(ctx, asking(fmt.Sprint("under", i), true))
 			assert.NoError(t, err)
 			return g
 		}
@@ -87,8 +84,7 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	ctx := within(t, time.Minute)
 	req := locker.Request{Name: "repeated", TTL: time.Second, Lost: func() {}}
 	req.Owner = owner()
-	g, err := b.Acquire(ctx, req)
-	require.NoError(t, err)
+	g := locktest.Acquire(t, b, req)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() { assert.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
@@ -102,8 +98,7 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 		soon, 10*time.Millisecond)
 	require.NoError(t, g.Hold.Release(ctx))
 	req.Owner = owner()
-	g2, err := b.Acquire(ctx, req)
-	require.NoError(t, err)
+	g2 := locktest.Acquire(t, b, req)
 	assert.Greater(t, g2.Token, uint64(2*far))
 	assert.Less(t, g2.Token, uint64(2*far+1000))
 	require.NoError(t, g2.Hold.Release(ctx))

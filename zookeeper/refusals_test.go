@@ -13,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -45,15 +46,13 @@ func TestWrongAddressIsToldAtOnce(t *testing.T) {
 
 func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	c := newImpatient(t, e.Addrs(), zookeeper.Options{})
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	warm(t, c, "a")
 	for _, s := range e.Others(e.Leader(t)) {
 		s.Kill()
 	}
 	for range 3 {
 		began := time.Now()
-		_, err = c.Lock(within(t, 2*time.Second), "a")
+		_, err := c.Lock(within(t, 2*time.Second), "a")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		require.NotErrorIs(t, err, locker.ErrHeld)
 		assert.Less(t, time.Since(began), 3*time.Second)
@@ -80,8 +79,7 @@ func testCredentialsAreReplaced(t *testing.T, z *lab.ZooKeeper) {
 		return openURL(t, "zookeeper://"+z.Addr()+"/replaced?ttl=10s"+auth)
 	}
 	lock := func(c *locker.Client, name string) *locker.Lease {
-		l, err := c.Lock(within(t, soon), name)
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, name)
 		return l
 	}
 	const before, after = "&auth=digest:user:before", "&auth2=digest:user:after"
@@ -126,8 +124,7 @@ func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 	c, err := open.Open(within(t, soon), url("s3cr:t%26%25"), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a")
 	var node zookeeper.Node
 	require.True(t, l.As(&node))
 	admin, done := dial(t, []string{z.Addr()})
@@ -211,9 +208,7 @@ func TestProveTLS(t *testing.T) {
 	c, err := open.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=4s&ca="+certs.CAFile, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	warm(t, c, "a")
 
 	wants := map[string]string{
 		"plain to TLS": "write zookeepers://", "TLS to plain": "write zookeeper://",
@@ -245,8 +240,7 @@ func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
 	_, err = c.Lock(within(t, soon), "a")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	l, err := c.Lock(within(t, soon), "a", locker.TTL(2*time.Second))
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a", locker.TTL(2*time.Second))
 	assert.LessOrEqual(t, time.Until(l.Until()), 3*time.Second, "what was granted counts")
 	require.NoError(t, l.Unlock(within(t, soon)))
 	_, err = c.Lock(within(t, soon), "a", locker.TTL(11*time.Second))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -34,21 +35,16 @@ func undeletable(t *testing.T, z *lab.ZooKeeper, dir string) (allow func()) {
 // that it is gone, until it is.
 func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	warm, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second,
-		Lost: func() {}})
-	require.NoError(t, err)
+	warm := locktest.Acquire(t, b, asking("a", false))
 	require.NoError(t, warm.Hold.Release(within(t, soon)))
 	for what, leaves := range map[string]func(name string) locker.Hold{
 		"unlocked": func(name string) locker.Hold {
-			grant, err := b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second,
-				Lost: func() {}})
-			require.NoError(t, err)
+			grant := locktest.Acquire(t, b, asking(name, false))
 			return grant.Hold
 		},
 		"given-up": func(name string) locker.Hold {
 			holds(t, z, name)
-			grant, err := b.Acquire(untilQueued(t, z, name, 2), locker.Request{Name: name, Owner: owner(),
-				TTL: time.Second, Wait: true, Lost: func() {}})
+			grant, err := b.Acquire(untilQueued(t, z, name, 2), asking(name, true))
 			require.ErrorIs(t, err, context.Canceled)
 			return grant.Hold
 		},
@@ -103,12 +99,10 @@ func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *lab.ZooKeeper) {
 	c := locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}),
 		&locker.Options{TTL: 500 * time.Millisecond})
 	t.Cleanup(func() { _ = c.Close() })
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	warm(t, c, "a")
 	undeletable(t, z, "/locker/stays")
 	holds(t, z, "stays")
-	_, err = c.Lock(untilQueued(t, z, "stays", 2), "stays")
+	_, err := c.Lock(untilQueued(t, z, "stays", 2), "stays")
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, c.Close(), locker.ErrUnavailable)
 	assert.EqualValues(t, 1, c.Stats().LeftBehind)

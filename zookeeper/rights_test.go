@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -45,12 +46,10 @@ func testRightThatTheClientLacks(t *testing.T, z *lab.ZooKeeper) {
 	for right, perm := range needed {
 		prefix := "/lacks-" + right
 		c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, ACL: allBut(perm)})
-		began := time.Now()
 		_, err := c.Lock(within(t, soon), "a")
 		require.ErrorIs(t, err, zk.ErrNoAuth, right)
 		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
 		assert.Contains(t, err.Error(), "to "+right+" ")
-		assert.Less(t, time.Since(began), 3*time.Second)
 
 		c = newImpatient(t, []string{z.Addr()}, zookeeper.Options{
 			Prefix: prefix, ACL: allBut(perm),
@@ -67,8 +66,7 @@ func testRightThatTheClientLacks(t *testing.T, z *lab.ZooKeeper) {
 func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	const prefix, session = "/refused", 3 * time.Second
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a")
 	var first, second zookeeper.Node
 	require.True(t, l.As(&first))
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
@@ -88,13 +86,14 @@ func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	require.ErrorIs(t, l.Err(), locker.ErrLost)
 	require.NoError(t, next.Unlock(within(t, soon)))
 	// That session is over, and the next one has a node of its own.
-	require.Eventually(t, func() bool {
-		l, err = c.Lock(within(t, soon), "a")
+	locktest.Eventually(t, soon, "it has another session", func() bool {
+		var err error
+		next, err = c.Lock(within(t, soon), "a")
 		return err == nil
-	}, soon, 10*time.Millisecond)
-	require.True(t, l.As(&second))
+	})
+	require.True(t, next.As(&second))
 	assert.NotEqual(t, first.Session, second.Session)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	require.NoError(t, next.Unlock(within(t, soon)))
 }
 
 // If it is given back in time, nothing was lost.
@@ -102,17 +101,14 @@ func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/allowed"
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix,
 		SessionTimeout: 8 * time.Second, TickTime: 200 * time.Millisecond})
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a")
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
 	isRefused(t, c, "b")
 	until := l.Until()
 	allowBeats(t, z, prefix, zk.PermAll)
 	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(until) }, soon,
 		10*time.Millisecond)
-	b, err := c.Lock(within(t, soon), "b")
-	require.NoError(t, err)
-	require.NoError(t, b.Unlock(within(t, soon)))
+	warm(t, c, "b")
 	require.NoError(t, l.Unlock(within(t, soon)))
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -32,10 +33,10 @@ func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 		// The holder knows this one server: it cannot go elsewhere.
 		b := newBackend(t, []string{follower.Addr()}, zookeeper.Options{SessionTimeout: session})
 		holder := locker.New(b, &locker.Options{Patience: soon})
-		l, err := holder.Lock(within(t, soon), name)
-		require.NoError(t, err)
+		l := locktest.Lock(t, holder, name)
 		in := make(chan time.Time, 1)
 		var got *locker.Lease
+		var err error
 		go func() {
 			got, err = other.Lock(within(t, 4*session), name)
 			in <- time.Now()
@@ -63,8 +64,7 @@ func survives(t *testing.T, e *lab.ZooKeeperEnsemble, happen func()) {
 	t.Helper()
 	const session = 40 * time.Second // longer than an election on a busy machine
 	opts := zookeeper.Options{SessionTimeout: session}
-	l, err := newClient(t, e.Addrs(), opts).Lock(within(t, soon), "job")
-	require.NoError(t, err)
+	l := locktest.Lock(t, newClient(t, e.Addrs(), opts), "job")
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var order []int

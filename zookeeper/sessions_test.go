@@ -67,7 +67,7 @@ func serves(t testing.TB, e *lab.ZooKeeperEnsemble) error {
 	select {
 	case err := <-answer:
 		return err
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		return context.DeadlineExceeded
 	}
 }
@@ -160,8 +160,7 @@ func TestSessionsFillAndEnd(t *testing.T) {
 func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
 	ask := func(name string, wait bool) (locker.Grant, error) {
-		return b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second,
-			Wait: wait, Lost: func() {}})
+		return b.Acquire(within(t, soon), asking(name, wait))
 	}
 	first, err := ask("both", false)
 	require.NoError(t, err)
@@ -229,8 +228,7 @@ func TestServerRefusesAnotherConnection(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrHeld, "to look needs no room")
 	require.NoError(t, leases[0].Unlock(within(t, soon)))
 	for range 5 { // each that fails gives back its room
-		l, err := c.Lock(within(t, soon), longName(0))
-		require.NoError(t, err)
+		l := locktest.Lock(t, c, longName(0))
 		_, err = c.Lock(within(t, soon), longName(1000))
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		require.NoError(t, l.Unlock(within(t, soon)))

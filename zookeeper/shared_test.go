@@ -18,7 +18,6 @@ func TestOnOneServer(t *testing.T) {
 		test func(*testing.T, *lab.ZooKeeper)
 	}{
 		{"SessionExpiresWhileWaiting", testSessionExpiresWhileWaiting},
-		{"GivingUpAtEveryStepLeavesNothing", testGivingUpAtEveryStepLeavesNothing},
 		{"SessionThatOnlyTheClientHasGivenUp", testSessionThatOnlyTheClientHasGivenUp},
 		{"NodeOfAnotherSessionIsDeletedAndNotUsed", testNodeOfAnotherSessionIsDeletedAndNotUsed},
 		{"WaitsThatAreGivenUpLeaveNoWatches", testWaitsThatAreGivenUpLeaveNoWatches},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -24,8 +25,7 @@ func TestTokensRaisedBeforeReaders(t *testing.T) {
 		clients = append(clients, newClient(t, []string{z.Addr()}, zookeeper.Options{}))
 		warm(t, clients[len(clients)-1], "warm")
 	}
-	first, err := clients[0].Lock(t.Context(), "a")
-	require.NoError(t, err)
+	first := locktest.Lock(t, clients[0], "a")
 	lock := func(c *locker.Client, opts ...locker.Option) chan *locker.Lease {
 		got := make(chan *locker.Lease, 1)
 		go func() {
@@ -56,8 +56,7 @@ func TestNoMoreShareANameThanThereMayBe(t *testing.T) {
 	t.Parallel()
 	z := lab.StartZooKeeper(t)
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	first, err := c.Lock(t.Context(), "a", locker.Shared())
-	require.NoError(t, err)
+	first := locktest.Lock(t, c, "a", locker.Shared())
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	for n := 1; n < locker.MaxSharers; {
@@ -70,7 +69,7 @@ func TestNoMoreShareANameThanThereMayBe(t *testing.T) {
 		require.NoError(t, err)
 	}
 	began := time.Now()
-	_, err = c.TryLock(t.Context(), "a", locker.Shared())
+	_, err := c.TryLock(t.Context(), "a", locker.Shared())
 	require.ErrorIs(t, err, locker.ErrRefused)
 	require.ErrorContains(t, err, "4096 share")
 	t.Logf("refused after %v", time.Since(began))

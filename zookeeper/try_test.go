@@ -9,6 +9,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -18,9 +19,8 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
 	poller := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
-	held, err := holder.Lock(within(t, soon), "polled")
-	require.NoError(t, err)
-	_, err = poller.TryLock(within(t, soon), "polled")
+	held := locktest.Lock(t, holder, "polled")
+	_, err := poller.TryLock(within(t, soon), "polled")
 	require.ErrorIs(t, err, locker.ErrHeld)
 	eventuallyLen(t, z.Addr(), "polled", 1)
 	// From now on it polls, and loses its connection with the first write.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -43,8 +44,7 @@ func eventuallyLen(t testing.TB, addr, name string, n int) {
 func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 	const session = 2 * time.Second
 	p := lab.StartProxy(t, z.Addr())
-	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
-	require.NoError(t, err)
+	held := locktest.Lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), "a")
 	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
 	type answer struct {
 		l   *locker.Lease
@@ -80,8 +80,7 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 
 func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 	const waiters = 12
-	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
-	require.NoError(t, err)
+	held := locktest.Lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), "a")
 	var all sync.WaitGroup
 	for i := range waiters {
 		c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
@@ -97,7 +96,7 @@ func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 	// the next by their own, too.
 	var text string
 	require.Eventually(t, func() bool { return watchesOf(t, z) == waiters+2 }, soon, 10*time.Millisecond)
-	text, err = z.FourLetters("wchp")
+	text, err := z.FourLetters("wchp")
 	require.NoError(t, err)
 	for _, part := range strings.Split(text, "/locker/a/")[1:] {
 		assert.LessOrEqual(t, strings.Count(part, "0x"), 3, text)
@@ -108,20 +107,19 @@ func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 
 func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, "a")
 	var node zookeeper.Node
 	require.True(t, l.As(&node))
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
-	_, err = admin.Set(node.Path, []byte("x"), -1)
+	_, err := admin.Set(node.Path, []byte("x"), -1)
 	require.NoError(t, err)
 	assert.Never(t, func() bool { return l.Err() != nil }, 100*time.Millisecond, 10*time.Millisecond,
 		"a write to the node is not its end")
 	require.NoError(t, admin.Delete(node.Path, -1))
 	select {
 	case <-l.Done():
-	case <-time.After(time.Second):
+	case <-time.After(soon):
 		t.Error("not told")
 	}
 	require.ErrorIs(t, l.Err(), locker.ErrLost)
@@ -131,8 +129,7 @@ func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
 // stands at the end of the queue again.
 func testWaiterWhoseNodeIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	const name = "removed-waiter"
-	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), name)
-	require.NoError(t, err)
+	held := locktest.Lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), name)
 	order := make(chan string, 2)
 	var holders atomic.Int32
 	var all sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -33,8 +34,7 @@ func watchesOf(t testing.TB, z *lab.ZooKeeper) int {
 func testWaitsThatAreGivenUpLeaveNoWatches(t *testing.T, z *lab.ZooKeeper) {
 	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	waiter := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	held, err := holder.Lock(within(t, soon), "a")
-	require.NoError(t, err)
+	held := locktest.Lock(t, holder, "a")
 	for range 30 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err := waiter.Lock(ctx, "a")

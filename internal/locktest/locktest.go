@@ -36,10 +36,22 @@ func Client(t testing.TB, b locker.Backend, opts *locker.Options) *locker.Client
 	return c
 }
 
+// soon is when a lock has to be there that is free, or will be: long for a slow machine, and shorter than the TTL
+// of a minute for which tests leave a lock that nobody may have to wait out.
+const soon = 30 * time.Second
+
 // Lock locks a name that is free, or will be.
 func Lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lease {
 	t.Helper()
-	lease, err := l.Lock(t.Context(), name, opts...)
+	lease, err := l.Lock(Within(t, soon), name, opts...)
 	require.NoError(t, err)
 	return lease
+}
+
+// Acquire asks b for a lock that is free, or will be.
+func Acquire(t testing.TB, b locker.Backend, req locker.Request) locker.Grant {
+	t.Helper()
+	g, err := b.Acquire(Within(t, soon), req)
+	require.NoError(t, err)
+	return g
 }

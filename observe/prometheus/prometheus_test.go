@@ -2,6 +2,7 @@ package prometheus_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,7 +12,6 @@ import (
 	"github.com/golockers/locker/memory"
 	"github.com/golockers/locker/observe/prometheus"
 	client "github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -49,17 +49,8 @@ func TestMetrics(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP locker_held Leases held now.
-# TYPE locker_held gauge
-locker_held 1
-# HELP locker_longest_wait_seconds Longest wait that is under way now.
-# TYPE locker_longest_wait_seconds gauge
-locker_longest_wait_seconds{name="invoice"} 3
-# HELP locker_waiting Callers of Lock that wait now.
-# TYPE locker_waiting gauge
-locker_waiting 2
-`), "locker_held", "locker_waiting", "locker_longest_wait_seconds"))
+		now := shown(t, registry)
+		assert.Equal(t, []float64{1, 2, 3}, []float64{now["held"], now["waiting"], now["longest_wait_seconds invoice"]})
 		time.Sleep(3*time.Second + time.Millisecond)
 		synctest.Wait()
 		require.NoError(t, lease.Unlock(t.Context()))
@@ -68,38 +59,50 @@ locker_waiting 2
 		_, err = sick.TryLock(t.Context(), "invoice/2")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 
-		assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP locker_hold_duration_seconds Length of leases, by how they ended.
-# TYPE locker_hold_duration_seconds histogram
-locker_hold_duration_seconds_bucket{name="invoice",outcome="ok",le="1"} 0
-locker_hold_duration_seconds_bucket{name="invoice",outcome="ok",le="10"} 1
-locker_hold_duration_seconds_bucket{name="invoice",outcome="ok",le="+Inf"} 1
-locker_hold_duration_seconds_sum{name="invoice",outcome="ok"} 6.001
-locker_hold_duration_seconds_count{name="invoice",outcome="ok"} 1
-# HELP locker_lock_duration_seconds Length of Lock and TryLock, by how they ended.
-# TYPE locker_lock_duration_seconds histogram
-locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="held",le="1"} 0
-locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="held",le="10"} 2
-locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="held",le="+Inf"} 2
-locker_lock_duration_seconds_sum{name="invoice",op="lock",outcome="held"} 10
-locker_lock_duration_seconds_count{name="invoice",op="lock",outcome="held"} 2
-locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="ok",le="1"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="ok",le="10"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="ok",le="+Inf"} 1
-locker_lock_duration_seconds_sum{name="invoice",op="lock",outcome="ok"} 0
-locker_lock_duration_seconds_count{name="invoice",op="lock",outcome="ok"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="trylock",outcome="held",le="1"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="trylock",outcome="held",le="10"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="trylock",outcome="held",le="+Inf"} 1
-locker_lock_duration_seconds_sum{name="invoice",op="trylock",outcome="held"} 0
-locker_lock_duration_seconds_count{name="invoice",op="trylock",outcome="held"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="trylock",outcome="unavailable",le="1"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="trylock",outcome="unavailable",le="10"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="trylock",outcome="unavailable",le="+Inf"} 1
-locker_lock_duration_seconds_sum{name="invoice",op="trylock",outcome="unavailable"} 0
-locker_lock_duration_seconds_count{name="invoice",op="trylock",outcome="unavailable"} 1
-`), "locker_lock_duration_seconds", "locker_hold_duration_seconds"))
+		want := map[string]float64{
+			"hold_duration_seconds invoice ok": 6.001, "hold_duration_seconds invoice ok count": 1,
+			"lock_duration_seconds invoice lock held": 10, "lock_duration_seconds invoice lock held count": 2,
+			"lock_duration_seconds invoice lock held 1": 0, "lock_duration_seconds invoice lock held 10": 2,
+			"lock_duration_seconds invoice lock ok": 0, "lock_duration_seconds invoice lock ok count": 1,
+			"lock_duration_seconds invoice trylock held count":        1,
+			"lock_duration_seconds invoice trylock unavailable count": 1,
+			"attempts_total invoice ok":                               1, "attempts_total invoice unavailable": 1,
+			"held": 0, "waiting": 0, "pending": 0,
+		}
+		for what, value := range shown(t, registry) {
+			if is, ok := want[what]; ok {
+				assert.InDelta(t, is, value, 1e-9, what)
+				delete(want, what)
+			}
+		}
+		assert.Empty(t, want)
 	})
+}
+
+// shown has what is gathered, by the metric's name and the values of its labels: of a histogram its sum, its count,
+// and its buckets.
+func shown(t *testing.T, registry *client.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			key := strings.TrimPrefix(f.GetName(), "locker_")
+			for _, l := range m.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			h := m.GetHistogram()
+			all[key] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + h.GetSampleSum()
+			if h != nil {
+				all[key+" count"] = float64(h.GetSampleCount())
+			}
+			for _, b := range h.GetBucket() {
+				all[fmt.Sprint(key, " ", b.GetUpperBound())] = float64(b.GetCumulativeCount())
+			}
+		}
+	}
+	return all
 }
 
 // Name may cut a letter in two, and a caller may ask for a name that is none.
@@ -116,17 +119,9 @@ func TestANameThatIsNotUTF8(t *testing.T) {
 	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 10*time.Second, time.Millisecond)
 	_, err = c.TryLock(t.Context(), "\xff")
 	require.ErrorIs(t, err, locker.ErrInvalid)
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	names := map[string]bool{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "name" {
-					names[l.GetValue()] = true
-				}
-			}
+	for what := range shown(t, registry) {
+		if words := strings.Fields(what); len(words) > 1 { // the first label is the name
+			assert.Equal(t, "\uFFFD", words[1], what)
 		}
 	}
-	assert.Equal(t, map[string]bool{"\uFFFD": true}, names)
 }
