@@ -42,8 +42,8 @@ type Client struct {
 	closed  func() error // closes, once
 
 	mu         sync.Mutex
-	pending    map[*takeBack]struct{}
-	brief      context.Context // of releases without a deadline of their own
+	pending    map[*Lease]struct{} // those that are taken back
+	brief      context.Context     // of releases without a deadline of their own
 	briefUntil time.Time
 }
 
@@ -54,7 +54,7 @@ var _ Locker = (*Client)(nil)
 // of range, or b is nil, every Lock and TryLock returns an error that says so.
 func New(b Backend, opts *Options) *Client {
 	c := &Client{backend: b, made: time.Now(), undoing: make(chan struct{}, maxUndoing),
-		pending: make(map[*takeBack]struct{})}
+		pending: make(map[*Lease]struct{})}
 	c.schedule.stepped = func() {
 		for _, l := range c.lines.leases() {
 			_ = l.Err() // looks at both clocks
@@ -272,8 +272,8 @@ func (c *Client) close() error {
 	c.mu.Lock()
 	waiting := slices.Collect(maps.Keys(c.pending))
 	c.mu.Unlock()
-	for _, t := range waiting {
-		t.close()
+	for _, l := range waiting {
+		l.undoAtClose()
 	}
 	quiet := c.busy.wait(began.Add(releaseTime))
 	c.schedule.stop()

@@ -289,11 +289,16 @@ func (ls *lines) grant(cl *call, l *Lease, passed bool) error {
 	return nil
 }
 
-// release takes l out of its line, and lets others ask. If next is not nil, it was granted won with
-// the release of l, and takes that; release returns false if next has left.
-func (ls *lines) release(ln *line, l *Lease, next *call, won *passed) bool {
+// release takes l out of its line, once, and lets others ask. If next is not nil, it was granted won
+// with the release of l, and takes that; release returns false if next has left.
+func (ls *lines) release(l *Lease, next *call, won *passed) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	ln := l.line
+	if ln == nil {
+		return false
+	}
+	l.line = nil
 	ls.held--
 	if l.settings.Shared {
 		delete(ln.sharers, l)
@@ -308,12 +313,13 @@ func (ls *lines) release(ln *line, l *Lease, next *call, won *passed) bool {
 	return here
 }
 
-// behind returns the call behind the holder that wants the lock for itself, nil if there is
+// behind returns the call behind l that wants the lock for itself as l did, nil if there is
 // none, and whether the line has had the lock for long enough to yield it.
-func (ls *lines) behind(ln *line) (cl *call, yield bool) {
+func (ls *lines) behind(l *Lease) (cl *call, yield bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.closed || ln.first == nil || ln.first.settings.Shared {
+	ln := l.line
+	if ls.closed || ln == nil || l.settings.Shared || ln.first == nil || ln.first.settings.Shared {
 		return nil, false
 	}
 	return ln.first, time.Since(ln.visit) >= longVisit

@@ -14,7 +14,7 @@ import (
 // delay the end of a lease (R2), and ten thousand leases need no goroutine.
 type schedule struct {
 	mu     sync.Mutex
-	events eventHeap
+	leases leaseHeap
 	timer  *time.Timer
 	fires  time.Time // when the timer will; zero: it is not set
 	clock  time.Time // when both clocks were compared last
@@ -22,20 +22,6 @@ type schedule struct {
 	stepped func()
 	stopped bool
 }
-
-// scheduled is a lease or a take-back that the schedule calls at its time.
-type scheduled interface {
-	due()
-	entry() *event
-}
-
-// event is the schedule's own part of a scheduled.
-type event struct {
-	at    time.Time
-	index int // in the heap, plus 1; 0: not in it
-}
-
-func (e *event) entry() *event { return e }
 
 // wallCheck is the time between two comparisons of the wall clock with the monotonic
 // clock while leases are held. The monotonic clock, and every timer with it, stops
@@ -47,29 +33,27 @@ const wallCheck = time.Second
 // every lease looks at its deadline again.
 const wallStep = time.Millisecond
 
-// set schedules the next call of s, and replaces an earlier time.
-func (q *schedule) set(s scheduled, at time.Time) {
+// set schedules the next call of l.due, and replaces an earlier time.
+func (q *schedule) set(l *Lease, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stopped {
 		return
 	}
-	e := s.entry()
-	e.at = at
-	if e.index == 0 {
-		heap.Push(&q.events, s)
+	if l.at = at; l.index == 0 {
+		heap.Push(&q.leases, l)
 	} else {
-		heap.Fix(&q.events, e.index-1)
+		heap.Fix(&q.leases, l.index-1)
 	}
 	q.arm(time.Now())
 }
 
-// remove removes s from the schedule. A call that has already begun goes on.
-func (q *schedule) remove(s scheduled) {
+// remove removes l from the schedule. A call that has already begun goes on.
+func (q *schedule) remove(l *Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if e := s.entry(); e.index != 0 && !q.stopped {
-		heap.Remove(&q.events, e.index-1)
+	if l.index != 0 && !q.stopped {
+		heap.Remove(&q.leases, l.index-1)
 	}
 }
 
@@ -78,7 +62,7 @@ func (q *schedule) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopped = true
-	q.events = nil
+	q.leases = nil
 	if q.timer != nil {
 		q.timer.Stop()
 	}
@@ -87,10 +71,10 @@ func (q *schedule) stop() {
 // arm makes sure that the timer fires soon enough. It does not move a timer that
 // fires too early: that costs less than resetting it each time.
 func (q *schedule) arm(now time.Time) {
-	if len(q.events) == 0 {
+	if len(q.leases) == 0 {
 		return
 	}
-	at := q.events[0].entry().at
+	at := q.leases[0].at
 	if check := now.Add(wallCheck); check.Before(at) {
 		at = check
 	}
@@ -117,8 +101,8 @@ func (q *schedule) run() {
 		return
 	}
 	q.fires = time.Time{}
-	for len(q.events) > 0 && !q.events[0].entry().at.After(now) {
-		go heap.Pop(&q.events).(scheduled).due()
+	for len(q.leases) > 0 && !q.leases[0].at.After(now) {
+		go heap.Pop(&q.leases).(*Lease).due()
 	}
 	if step := clock.Stepped(q.clock, now); step > wallStep || step < -wallStep {
 		q.clock = now
@@ -129,29 +113,29 @@ func (q *schedule) run() {
 	q.arm(now)
 }
 
-// eventHeap is a heap by time, for container/heap.
-type eventHeap []scheduled
+// leaseHeap is a heap by time, for container/heap.
+type leaseHeap []*Lease
 
-func (h eventHeap) Len() int           { return len(h) }
-func (h eventHeap) Less(i, j int) bool { return h[i].entry().at.Before(h[j].entry().at) }
-func (h eventHeap) Swap(i, j int) {
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].entry().index, h[j].entry().index = i+1, j+1
+	h[i].index, h[j].index = i+1, j+1
 }
 
-func (h *eventHeap) Push(x any) {
-	s := x.(scheduled)
-	*h = append(*h, s)
-	s.entry().index = len(*h)
+func (h *leaseHeap) Push(x any) {
+	l := x.(*Lease)
+	*h = append(*h, l)
+	l.index = len(*h)
 }
 
-func (h *eventHeap) Pop() any {
+func (h *leaseHeap) Pop() any {
 	last := len(*h) - 1
-	s := (*h)[last]
+	l := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	s.entry().index = 0
-	return s
+	l.index = 0
+	return l
 }
 
 // onGrid returns the latest time that is not after at and is a multiple of grid after

@@ -64,15 +64,6 @@ func (l *Lease) keep() time.Time {
 	return l.start.Add(l.settings.MinHold + drift(l.settings.MinHold))
 }
 
-// takeBack removes, in the background and with a context of its own, what an attempt
-// or a lease has left in the service (R7).
-type takeBack struct {
-	event
-	lease  *Lease
-	begins time.Time     // client.mu guards it
-	delay  time.Duration // and this
-}
-
 const firstTakeBackDelay = 20 * time.Millisecond
 
 // maxUndoing bounds the take-backs that ask at the same time: while a service hangs, there can be any
@@ -80,50 +71,47 @@ const firstTakeBackDelay = 20 * time.Millisecond
 // not keep the leases of another one from being renewed (R21).
 const maxUndoing = 512
 
-// takeBack arranges for the lock of l to be taken back, when it may go.
+// takeBack arranges for what an attempt or a lease has left in the service to be removed when it may
+// go, in the background and with a context of its own (R7).
 func (l *Lease) takeBack(why ending) {
 	c, at := l.client, l.freeAt(why, time.Now())
 	c.mu.Lock()
-	t := l.leftover
-	if _, pending := c.pending[t]; t != nil && (!pending || !at.Before(t.begins)) {
+	_, pending := c.pending[l]
+	if !l.undoAt.IsZero() && (!pending || !at.Before(l.undoAt)) {
 		c.mu.Unlock()
 		return // it is through, or comes as soon
 	}
-	if t == nil {
-		t = &takeBack{lease: l, delay: firstTakeBackDelay}
-	}
-	t.begins, l.leftover = at, t
-	c.pending[t] = struct{}{}
+	l.undoAt = at
+	c.pending[l] = struct{}{}
 	c.mu.Unlock()
 	if c.isClosed() { // Close may not have seen it
-		t.close()
+		l.undoAtClose()
 	} else {
-		c.schedule.set(t, at)
+		c.schedule.set(l, at)
 	}
 }
 
-// close ends the wait of a take-back whose client is closed: it asks now. While MinHold keeps the lock,
-// it leaves that to the service, if that ends it by then: the backend may be closed, too.
-func (t *takeBack) close() {
-	l, c, keep := t.lease, t.lease.client, t.lease.keep()
-	c.schedule.remove(t)
+// undoAtClose ends the wait of a take-back whose client is closed: it asks now. While MinHold keeps the
+// lock, it leaves that to the service, if that ends it by then: the backend may be closed, too.
+func (l *Lease) undoAtClose() {
+	c, keep, expiry := l.client, l.keep(), l.expiry()
+	c.schedule.remove(l)
 	if !time.Now().Before(keep) {
-		c.busy.run(t.run)
+		c.busy.run(l.undo)
 		return
 	}
-	expiry := l.expiry()
 	ends := !expiry.IsZero() && !expiry.After(keep)
 	if l.grant.Session {
 		ends = c.owned // with its backend
 	}
-	if !t.forget() || ends {
+	if !l.undone() || ends {
 		return
 	}
 	// Without this, a long TTL or the process would keep the lock. If the program ends sooner, its
 	// locks end with it.
 	time.AfterFunc(time.Until(keep), func() {
 		for delay := time.Second; delay < 2*time.Minute; delay *= 2 {
-			if err := t.ask(context.Background()); err == nil || errors.Is(err, ErrClosed) {
+			if err := l.askUndo(context.Background()); err == nil || errors.Is(err, ErrClosed) {
 				return
 			}
 			time.Sleep(delay)
@@ -131,12 +119,18 @@ func (t *takeBack) close() {
 	})
 }
 
-// due is called by the schedule.
-func (t *takeBack) due() { t.lease.client.busy.run(t.run) }
+// mayUndo reports whether it is time for a take-back.
+func (l *Lease) mayUndo() bool {
+	c := l.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, pending := c.pending[l]
+	return pending && !time.Now().Before(l.undoAt)
+}
 
-// run makes one attempt, and arranges for another if something may be left.
-func (t *takeBack) run() {
-	c := t.lease.client
+// undo makes one attempt, and arranges for another if something may be left.
+func (l *Lease) undo() {
+	c := l.client
 	ctx := c.rest
 	if ctx.Err() != nil { // Close is through: only one brief attempt remains
 		brief, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -144,49 +138,48 @@ func (t *takeBack) run() {
 		ctx = brief
 	}
 	c.undoing <- struct{}{}
-	err := t.ask(ctx)
+	err := l.askUndo(ctx)
 	<-c.undoing
 	if err != nil && !c.isClosed() {
-		c.schedule.set(t, time.Now().Add(clock.Jitter(t.pause(err))))
-	} else if t.forget() {
-		t.tell(err)
+		c.schedule.set(l, time.Now().Add(clock.Jitter(l.nextPause(err))))
+	} else if l.undone() {
+		l.tellUndone(err)
 	}
 }
 
-// pause returns the time to the next attempt, after err.
-func (t *takeBack) pause(err error) time.Duration {
-	c := t.lease.client
+// nextPause returns the time to the next attempt, after err: twice as long as the last, up to a bound.
+func (l *Lease) nextPause(err error) time.Duration {
+	c := l.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	longest := max(min(t.lease.settings.TTL/10, time.Second), firstTakeBackDelay)
+	longest := min(l.settings.TTL/10, time.Second)
 	if errors.Is(err, ErrLost) {
-		longest = max(longest, time.Since(t.begins)/8) // it may arrive until an hour of MinHold is over
+		longest = max(longest, time.Since(l.undoAt)/8) // it may arrive until an hour of MinHold is over
 	}
-	pause := t.delay
-	t.delay = min(2*t.delay, longest)
-	return pause
+	l.undoPause = max(min(2*l.undoPause, longest), firstTakeBackDelay)
+	return l.undoPause
 }
 
-// ask makes one attempt; it returns nil if nothing is left.
-func (t *takeBack) ask(ctx context.Context) error {
+// askUndo makes one attempt; it returns nil if nothing is left.
+func (l *Lease) askUndo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
-	return t.lease.grant.Hold.Undo(ctx)
+	return l.grant.Hold.Undo(ctx)
 }
 
-// forget takes t off the list; it returns false if it was not there any more.
-func (t *takeBack) forget() bool {
-	c := t.lease.client
+// undone takes l off the list of take-backs; it returns false if it was not there any more.
+func (l *Lease) undone() bool {
+	c := l.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, pending := c.pending[t]
-	delete(c.pending, t)
+	_, pending := c.pending[l]
+	delete(c.pending, l)
 	return pending
 }
 
-// tell counts and traces the end of a take-back.
-func (t *takeBack) tell(err error) {
-	c := t.lease.client
+// tellUndone counts and traces the end of a take-back.
+func (l *Lease) tellUndone(err error) {
+	c := l.client
 	if errors.Is(err, ErrLost) {
 		err = nil // nothing is there
 	}
@@ -194,7 +187,7 @@ func (t *takeBack) tell(err error) {
 		c.count(func(s *Stats) { s.TakenBack++ })
 	} else {
 		c.count(func(s *Stats) { s.LeftBehind++ })
-		c.warn("lock may be left behind until its TTL or session ends", t.lease.name, err)
+		c.warn("lock may be left behind until its TTL or session ends", l.name, err)
 	}
-	tell(t.lease.values, c.trace.TakenBack, Event{Op: "takeback", Name: t.lease.name, Err: err})
+	tell(l.values, c.trace.TakenBack, Event{Op: "takeback", Name: l.name, Err: err})
 }

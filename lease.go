@@ -14,7 +14,8 @@ import (
 // background until it is unlocked or lost, unless it was made with [NoRenew]. Its
 // methods may be called from any goroutine.
 type Lease struct {
-	event    // its place in the client's schedule
+	at       time.Time // when the schedule calls due; schedule.mu guards it, and
+	index    int       // its place in the heap, plus 1; 0: it is not there
 	client   *Client
 	name     string
 	grant    Grant // mu guards its Validity, which is the latest
@@ -22,17 +23,19 @@ type Lease struct {
 	start    time.Time // when the grant was known here: MaxHold counts from it; zero: nobody was told of it
 
 	values context.Context // those of the context given to Lock, for Trace; nil if there is none
+	line   *line           // where it holds the name; nil once it has left; lines.mu guards it
+
+	undoAt    time.Time     // when it is taken back; zero: it is not; client.mu guards it, and
+	undoPause time.Duration // how long the last pause was after a take-back that has failed
 
 	mu        sync.Mutex
-	line      *line     // where it stands, at the head or shared; nil once it has left
 	renewAt   time.Time // when to renew next; zero: not again
 	renewing  bool
 	err       error // why it is over; nil while it is held
 	done      signal
 	ends      map[*context.CancelCauseFunc]struct{}
-	leftover  *takeBack // what takes it back, or did; client.mu guards it
-	unlocking bool      // the first Unlock has begun
-	unlocked  signal    // unlockErr is set, and does not change any more
+	unlocking bool   // the first Unlock has begun
+	unlocked  signal // unlockErr is set, and does not change any more
 	unlockErr error
 }
 
@@ -266,7 +269,7 @@ func (l *Lease) letGo(ctx context.Context) {
 // release asks the service once to release the lock, and leaves the rest to a
 // take-back. While MinHold keeps the lock, it sends nothing.
 func (l *Lease) release(ctx context.Context) error {
-	defer l.leaveLine(nil, nil)
+	defer l.client.lines.release(l, nil, nil)
 	now := time.Now()
 	if l.freeAt(unlocked, now).After(now) {
 		l.takeBack(unlocked)
@@ -278,7 +281,7 @@ func (l *Lease) release(ctx context.Context) error {
 	if l.client.guarantees.Queue {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused.
-		l.leaveLine(nil, nil)
+		l.client.lines.release(l, nil, nil)
 	}
 	err := l.pass(ctx, brief, now)
 	switch {
@@ -301,14 +304,11 @@ func (l *Lease) release(ctx context.Context) error {
 // in line at once.
 func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	c := l.client
-	l.mu.Lock()
-	ln := l.line
-	l.mu.Unlock()
 	passer, can := l.grant.Hold.(Passer)
 	var next *call
 	var yield bool
-	if can && ln != nil && !l.settings.Shared {
-		next, yield = c.lines.behind(ln)
+	if can {
+		next, yield = c.lines.behind(l)
 	}
 	if next == nil {
 		err := fromBackend(ctx, l.grant.Hold.Release(brief))
@@ -326,7 +326,7 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	case err != nil:
 		to.takeBack(unused)
 		c.attempted(next, took, err)
-	case !l.leaveLine(next, &passed{to, took}):
+	case !c.lines.release(l, next, &passed{to, took}):
 		to.takeBack(unused)
 		c.attempted(next, took, context.Canceled)
 	}
@@ -373,16 +373,6 @@ func (c withValues) Value(key any) any {
 		return v
 	}
 	return c.values.Value(key)
-}
-
-// leaveLine lets the next caller in line ask the service, or take what it was granted, see
-// [lines.release].
-func (l *Lease) leaveLine(next *call, won *passed) bool {
-	l.mu.Lock()
-	ln := l.line
-	l.line = nil
-	l.mu.Unlock()
-	return ln != nil && l.client.lines.release(ln, l, next, won)
 }
 
 func (l *Lease) finishUnlock(err error) {

@@ -124,9 +124,13 @@ func (l *Lease) plan() {
 	}
 }
 
-// due is called by the schedule, in a goroutine of its own. A renewal runs in that
-// goroutine; meanwhile the schedule has the end of the lease.
+// due is called by the schedule, in a goroutine of its own: at the end of the lease, or for a renewal,
+// while the schedule has the end; or for a take-back.
 func (l *Lease) due() {
+	if l.mayUndo() {
+		l.client.busy.run(l.undo)
+		return
+	}
 	if l.Err() != nil {
 		return
 	}
@@ -251,7 +255,7 @@ func (l *Lease) finish(why ending, err error) bool {
 		(*end)(err)
 	}
 	if why == lost {
-		defer l.leaveLine(nil, nil) // also if a function of Trace panics
+		defer l.client.lines.release(l, nil, nil) // also if a function of Trace panics
 		defer l.takeBack(lost)
 		l.lost(err)
 	}

@@ -51,13 +51,13 @@ func (p *inLines) step(do, who string) {
 			go func() { _ = ls.again(p.ctxs[who], cl) }()
 		}
 	case "out": // unlocked
-		p.leases[who].leaveLine(nil, nil)
+		ls.release(p.leases[who], nil, nil)
 		p.c.schedule.remove(p.leases[who])
 		delete(p.leases, who)
 	case "passes": // to the next in line
 		l := p.leases[who]
-		next, _ := ls.behind(l.line)
-		require.True(p.t, l.leaveLine(next, &passed{}))
+		next, _ := ls.behind(l)
+		require.True(p.t, ls.release(l, next, &passed{}))
 		p.c.schedule.remove(l)
 		delete(p.leases, who)
 	case "leaves":
