@@ -176,17 +176,10 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		// Counted before the end: Close either ends the lease itself, or waits for
 		// this release.
 		l.client.busy.add()
-		switch {
-		case !l.finish(unlocked, ErrUnlocked):
-			err := l.Err()
-			if errors.Is(err, ErrLost) {
-				l.takeBack(unlocked) // in place of that of a lost one, which comes later
-			}
-			l.finishUnlock(err)
-			l.client.busy.done()
-		case ctx.Done() == nil || l.client.prompt && ctx.Err() == nil:
+		over := !l.finish(unlocked, ErrUnlocked)
+		if over || ctx.Done() == nil || l.client.prompt && ctx.Err() == nil {
 			l.letGo(ctx)
-		default:
+		} else {
 			go l.letGo(context.WithoutCancel(ctx))
 		}
 	}
@@ -251,8 +244,8 @@ func (l *Lease) fail(op string, err error) error {
 
 var errPanicked = fmt.Errorf("the release is not confirmed, it has panicked: %w", ErrUnavailable)
 
-// letGo releases the lock, and keeps the outcome. If the backend or a function of Trace
-// panics, the lock is taken back.
+// letGo releases the lock, unless the lease was over before, and keeps the outcome. If the backend or
+// a function of Trace panics, the lock is taken back.
 func (l *Lease) letGo(ctx context.Context) {
 	defer l.client.busy.done()
 	err, returns := errPanicked, false
@@ -260,10 +253,19 @@ func (l *Lease) letGo(ctx context.Context) {
 		if !returns {
 			l.takeBack(unreleased)
 		}
-		l.finishUnlock(err)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.unlockErr = l.fail("unlock", err)
+		l.unlocked.give()
 	}()
-	err = l.release(ctx)
-	returns = true
+	over := l.Err()
+	switch {
+	case errors.Is(over, ErrUnlocked):
+		over = l.release(ctx)
+	case errors.Is(over, ErrLost):
+		l.takeBack(unlocked) // in place of that of a lost one, which comes later
+	}
+	err, returns = over, true
 }
 
 // release asks the service once to release the lock, and leaves the rest to a
@@ -373,11 +375,4 @@ func (c withValues) Value(key any) any {
 		return v
 	}
 	return c.values.Value(key)
-}
-
-func (l *Lease) finishUnlock(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unlockErr = l.fail("unlock", err)
-	l.unlocked.give()
 }
