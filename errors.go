@@ -10,8 +10,7 @@ import (
 )
 
 // The errors that callers act on. Test for them with [errors.Is]. Each error of this
-// package is an [*Error] with the operation, the lock's name and the whole chain of
-// causes. It matches one of these errors, or the error of the caller's context, or
+// package matches one of them, or the error of the caller's context, or
 // [errors.ErrUnsupported] if the backend's [Guarantees] do not include what was asked
 // for.
 var (
@@ -54,7 +53,7 @@ var (
 // this one.
 var errClosing = fmt.Errorf("%w", ErrClosed)
 
-// Error is the type of all errors returned by [Client] and [Lease].
+// Error is the type of all errors returned by [Client] and [Lease], with all their causes.
 type Error struct {
 	// Op is "lock", "trylock", "renew", "unlock", "lease" (its end), "raise token", "inspect", "list",
 	// "break", "check", "open", "require" or "close".
@@ -82,19 +81,18 @@ type HeldError struct {
 	// renews it. Zero or less: not known.
 	Remaining time.Duration
 
-	// AskWithin is for a request that waits in vain for sharers to end, and that has
-	// left a note in the service which keeps new sharers out. The note ends after at
-	// most a second, so that a dead waiter is in nobody's way, and the engine asks again
-	// within AskWithin, which renews the note. 0: there is no note.
+	// AskWithin is for a request that waits in vain for sharers to end, and has left a
+	// note in the service which keeps new sharers out. The note ends after a second at
+	// most, so that a dead waiter is in nobody's way; the engine asks again within
+	// AskWithin, which renews it. 0: there is no such note.
 	AskWithin time.Duration
 
-	// Leave removes the note. The engine calls it, in the background and once, if the
-	// caller stops waiting, and Close waits for it; of several answers to this caller it
-	// calls that of the last one that had it. The grant of a request of this caller
-	// removes the note by itself. Without AskWithin the note is the place of the whole client in
-	// a line of the service: it is left only if no other caller of the client waits for the
-	// name, and one that comes meanwhile is for the backend to look after. nil: there is
-	// nothing to remove.
+	// Leave removes what the service notes for this caller. The engine calls that of the
+	// last answer that had one, once and in the background, if the caller stops waiting,
+	// and Close waits for it. A grant removes the note by itself. Without AskWithin it is
+	// the place of the whole client in a line of the service: it is left only if no other
+	// caller of the client waits for the name, and one that comes meanwhile is for the
+	// backend to look after. nil: there is nothing to remove.
 	Leave func(ctx context.Context) error
 }
 

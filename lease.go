@@ -63,9 +63,8 @@ func (s *signal) give() {
 func (l *Lease) Name() string { return l.name }
 
 // Token returns the fencing token: a number that is greater than the token of every
-// earlier holder of this name, under the conditions in [Guarantees]. Those that hold the
-// name together have the same token, or none where shared leases have none. It returns
-// false if the lease has no token.
+// earlier holder of this name, under the conditions in [Guarantees]; those that hold the
+// name together have the same. It returns false if the lease has no token.
 func (l *Lease) Token() (token uint64, ok bool) { return l.grant.Token, l.grant.Token != 0 }
 
 // Shared reports whether others that asked for the name shared may hold it, too.
@@ -73,10 +72,8 @@ func (l *Lease) Shared() bool { return l.settings.Shared }
 
 // Until returns the time until which the holder may act. Renewals move it forward.
 // Nobody else holds the lock before Until, but those that share it with a shared lease,
-// under the conditions in [Guarantees]. It
-// counts from before the request that granted or renewed the lease was sent, less the
-// clock drift. If the hold has no deadline, Until is a hundred years after the grant, so
-// that [context.WithDeadline] with it means the same on every service.
+// under the conditions in [Guarantees]. If the hold has no deadline, Until is a hundred years
+// after the grant, so that [context.WithDeadline] with it means the same on every service.
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,20 +213,18 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if err := l.Err(); err != nil {
 		return l.fail("raise token", err)
 	}
-	if l.settings.Shared {
-		return l.fail("raise token", fmt.Errorf("sharers have one token, which rises with the next that holds alone: "+
-			"raise it there: %w", errors.ErrUnsupported))
-	}
 	r, ok := l.grant.Hold.(TokenRaiser)
-	if !ok {
-		return l.fail("raise token", fmt.Errorf("backend %s cannot raise its tokens: %w",
-			l.client.guarantees.Backend, errors.ErrUnsupported))
+	base, err := l.client.opts.TokenBase, error(nil)
+	switch {
+	case l.settings.Shared:
+		err = fmt.Errorf("sharers have one token, which rises with the next that holds alone: raise it there: %w",
+			errors.ErrUnsupported)
+	case !ok:
+		err = fmt.Errorf("backend %s cannot raise its tokens: %w", l.client.guarantees.Backend, errors.ErrUnsupported)
+	case token > base: // which is added to every token
+		err = aside(ctx, func() error { return r.RaiseToken(ctx, token-base) })
 	}
-	base := l.client.opts.TokenBase
-	if token <= base {
-		return nil // TokenBase is added to every token
-	}
-	return l.fail("raise token", aside(ctx, func() error { return r.RaiseToken(ctx, token-base) }))
+	return l.fail("raise token", err)
 }
 
 func (l *Lease) fail(op string, err error) error {

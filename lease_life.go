@@ -167,9 +167,8 @@ func (l *Lease) renewWithin(d time.Duration) {
 	l.plan()
 }
 
-// renewOnce asks the service once and takes over its answer. The error is nil, or
-// matches ErrLost if the lease is over, or is that of an unknown outcome. If ctx has
-// ended but the caller's context has not, the service was too slow.
+// renewOnce asks the service once and takes over its answer. If ctx has ended but the
+// caller's context has not, the service was too slow.
 func (l *Lease) renewOnce(ctx, caller context.Context) error {
 	began := time.Now()
 	v, err := l.grant.Hold.Renew(ctx)
@@ -177,7 +176,7 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 		err = v.check()
 	}
 	err = fromBackend(caller, err)
-	if over := l.ended(); errors.Is(over, ErrUnlocked) || errors.Is(over, ErrClosed) {
+	if over := l.Err(); errors.Is(over, ErrUnlocked) || errors.Is(over, ErrClosed) {
 		return over // the release may have overtaken the renewal, which has not failed then
 	}
 	now := time.Now()
@@ -224,13 +223,6 @@ func (l *Lease) expire() {
 
 // lose ends the lease with a cause that matches ErrLost.
 func (l *Lease) lose(cause error) { l.finish(lost, l.fail("lease", cause)) }
-
-// ended is why the lease is over, as far as it was noticed.
-func (l *Lease) ended() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
-}
 
 // finish ends the lease, whose Err is err from now on. It returns false if it was over
 // before, or was not given out yet: it never will be then.

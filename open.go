@@ -11,8 +11,8 @@ import (
 
 // Opener makes a backend from a URL. It reads the parameters that it knows from u,
 // calls u.Check, and only then connects. It returns an error if the service is out of
-// reach or refuses the client. opts are the settings of the future Client. The Client
-// closes the backend.
+// reach or refuses the client. opts are the settings of the future Client, which closes the
+// backend.
 type Opener func(ctx context.Context, u *URL, opts Options) (Backend, error)
 
 // Openers maps URL schemes to backends. Every backend has a variable of this type
@@ -46,8 +46,8 @@ type Openers map[string]Opener
 // Open asks the service once, and has no Patience: a wrong address looks like an outage,
 // and a program that starts tells it at once. A program that has to start beside a service
 // that is down repeats Open while the error matches ErrUnavailable, or makes the backend
-// with the New of its package and the Client with [New]. That asks for nothing before the
-// first Lock, which then waits for the end of the outage as any Lock does.
+// with the New of its package and the Client with [New], which asks for nothing before the
+// first Lock.
 func (o Openers) Open(ctx context.Context, rawURL string, opts *Options) (*Client, error) {
 	c, err := o.open(ctx, rawURL, opts)
 	if err != nil {
@@ -84,7 +84,8 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	}
 	c := New(b, &merged)
 	c.owned = true
-	if err := errors.Join(u.Check(), c.checkTTL()); err != nil {
+	_, wrong := c.settingsFor(nil) // such as a TTL outside the backend's bounds, before the first Lock
+	if err := errors.Join(u.Check(), wrong); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return c, nil
@@ -108,10 +109,4 @@ func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, er
 		err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
 	}
 	return b, fromBackend(ctx, err)
-}
-
-// checkTTL reports a TTL outside the backend's bounds, before the first Lock would.
-func (c *Client) checkTTL() error {
-	_, err := c.settingsFor(nil)
-	return err
 }
