@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -182,54 +183,38 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	if len(opts) > 0 {
 		s = s.with(opts)
 	}
+	backend, longest := c.guarantees.Backend, c.guarantees.MaxMinHold
 	lo, hi := c.guarantees.ttlBounds()
 	if s.TTL == 0 && !s.ttlGiven {
 		s.TTL = min(max(DefaultTTL, lo), hi)
 	}
-	if s.TTL < lo || s.TTL > hi {
-		return s, fmt.Errorf("%w: a TTL of %v is outside of what backend %s can do: give one from %v to %v (%w)",
-			ErrInvalid, s.TTL, c.guarantees.Backend, lo, hi, errors.ErrUnsupported)
-	}
-	if s.MaxHold < 0 || s.holdGiven && s.MaxHold == 0 {
+	s.Patience = cmp.Or(s.Patience, s.TTL)
+	switch {
+	case s.TTL < lo || s.TTL > hi:
+		return s, invalid("a TTL of %v is outside of what backend %s can do: give one from %v to %v (%w)",
+			s.TTL, backend, lo, hi, errors.ErrUnsupported)
+	case s.MaxHold < 0 || s.holdGiven && s.MaxHold == 0:
 		return s, invalid("a MaxHold of %v is not possible: give a positive duration, or leave it out for "+
 			"no bound", s.MaxHold)
-	}
-	if s.MaxHold != 0 && s.MaxHold < minMaxHold {
+	case s.MaxHold != 0 && s.MaxHold < minMaxHold:
 		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.MaxHold, minMaxHold)
-	}
-	if s.Patience == 0 {
-		s.Patience = s.TTL
-	}
-	if s.Shared && c.guarantees.Shared == SharingNone {
-		return s, fmt.Errorf("backend %s has no shared locks, as Shared asks for: %w", c.guarantees.Backend,
-			errors.ErrUnsupported)
-	}
-	if s.Label == "" {
-		s.Label = c.opts.Label // which is checked
-	} else if err := checkLabel("Label", s.Label); err != nil {
-		return s, err
-	}
-	return s, c.checkMinHold(s)
-}
-
-func (c *Client) checkMinHold(s settings) error {
-	if s.MinHold == 0 {
-		return nil
-	}
-	switch longest := c.guarantees.MaxMinHold; {
 	case s.MinHold < 0:
-		return invalid("a MinHold of %v is not possible: give a positive duration", s.MinHold)
-	case longest == 0:
-		return fmt.Errorf("backend %s cannot keep a lock without its client, as MinHold asks: %w",
-			c.guarantees.Backend, errors.ErrUnsupported)
+		return s, invalid("a MinHold of %v is not possible: give a positive duration", s.MinHold)
+	case s.MinHold > 0 && longest == 0:
+		return s, fmt.Errorf("backend %s cannot keep a lock without its client, as MinHold asks: %w", backend,
+			errors.ErrUnsupported)
 	case s.MinHold > longest:
-		return fmt.Errorf("%w: a MinHold of %v is more than backend %s can do: give at most %v (%w)",
-			ErrInvalid, s.MinHold, c.guarantees.Backend, longest, errors.ErrUnsupported)
+		return s, invalid("a MinHold of %v is more than backend %s can do: give at most %v (%w)", s.MinHold, backend,
+			longest, errors.ErrUnsupported)
 	case s.MaxHold != 0 && s.MinHold > s.MaxHold:
-		return invalid("a MinHold of %v is more than the MaxHold of %v: give a shorter one", s.MinHold,
-			s.MaxHold)
+		return s, invalid("a MinHold of %v is more than the MaxHold of %v: give a shorter one", s.MinHold, s.MaxHold)
+	case s.Shared && c.guarantees.Shared == SharingNone:
+		return s, fmt.Errorf("backend %s has no shared locks, as Shared asks for: %w", backend, errors.ErrUnsupported)
+	case s.Label != "":
+		return s, checkLabel("Label", s.Label)
 	}
-	return nil
+	s.Label = c.opts.Label // which is checked
+	return s, nil
 }
 
 // with is a function of its own so that settings move to the heap only if there are
@@ -249,21 +234,17 @@ const minMaxHold = 10 * time.Millisecond
 
 // check reports options that are wrong with every backend.
 func (o *Options) check() error {
-	if o.TTL < 0 || o.TTL > maxTTL || o.TTL > 0 && o.TTL < minTTL {
-		return invalid("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL,
-			maxTTL)
-	}
-	if o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < minMaxHold {
+	switch {
+	case o.TTL < 0 || o.TTL > maxTTL || o.TTL > 0 && o.TTL < minTTL:
+		return invalid("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL, maxTTL)
+	case o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < minMaxHold:
 		return invalid("Options.MaxHold is %v: give at least %v, or 0 for no bound", o.MaxHold, minMaxHold)
-	}
-	if o.TokenBase > MaxToken {
+	case o.TokenBase > MaxToken:
 		return invalid("Options.TokenBase is %d: give at most %d, so that no token overflows", o.TokenBase,
 			uint64(MaxToken))
-	}
-	if len(o.Prefix) > MaxPrefixLen {
+	case len(o.Prefix) > MaxPrefixLen:
 		return invalid("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), MaxPrefixLen)
-	}
-	if !utf8.ValidString(o.Prefix) {
+	case !utf8.ValidString(o.Prefix):
 		return invalid("Options.Prefix %q is not valid UTF-8", o.Prefix)
 	}
 	return checkLabel("Options.Label", o.Label)
