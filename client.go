@@ -66,9 +66,8 @@ func New(b Backend, opts *Options) *Client {
 	if b != nil {
 		c.guarantees = b.Guarantees()
 	}
-	if p, ok := b.(Prompt); ok {
-		c.prompt = p.Prompt()
-	}
+	p, ok := b.(Prompt)
+	c.prompt = ok && p.Prompt()
 	if opts != nil {
 		c.opts = *opts
 	}
@@ -95,15 +94,10 @@ func (c *Client) Guarantees() Guarantees { return c.guarantees }
 // tests, never to decide whether to act. The error matches [errors.ErrUnsupported] if
 // the backend has no [Operator].
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
-	var st State
-	err := operate(ctx, c, "inspect", name, "tell who holds a lock", checkName(name), func(o Operator) (err error) {
-		st, err = o.Inspect(ctx, c.opts.Prefix+name)
-		return err
+	return operate(ctx, c, "inspect", name, "tell who holds a lock", checkName(name), func(o Operator) (State, error) {
+		st, err := o.Inspect(ctx, c.opts.Prefix+name)
+		return c.own(st, name), err
 	})
-	if err != nil {
-		return State{}, err
-	}
-	return c.own(st, name), nil
 }
 
 // List returns the State of every name that begins with prefix and is held or waited for by
@@ -175,14 +169,14 @@ func (c *Client) Break(ctx context.Context, st State) error {
 	if wrong == nil && st.Held && st.Holder == "" {
 		wrong = invalid("the State has no Holder: Break takes what Inspect or List has returned")
 	}
-	return operate(ctx, c, "break", st.Name, "break a lock", wrong, func(o Operator) error {
-		if !st.Held {
-			return nil
+	_, err := operate(ctx, c, "break", st.Name, "break a lock", wrong, func(o Operator) (none struct{}, err error) {
+		if st.Held {
+			st.Name = c.opts.Prefix + st.Name
+			err = o.Break(ctx, st)
 		}
-		of := st
-		of.Name = c.opts.Prefix + st.Name
-		return o.Break(ctx, of)
+		return none, err
 	})
+	return err
 }
 
 // Check looks for settings of the service that break its [Guarantees], and returns
@@ -190,15 +184,9 @@ func (c *Client) Break(ctx context.Context, st State) error {
 // could not be asked; it matches [errors.ErrUnsupported] if the backend has no
 // [Checker].
 func (c *Client) Check(ctx context.Context) ([]Finding, error) {
-	var found []Finding
-	err := operate(ctx, c, "check", "", "check its service", nil, func(ch Checker) (err error) {
-		found, err = ch.Check(ctx)
-		return err
+	return operate(ctx, c, "check", "", "check its service", nil, func(ch Checker) ([]Finding, error) {
+		return ch.Check(ctx)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
 
 // ability returns the backend as an I, or an error: wrong settings, wrong arguments
@@ -219,15 +207,17 @@ func ability[I any](c *Client, what string, wrong error) (I, error) {
 }
 
 // operate lets f ask the backend for something that no lock waits for, and returns in time (R8).
-func operate[I any](ctx context.Context, c *Client, op, name, what string, wrong error, f func(I) error) error {
+func operate[I, T any](ctx context.Context, c *Client, op, name, what string, wrong error,
+	f func(I) (T, error)) (none T, err error) {
+	var v T
 	i, err := ability[I](c, what, wrong)
 	if err == nil {
-		err = aside(ctx, func() error { return f(i) })
+		err = aside(ctx, func() (err error) { v, err = f(i); return err })
 	}
 	if err != nil {
-		return &Error{Op: op, Name: name, Err: err}
+		return none, &Error{Op: op, Name: name, Err: err}
 	}
-	return nil
+	return v, nil
 }
 
 // aside calls f, which asks the backend, and returns in time, and with an error of this package.

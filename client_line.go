@@ -132,10 +132,16 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 
 // keepsOut returns why cl, which comes now, has no place in ln; nil if it has one.
 func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
-	if err := ln.upgrade(ctx, cl); err != nil || mayAsk {
-		return err
+	if len(ln.sharers) > 0 && !cl.settings.Shared {
+		l, _ := ctx.Value(sharerKey{cl.client, cl.name}).(*Lease)
+		if _, held := ln.sharers[l]; held {
+			return invalid("the context is that of a shared lease on this name, which cannot become one that is held " +
+				"alone: two that tried would wait for each other; unlock it first")
+		}
 	}
 	switch {
+	case mayAsk:
+		return nil
 	case !cl.wait:
 		return cmp.Or(ln.inTheWay(cl), ErrHeld) // where nothing is known, a call before it is in the way
 	case cl.settings.Patience < 0 && ln.holder == nil:
@@ -148,20 +154,6 @@ func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
 type sharerKey struct {
 	client *Client
 	name   string
-}
-
-// upgrade returns an error if cl, with the context of a shared lease on its name, asks
-// for the name alone: it would wait for itself.
-func (ln *line) upgrade(ctx context.Context, cl *call) error {
-	if len(ln.sharers) == 0 || cl.settings.Shared {
-		return nil
-	}
-	l, _ := ctx.Value(sharerKey{cl.client, cl.name}).(*Lease)
-	if _, held := ln.sharers[l]; !held {
-		return nil
-	}
-	return invalid("the context is that of a shared lease on this name, which cannot become one that is held " +
-		"alone: two that tried would wait for each other; unlock it first")
 }
 
 // ask lets cl ask.
@@ -386,10 +378,8 @@ func (ls *lines) noted(cl *call, err error) {
 // inTheWay is the reason why cl does not have the lock: an outage is never reported as
 // "held" (R17), and sharers are not in the way of another, unless there are too many.
 func (ln *line) inTheWay(cl *call) error {
-	switch {
-	case ln.holder != nil, len(ln.sharers) > 0 && (!cl.settings.Shared || ln.full()):
-		return ErrHeld
-	case ln.outage == nil && ln.held:
+	shared := len(ln.sharers) > 0 && (!cl.settings.Shared || ln.full())
+	if ln.holder != nil || shared || ln.outage == nil && ln.held {
 		return ErrHeld
 	}
 	return ln.outage
