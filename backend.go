@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,21 +24,17 @@ import (
 type Backend interface {
 	// Acquire asks the service for req.Name once. It returns when the answer is known
 	// or ctx is done, whichever is first. ctx may last for longer than the call: what
-	// Acquire makes of it, such as another context, Acquire has to end.
+	// Acquire makes of it, such as another context, Acquire has to end. It returns
 	//
-	// If the lock is granted, it returns a Grant with a Hold.
-	//
-	// If another holder has the lock, Acquire returns a *HeldError (or ErrHeld) at once,
-	// unless req.Wait says that it waits.
-	//
-	// If the service cannot be asked, the error matches ErrUnavailable. If the
-	// service refuses the client (wrong credentials, no permission), the error says
-	// so and does not match ErrUnavailable, since trying again does not help.
-	//
-	// If the outcome is not known (the reply was lost, ctx ended with the request in
-	// flight, or one of several copies of it may have been granted), Acquire returns the
-	// error together with a Grant whose Hold is set. In the background, the engine then
-	// calls Undo of the Hold until all is settled.
+	//   - a Grant with a Hold, if the lock is granted;
+	//   - a *HeldError (or ErrHeld), if another holder has the lock: at once, unless req.Wait
+	//     says that it waits;
+	//   - an error that matches ErrUnavailable, if the service cannot be asked;
+	//   - another error, if the service refuses the client (wrong credentials, no permission),
+	//     and trying again does not help;
+	//   - the error together with a Grant whose Hold is set, if the outcome is not known: the
+	//     reply was lost, ctx ended with the request in flight, or one of several copies of it
+	//     may have been granted. The engine then calls Undo of the Hold.
 	//
 	// The backend bounds each single request that it sends, here and in a Hold, by a time of
 	// its own, also if ctx never ends: the engine cannot tell a request that hangs from one that
@@ -91,8 +88,7 @@ type Request struct {
 	// waits in it until ctx is done, and leaves it; its error matches ErrHeld beside
 	// ctx.Err() if it knew that the lock was held. A service without a queue refuses the
 	// request at once: the engine waits, helped by a [Notifier], and calls again with a new
-	// Owner. It may note for whoever holds the lock that somebody waits, which it must
-	// not do for a request without Wait.
+	// Owner. It may leave a note that somebody waits, as it does not without Wait.
 	Wait bool
 
 	// Shared asks for the lock together with others that ask for it shared: many
@@ -170,11 +166,7 @@ func (v Validity) Until() time.Time {
 	if v.TTL == 0 {
 		return v.Since.Add(clock.Century)
 	}
-	d := v.Drift
-	if d == 0 {
-		d = drift(v.TTL)
-	}
-	return v.Since.Add(v.TTL - d)
+	return v.Since.Add(v.TTL - cmp.Or(v.Drift, drift(v.TTL)))
 }
 
 // Hold is a lock that one attempt holds. Its methods may be called at the same time,
@@ -198,16 +190,18 @@ type Hold interface {
 	// Undo removes whatever this attempt may have stored in the service, whether or not it
 	// was granted. The engine calls it after an unknown outcome, a failed Release or a lost
 	// lease, again and again until it returns nil. It may run beside Acquire, Renew or Release
-	// of this attempt, and beside itself. It returns
+	// of this attempt, and beside itself. It returns nil when one of these is so:
 	//
-	//   - nil when all is settled. Either nothing of the attempt is left and no request of it can
-	//     arrive any more. Or the longest time for which any request has asked, renewals and
-	//     MinHold included, has passed since the last one could have been sent, also if no
-	//     request gets through; where something else prolongs the hold, as a session does, it
-	//     was made void before, or has ended. What arrives even later lives as long as its
-	//     request has asked.
-	//   - an error that matches ErrLost when nothing is there now, but may still arrive.
-	//   - any other error when it is not known.
+	//   - Nothing of the attempt is left, and no request of it can arrive any more. Nothing
+	//     else settles a hold without a deadline.
+	//   - The longest time for which any request has asked, renewals and MinHold included, has
+	//     passed since the last one could have been sent, also if no request gets through.
+	//     What arrives even later lives as long as its request has asked.
+	//   - What keeps holds for longer than that, as a session does, has made the attempt void,
+	//     or has ended.
+	//
+	// An error that matches ErrLost: nothing is there now, but it may still arrive. Any other
+	// error: it is not known, or not yet so.
 	//
 	// See [Undo] for services that end holds by their TTL.
 	Undo(ctx context.Context) error
