@@ -360,9 +360,7 @@ const (
 )
 
 // String returns the severity in a word.
-func (s Severity) String() string {
-	return word(int(s), "ok", "info", "warning", "problem")
-}
+func (s Severity) String() string { return word(int(s), "ok", "info", "warning", "problem") }
 
 // Aser is implemented by a [Hold] that has values which only its service has, for
 // [Lease.As].

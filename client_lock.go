@@ -23,13 +23,11 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Option) (*Lease, error) {
 	began := time.Now()
 	cl := &call{client: c, op: op, name: name, wait: wait, began: began}
-	c.busy.add() // Close waits: what was granted to it is held then, or being taken back
 	returns := false
 	defer func() {
 		if !returns {
 			cl.abandon()
 		}
-		c.busy.done()
 	}()
 	err := c.contend(ctx, cl, opts)
 	if err != nil {
@@ -69,6 +67,8 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 	if c.opts.Trace != nil {
 		cl.values = context.WithoutCancel(ctx)
 	}
+	c.busy.add() // Close waits for its end: what was granted is then held, or being taken back
+	defer c.busy.done()
 	if err := c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
 		return err
 	}

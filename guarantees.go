@@ -91,9 +91,7 @@ const (
 )
 
 // String returns the scope in a word.
-func (s Scope) String() string {
-	return word(int(s), "none", "process", "host", "network")
-}
+func (s Scope) String() string { return word(int(s), "none", "process", "host", "network") }
 
 // Exclusion is the basis of mutual exclusion, within the Scope.
 type Exclusion int
@@ -151,9 +149,7 @@ const (
 )
 
 // String returns the sharing in a few words.
-func (s Sharing) String() string {
-	return word(int(s), "none", "without tokens", "with tokens")
-}
+func (s Sharing) String() string { return word(int(s), "none", "without tokens", "with tokens") }
 
 // Recovery says when the lock of a dead holder is free.
 type Recovery int
@@ -166,9 +162,7 @@ const (
 )
 
 // String returns the recovery in a few words.
-func (r Recovery) String() string {
-	return word(int(r), "none", "after the TTL", "at once")
-}
+func (r Recovery) String() string { return word(int(r), "none", "after the TTL", "at once") }
 
 func word(i int, words ...string) string {
 	if i < 0 || i >= len(words) {

@@ -335,9 +335,6 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 // context for a second: a timer for each would be four of the twenty allocations of a
 // lock and unlock.
 func (c *Client) briefly(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {
-	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(now) <= unlockTimeout {
-		return ctx, func() {}
-	}
 	if ctx.Done() != nil {
 		limited := clock.Within(ctx, unlockTimeout)
 		return limited, limited.Cancel
