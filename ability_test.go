@@ -134,39 +134,3 @@ func TestOperatorsReturnWithTheirContext(t *testing.T) {
 		assert.Equal(t, 2, listed, "a state and the error: List has ended")
 	})
 }
-
-// What a caller put into its context reaches the backend, whether or not the context can end.
-func TestBackendSeesTheCallersValues(t *testing.T) {
-	b := &valued{scripted: newScripted("prompt")}
-	c := closing(t, locker.New(b, nil))
-	for _, parent := range []context.Context{t.Context(), context.Background()} {
-		ctx := context.WithValue(parent, caller{}, "span")
-		l, err := c.Lock(ctx, "job")
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(ctx))
-		assert.Equal(t, []any{"span", "span"}, b.seen)
-		b.seen = nil
-	}
-}
-
-type valued struct {
-	*scripted
-	seen []any
-}
-
-func (b *valued) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	b.seen = append(b.seen, ctx.Value(caller{}))
-	g, err := b.scripted.Acquire(ctx, req)
-	g.Hold = valuedHold{g.Hold, b}
-	return g, err
-}
-
-type valuedHold struct {
-	locker.Hold
-	b *valued
-}
-
-func (h valuedHold) Release(ctx context.Context) error {
-	h.b.seen = append(h.b.seen, ctx.Value(caller{}))
-	return h.Hold.Release(ctx)
-}

@@ -97,7 +97,7 @@ func TestUnlock(t *testing.T) {
 			count Pending 1; 6s; job is free; count Pending 0 TakenBack 1`,
 		// A service that refuses may keep the lock for longer than the TTL.
 		"and says when the lock is free only if the TTL decides": `
-			a locks; release: refused then ok; a unlocks: refused; 1s; job is free; count TakenBack 1`,
+			a locks; release: refused then ok; a unlocks: refused !"free after"; 1s; job is free; count TakenBack 1`,
 		"after a loss clears what is left, at once": `
 			service session; a locks norenew; a ends: lost in 8.908s; a unlocks: lost; job is free`,
 		"of a lost lease is not needed; its holder has some grace": `

@@ -64,7 +64,7 @@ func (s *scripted) backend() locker.Backend {
 
 // Close counts, and is followed by no request.
 func (s *scripted) Close() error {
-	return s.request(context.Background(), "close", locker.Request{}, func() error { return nil })
+	return s.request(context.Background(), "close", locker.Request{}, nil)
 }
 
 func (s *scripted) Prompt() bool { return s.is("prompt") }
@@ -121,12 +121,17 @@ func (s *scripted) set(script string) {
 // kinds are those of requests.
 var kinds = []string{"acquire", "renew", "release", "pass", "notify", "leave"}
 
-var errRefused = errors.New("no permission")
-
 // request plays one request.
 func (s *scripted) request(ctx context.Context, kind string, req locker.Request, carryOut func() error) error {
+	if ctx.Err() != nil { // it is not sent
+		return ctx.Err()
+	}
+	if carryOut == nil {
+		carryOut = func() error { return nil }
+	}
 	s.mu.Lock()
 	s.counts[kind]++
+	s.counts[fmt.Sprint(kind, "-of-", ctx.Value(caller{}))]++
 	if kind != "close" && s.counts["close"] > 0 {
 		s.wrong = append(s.wrong, kind+" after Close")
 	}
@@ -173,23 +178,13 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 			return s.fault
 		case "panics":
 			panic("scripted")
-		case "down":
-			return errDown
-		case "lost":
-			return errNoAnswer
 		case "late":
 			go func() { time.Sleep(2 * time.Second); _ = carryOut() }()
 			return errNoAnswer
-		case "gone":
-			return locker.ErrLost
-		case "forever":
-			return &locker.HeldError{Remaining: math.MaxInt64}
 		case "note":
 			return &locker.HeldError{AskWithin: 300 * time.Millisecond, Leave: s.leave}
 		case "place":
 			return &locker.HeldError{Leave: s.leave}
-		case "refused":
-			return errRefused
 		case "queued":
 			told = true
 			req.Queued()
@@ -198,11 +193,10 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 		case "recalled":
 			req.Lost()
 		default:
-			d, err := time.ParseDuration(word)
-			if err != nil {
-				panic(word)
+			if err := answers[word]; err != nil {
+				return err
 			}
-			time.Sleep(d)
+			time.Sleep(amount(word))
 		}
 	}
 	if done {
@@ -214,6 +208,9 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 var (
 	errDown     = fmt.Errorf("connection refused: %w", locker.ErrUnavailable)
 	errNoAnswer = fmt.Errorf("no answer: %w", locker.ErrUnavailable)
+	errRefused  = errors.New("no permission")
+	answers     = map[string]error{"down": errDown, "lost": errNoAnswer, "refused": errRefused, "gone": locker.ErrLost,
+		"forever": &locker.HeldError{Remaining: math.MaxInt64}}
 )
 
 func (s *scripted) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -276,7 +273,7 @@ func (s *scripted) carryOut(ctx context.Context, req locker.Request) (locker.Gra
 	}
 	g, err := s.Backend.Acquire(ctx, req)
 	if err == locker.ErrHeld { //nolint:errorlint // as it is
-		st, _ := s.Inspect(ctx, name)
+		st, _ := s.Backend.Inspect(ctx, name)
 		err = &locker.HeldError{Remaining: st.Remaining}
 	}
 	return g, err
@@ -354,7 +351,7 @@ func (h scriptedPasser) Pass(ctx context.Context, next locker.Request, yield boo
 			return err
 		}
 		if yield {
-			_ = h.s.request(ctx, "yield", next, func() error { return nil })
+			_ = h.s.request(ctx, "yield", next, nil)
 			if h.s.is("contended") {
 				return nil
 			}
@@ -386,10 +383,11 @@ func (h *scriptedHold) As(target any) bool {
 }
 
 func (s *scripted) Inspect(ctx context.Context, name string) (st locker.State, err error) {
-	return st, s.request(ctx, "operate", locker.Request{}, func() error {
+	err = s.request(ctx, "operate", locker.Request{}, func() error {
 		st, err = s.Backend.Inspect(ctx, name)
 		return err
 	})
+	return st, err
 }
 
 func (s *scripted) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
@@ -399,7 +397,7 @@ func (s *scripted) List(ctx context.Context, prefix string) iter.Seq2[locker.Sta
 				return
 			}
 		}
-		if err := s.request(ctx, "operate", locker.Request{}, func() error { return nil }); err != nil {
+		if err := s.request(ctx, "operate", locker.Request{}, nil); err != nil {
 			yield(locker.State{}, err)
 		}
 	}
@@ -410,7 +408,7 @@ func (s *scripted) Break(ctx context.Context, st locker.State) error {
 }
 
 func (s *scripted) Check(ctx context.Context) (found []locker.Finding, err error) {
-	return []locker.Finding{{What: "disk"}}, s.request(ctx, "operate", locker.Request{}, func() error { return nil })
+	return []locker.Finding{{What: "disk"}}, s.request(ctx, "operate", locker.Request{}, nil)
 }
 
 type scriptedNotifier struct{ *scripted }
@@ -433,7 +431,7 @@ func (s scriptedNotifier) Notify(ctx context.Context, name string, wake func()) 
 
 // leave is the Leave of a note.
 func (s *scripted) leave(ctx context.Context) error {
-	return s.request(ctx, "leave", locker.Request{}, func() error { return nil })
+	return s.request(ctx, "leave", locker.Request{}, nil)
 }
 
 // held reports whether somebody holds name.

@@ -98,6 +98,7 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 				l, err := c.Lock(minute, "a")
 				assertSentinel(t, err, fmt.Sprintf("%s after %d: lock", k.name, after),
 					errors.Is(err, locker.ErrHeld))
+				assert.True(t, k.grant == nil || err != nil, k.name)
 				for range 2 {
 					_, err = c.TryLock(t.Context(), "b")
 					told(err, "trylock")

@@ -85,6 +85,9 @@ func TestWhatTraceIsTold(t *testing.T) {
 			renew: down then gone; a locks; a ends: lost in 2s-6s; 9s
 			told: a attempt ok, a done ok, a renewed unavailable, a renewed lost, a lost lost, a taken back ok
 			count RenewFailed 2 Lost 1 TakenBack 1`,
+		"and so does the service, whether or not the context can end": `
+			a locks; a unlocks; b locks endless; b unlocks endless
+			count acquire-of-a 1 release-of-a 1 acquire-of-b 1 release-of-b 1`,
 		"of a release that fails": `
 			release: down then ok; a locks; a unlocks: unavailable; 1s
 			told: a attempt ok, a done ok, a released unavailable, a taken back ok; count Released 0 TakenBack 1`,
