@@ -11,8 +11,9 @@
 // are the lab's (labs.go), or the user's own commands (staging.go).
 //
 // While a holder holds, it looks at its lease and sends a numbered act with its token to the parent,
-// through a pipe that no fault touches. Everybody journals what it asked, what it was told, and when,
-// on the one monotonic clock of the host; a fault is journaled with the evidence that it took effect.
+// through a pipe that no fault touches. On the same way it tells what it asked, what it was told, and
+// when, on the one monotonic clock of the host. The parent writes a journal for each holder, and one of
+// its own, with each fault and the evidence that it took effect.
 // What all of that means is not decided here: package internal/check judges the histories, and
 // internal/report shows the verdicts.
 package compare

@@ -74,7 +74,7 @@ func (h *holder) start() {
 		hosts = append(hosts, p.Addr())
 	}
 	text, _ := json.Marshal(part{URL: b.through(hosts), TTL: b.ttl, Act: max(b.ttl/50, 10*time.Millisecond),
-		Opens: b.opens + 10*time.Second}) // a process has to start, too
+		Opens: b.opens + 5*time.Second}) // a process has to start, too
 	journal, err := history.Create(filepath.Join(b.run.dir, process+".jsonl"))
 	if err != nil {
 		b.run.stop(err)
@@ -116,7 +116,7 @@ func (h *holder) start() {
 		defer h.mu.Unlock()
 		return h.open
 	}
-	if b.wait(b.opens+15*time.Second, func() bool { return opened() || !h.proc.Running() }); !opened() {
+	if b.wait(b.opens+10*time.Second, func() bool { return opened() || !h.proc.Running() }); !opened() {
 		end()
 		b.Fatalf("%s", cmp.Or(h.failed, fmt.Sprintf("a client of %s did not open: %s", b.shown, h.lastWords())))
 	}
