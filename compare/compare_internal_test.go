@@ -2,8 +2,8 @@ package compare
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -38,8 +38,10 @@ func TestMain(m *testing.M) {
 }
 
 // typed is the command, with each thing tried once.
-func typed(args []string, out, errs io.Writer) int {
-	return execute(testOpeners(), append([]string{"--for=0s"}, args...), out, errs)
+func typed(args ...string) (status int, out, errs string) {
+	var o, e strings.Builder
+	status = execute(testOpeners(), append([]string{"--for=0s"}, args...), &o, &e)
+	return status, o.String(), e.String()
 }
 
 // compareOne runs a plan, and returns its report.
@@ -216,10 +218,10 @@ func TestTheCommand(t *testing.T) {
 		{"recheck nothing", []string{"--recheck", dir}, ExitUsage, "not the directory of a run"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var out, errs strings.Builder
-			assert.Equal(t, test.status, typed(test.args, &out, &errs), "%s%s", &out, &errs)
-			assert.Contains(t, errs.String(), test.says)
-			assert.NotContains(t, out.String()+errs.String(), "secret")
+			status, out, errs := typed(test.args...)
+			assert.Equal(t, test.status, status, out+errs)
+			assert.Contains(t, errs, test.says)
+			assert.NotContains(t, out+errs, "secret")
 		})
 	}
 }
@@ -289,24 +291,43 @@ func TestFaultsOfTheUsersOwn(t *testing.T) {
 	assert.FileExists(t, filepath.Join(dir, "healed"))
 }
 
-// Locks that share a fault are one observation of it.
-func TestACellCountsFaults(t *testing.T) {
+// Everything is tried once, whatever it takes, and then again and again while there is time, at another moment
+// between two renewals each time. Locks that share a fault are one observation of it.
+func TestItIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	lab.Need(t, lab.ToolRedis)
-	dir := filepath.Join(t.TempDir(), "run")
-	report := compareOne(t, plan{
-		urls: []string{"redis://" + lab.StartRedis(t).Addr()}, ttl: 600 * time.Millisecond, locks: 3,
-		tries: 3 * time.Second, only: []string{"holder-killed"}, dir: dir,
-	})
-	faults := 0
-	for e, err := range history.Read(dir) {
+	for tries, want := range map[time.Duration]int{0: 1, time.Hour: 3} {
+		faults, dir := 0, filepath.Join(t.TempDir(), "run")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		report, err := plan{openers: testOpeners(), live: testLive{t}, dir: dir,
+			tries: tries, only: []string{restarted.ID}, lab: []labService{{"file", func(b *bench) {
+				startFile(b)
+				delete(b.untried, restarted.ID)
+				b.faults = []serverFault{{Fault: restarted, inject: func(*bench) string {
+					if faults++; faults == 3 {
+						cancel() // which cuts this trial short
+					}
+					return "nothing"
+				}}}
+			}}}}.run(ctx)
 		require.NoError(t, err)
-		if e.Kind == history.FaultBegin {
-			faults++
+		assert.Equal(t, want, faults)
+		c := cell(t, report, check.Exclusion, restarted.ID)
+		assert.Equal(t, want, c.Trials+c.Set)
+		granted := map[string]int64{}
+		var after []int64
+		for e, err := range history.Read(dir) {
+			require.NoError(t, err)
+			if e.Kind == history.Granted && granted[e.Trial] == 0 {
+				granted[e.Trial] = e.At
+			} else if e.Kind == history.FaultBegin {
+				after = append(after, e.At-granted[e.Trial])
+			}
+		}
+		if len(after) > 1 {
+			assert.Greater(t, after[1], int64(time.Second*3/10), "a tenth of a TTL and a fourth")
 		}
 	}
-	c := cell(t, report, check.Exclusion, "holder-killed")
-	assert.Equal(t, faults, c.Trials+c.Set)
 }
 
 // Faults come at any time between two renewals.

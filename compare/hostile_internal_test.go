@@ -73,14 +73,12 @@ func TestWithoutServers(t *testing.T) {
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolZooJar, lab.ToolJava, "postgres"} {
 		t.Setenv(lab.ToolEnv(tool), "-")
 	}
-	var out, errs strings.Builder
-	status := typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--only", "healthy"}, &out, &errs)
-	assert.Equal(t, ExitHeld, status, "%s%s", &out, &errs)
-	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, out.String())
-	text := strings.Join(strings.Fields(out.String()), " ")
+	status, out, errs := typed("--out", filepath.Join(t.TempDir(), "run"), "--only", "healthy")
+	assert.Equal(t, ExitHeld, status, out+errs)
+	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, out)
 	for service, pkg := range map[string]string{"redis": "redis-server", "redlock": "redis-server",
 		"etcd": "etcd-server", "zookeeper": "zookeeper", "postgres": "postgresql"} {
-		assert.Regexp(t, service+`: \S+ is not installed \(Debian: apt install `+pkg, text)
+		assert.Regexp(t, service+`: \S+ is not installed \(Debian: apt install `+pkg, out)
 	}
 }
 
@@ -145,10 +143,10 @@ func TestSignals(t *testing.T) {
 			assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, p.out.String())
 			assert.Contains(t, p.errs.String(), "it was interrupted")
 			// The same verdicts again, and that they are not of the whole.
-			var out, errs strings.Builder
-			assert.Equal(t, ExitUnavailable, typed([]string{"--recheck", p.dir}, &out, &errs))
-			assert.Equal(t, p.out.String(), out.String())
-			assert.Contains(t, errs.String(), "it was interrupted")
+			status, out, errs := typed("--recheck", p.dir)
+			assert.Equal(t, ExitUnavailable, status)
+			assert.Equal(t, p.out.String(), out)
+			assert.Contains(t, errs, "it was interrupted")
 		})
 	}
 }
@@ -159,8 +157,8 @@ func TestAServiceThatDies(t *testing.T) {
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
 	var out, errs strings.Builder
-	status := typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--ttl", "500ms", "--only",
-		"healthy,holder-stopped,holder-killed,half-cut", "redis://" + r.Addr()}, &out,
+	status := execute(testOpeners(), []string{"--for=0s", "--out", filepath.Join(t.TempDir(), "run"), "--ttl",
+		"500ms", "--only", "healthy,holder-stopped,holder-killed,half-cut", "redis://" + r.Addr()}, &out,
 		writer(func(b []byte) (int, error) {
 			if strings.Contains(string(b), "redis: healthy: done") {
 				r.Kill()
@@ -180,9 +178,8 @@ func (w writer) Write(b []byte) (int, error) { return w(b) }
 func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 	t.Parallel()
 	whole := filepath.Join(t.TempDir(), "run")
-	var out, errs strings.Builder
-	require.Equal(t, ExitHeld, typed([]string{"--out", whole, "--only", "healthy", "file://" + t.TempDir()},
-		&out, &errs), "%s", &errs)
+	status, out, errs := typed("--out", whole, "--only", "healthy", "file://"+t.TempDir())
+	require.Equal(t, ExitHeld, status, out+errs)
 	journal, err := os.ReadFile(filepath.Join(whole, "parent.jsonl"))
 	require.NoError(t, err)
 	end := bytes.Index(journal, []byte("trial_end")) // of the first round; a fast machine has time for more
@@ -209,10 +206,9 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
 			require.NoError(t, test.spoil(dir))
-			var out, errs strings.Builder
-			assert.Equal(t, test.status, typed([]string{"--recheck", dir, "--require", "exclusion"}, &out,
-				&errs), "%s%s", &out, &errs)
-			assert.Contains(t, errs.String(), test.says)
+			status, out, errs := typed("--recheck", dir, "--require", "exclusion")
+			assert.Equal(t, test.status, status, out+errs)
+			assert.Contains(t, errs, test.says)
 		})
 	}
 }
@@ -233,10 +229,9 @@ func TestFaultFilesWithMistakes(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "faults.json")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		var out, errs strings.Builder
-		assert.Equal(t, ExitUsage, typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--faults",
-			file, "file://" + t.TempDir()}, &out, &errs), text)
-		assert.Contains(t, errs.String(), says, text)
+		status, _, errs := typed("--out", filepath.Join(t.TempDir(), "run"), "--faults", file, "file://"+t.TempDir())
+		assert.Equal(t, ExitUsage, status, text)
+		assert.Contains(t, errs, says, text)
 	}
 }
 
