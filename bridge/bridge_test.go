@@ -95,15 +95,22 @@ func TestTheFirstIsKeptWhileTheSecondIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The first one is lost while the second one is waited for, or answers late, whatever the
-// context says: nobody is told that it holds.
+// The first one is lost while the second one is waited for, or answers late, whatever the context
+// says, and whether its service tells or a renewal finds out: nobody is told that it holds.
 func TestTheFirstThatIsLostEndsTheWait(t *testing.T) {
-	for _, late := range []bool{false, true} {
+	for i := range 6 {
+		away, told := []time.Duration{0, ttl / 4, 2 * ttl}[i/2], i%2 == 0
 		synctest.Test(t, func(t *testing.T) {
 			a, b := expiring(), forever()
-			if late {
+			a.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+				if !told {
+					req.Lost = func() {}
+				}
+				return a.Backend.Acquire(ctx, req)
+			}
+			if away > 0 {
 				b.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
-					time.Sleep(2 * ttl)
+					time.Sleep(away)
 					return b.Backend.Acquire(context.WithoutCancel(ctx), req)
 				}
 			} else {
@@ -258,6 +265,13 @@ func TestInspect(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, (<-in).err, context.Canceled)
 	unlock(t, held)
+
+	both, err := bridge.New(a, b)
+	require.NoError(t, err)
+	held, err = clientOf(t, both, strings.Repeat("é", locker.MaxLabelLen/2)).Lock(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Contains(t, inspect(old), `"`+strings.Repeat("é", 56)+` [memory memory]"`, "whole runes make room")
+	unlock(t, held)
 }
 
 func TestWhatTheTwoCannotDo(t *testing.T) {
@@ -315,10 +329,11 @@ func TestTheOwnersOfOneRequest(t *testing.T) {
 	}
 	pair, err := bridge.New(services[0], services[1])
 	require.NoError(t, err)
-	req := locker.Request{Name: "job", Owner: strings.Repeat("4", 20) + strings.Repeat("2", 20), TTL: ttl,
-		Wait: true, Lost: func() {}, Queued: func() {}}
 	held := try(t, clientOf(t, services[1].Backend, ""), "job")
-	time.AfterFunc(soon/100, func() { assert.NoError(t, held.Unlock(t.Context())) })
+	var unlocks sync.WaitGroup
+	defer unlocks.Wait()
+	req := locker.Request{Name: "job", Owner: strings.Repeat("4", 20) + strings.Repeat("2", 20), TTL: ttl,
+		Wait: true, Lost: func() {}, Queued: func() { unlocks.Go(func() { assert.NoError(t, held.Unlock(t.Context())) }) }}
 	for range 2 {
 		g, err := pair.Acquire(t.Context(), req)
 		require.NoError(t, err)
@@ -365,7 +380,8 @@ func TestNobodyStarvesBesideTheOthers(t *testing.T) {
 					for n := range 4 {
 						for _, c := range []*locker.Client{pairOf(t, on[0], on[1]), clientOf(t, on[alone], "")} {
 							// With a pause, or a service without a queue sees nobody else.
-							members = append(members, &program{client: c, reads: n == 3, hold: 200 * time.Millisecond, pause: 100 * time.Millisecond})
+							members = append(members, &program{client: c, reads: n == 3, hold: 200 * time.Millisecond,
+								pause: 100 * time.Millisecond})
 						}
 					}
 					stop := takeTurns(t, members...)

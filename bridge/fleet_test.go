@@ -42,8 +42,7 @@ func TestFleets(t *testing.T) {
 	if os.Getenv(allEnv) != "" {
 		moves, size = 100, 12
 	}
-	for _, pair := range [][2]string{{"redis", "etcd"}, {"redis", "redlock"}, {"redlock", "zookeeper"},
-		{"file", "redis"}, {"etcd", "postgres"}} {
+	for _, pair := range pairs {
 		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
 			t.Parallel()
 			first, second := services[pair[0]](t), services[pair[1]](t)

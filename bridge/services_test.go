@@ -45,6 +45,10 @@ var services = map[string]func(t testing.TB) *service{
 	"postgres": postgresService, "file": fileService,
 }
 
+// pairs are moves from one service to another.
+var pairs = [][2]string{{"redis", "etcd"}, {"redis", "redlock"}, {"redlock", "zookeeper"}, {"file", "redis"},
+	{"etcd", "postgres"}}
+
 func redisService(t testing.TB) *service {
 	r := lab.StartRedis(t)
 	return &service{
