@@ -20,7 +20,6 @@ import (
 type Redis struct {
 	*Process
 	binary string
-	certs  atomic.Pointer[Certs]
 
 	mu    sync.Mutex
 	looks int64 // calls of Commands since the start
@@ -51,7 +50,6 @@ func launchRedis(t TB, name string, opts []Option) *Redis {
 	r := &Redis{binary: Need(t, ToolRedis)}
 	launch(t, func() []*Process {
 		r.Process = newProcess(t, name, of(opts), 1)
-		r.certs.Store(r.config.certs)
 		r.command, r.answers, r.tells = r.newCommand, r.isUp, r.Time
 		return []*Process{r.Process}
 	})
@@ -79,7 +77,7 @@ func (r *Redis) file() string {
 	line("bind", "127.0.0.1")
 	line("protected-mode", "no")
 	line("dir", r.dir)
-	if c := r.Certs(); c == nil {
+	if c := r.certs; c == nil {
 		line("port", port)
 	} else {
 		line("port", "0")
@@ -184,16 +182,13 @@ func fields(reply any) map[string]string {
 // Socket returns the path of the unix socket of a server that was started [WithSocket].
 func (r *Redis) Socket() string { return filepath.Join(r.dir, "s") }
 
-// Certs returns the certificates given by [WithTLS], and nil without.
-func (r *Redis) Certs() *Certs { return r.certs.Load() }
-
-// SetCerts replaces the certificates of a server that was started [WithTLS], for new connections.
-// It needs Redis 7.
+// SetCerts replaces the certificates of a server that was started [WithTLS], for new connections, while nobody else
+// asks it. It needs Redis 7.
 func (r *Redis) SetCerts(t TB, certs *Certs) {
 	t.Helper()
 	r.MustDo(t, "CONFIG", "SET", "tls-ca-cert-file", certs.CAFile, "tls-cert-file", certs.CertFile,
 		"tls-key-file", certs.KeyFile)
-	r.certs.Store(certs)
+	r.certs = certs
 }
 
 // dial connects straight to the server, with every right.
@@ -202,8 +197,8 @@ func (r *Redis) dial(timeout time.Duration) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if certs := r.Certs(); certs != nil {
-		raw = tls.Client(raw, certs.ClientConfig())
+	if r.certs != nil {
+		raw = tls.Client(raw, r.certs.ClientConfig())
 	}
 	c := newConn(raw)
 	if r.asksWho() {
