@@ -42,7 +42,7 @@ func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string)
 		}
 		before := server.Commands(t)
 		link.Requests(lab.Pass)
-		require.Eventually(t, func() bool { return server.Commands(t).Since(before).ByName["evalsha"] > 0 },
+		require.Eventually(t, func() bool { return server.Commands(t).Since(before)["evalsha"] > 0 },
 			soon, time.Millisecond, "the request that was held has arrived")
 	}
 }

@@ -209,7 +209,7 @@ func waiters(t *testing.T) (server *lab.Redis, proxy *lab.Proxy, nodes []*Backen
 		}()
 		require.Eventually(t, func() bool { return clients[i].Stats().Waiting > before }, soon, time.Millisecond)
 		require.Eventually(t, func() bool { // the first one asks before it listens, and then
-			return !first || server.Commands(t).Since(asked).ByName["evalsha"] >= 2
+			return !first || server.Commands(t).Since(asked)["evalsha"] >= 2
 		}, soon, time.Millisecond)
 		stands(t, server, nodes, strconv.Itoa(i))
 		return ends, cancel
@@ -281,7 +281,7 @@ func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
 		require.ErrorIs(t, <-first, locker.ErrHeld)
 		before := server.Commands(t)
 		again, _ := wait(1)
-		require.Eventually(t, func() bool { return server.Commands(t).Since(before).ByName["evalsha"] >= 2 }, soon,
+		require.Eventually(t, func() bool { return server.Commands(t).Since(before)["evalsha"] >= 2 }, soon,
 			time.Millisecond, "it has asked before it listened, and then")
 		if late {
 			time.Sleep(2 * maxTurn) // the client has done with it

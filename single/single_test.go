@@ -197,7 +197,7 @@ func TestEvictionIsWarnedOf(t *testing.T) {
 			require.Eventually(t, func() bool { return bytes.Contains(log.bytes(), []byte(policy)) },
 				30*time.Second, time.Millisecond)
 		} else {
-			require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 30*time.Second,
+			require.Eventually(t, func() bool { return s.Commands(t)["info"] > 0 }, 30*time.Second,
 				time.Millisecond)
 		}
 		require.NoError(t, c.Close())
@@ -233,16 +233,16 @@ func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 	}
 	once() // loads the scripts, looks at the eviction policy
-	require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 30*time.Second,
+	require.Eventually(t, func() bool { return s.Commands(t)["info"] > 0 }, 30*time.Second,
 		time.Millisecond)
 	before := s.Commands(t)
 	for range 100 {
 		once()
 	}
 	sent := s.Commands(t).Since(before)
-	assert.EqualValues(t, 200, sent.ByName["evalsha"])
-	assert.Zero(t, sent.ByName["publish"], "nobody waits")
-	assert.Zero(t, sent.ByName["eval"])
+	assert.EqualValues(t, 200, sent["evalsha"])
+	assert.Zero(t, sent["publish"], "nobody waits")
+	assert.Zero(t, sent["eval"])
 }
 
 // A request that hangs ends with the client, where that is the backend's own: Close neither waits

@@ -157,7 +157,7 @@ func TestWhatMayBeRepeatedIs(t *testing.T) {
 		before := server.Commands(t)
 		require.NoError(t, write(), command)
 		assert.False(t, cut(), "the reply was not cut")
-		assert.Equal(t, int64(2), server.Commands(t).Since(before).ByName[command], "%s: sent twice", command)
+		assert.Equal(t, int64(2), server.Commands(t).Since(before)[command], "%s: sent twice", command)
 	}
 	assert.Equal(t, fencing.Token(2), mustMark(t, g, "k"))
 }

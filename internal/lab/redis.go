@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -287,28 +288,22 @@ func (r *Redis) Time() (time.Time, error) {
 	return time.Unix(seconds, micros*1000), nil
 }
 
-// Commands counts what a server has executed. A script counts as one command and each command that it
-// calls as one more, which is how Redis itself counts.
-type Commands struct {
-	// Total is the number of commands of all kinds.
-	Total int64
-	// ByName has the number of calls by lower-case name: "set", "evalsha", "script|load". Names that
-	// were never called are absent.
-	ByName map[string]int64
-}
+// Commands counts what a server has executed, by lower-case name: "set", "evalsha", "script|load". A script counts as
+// one command and each command that it calls as one more, which is how Redis itself counts.
+type Commands map[string]int64
 
-func (c *Commands) add(name string, n int64) {
-	if c.ByName[name] += n; c.ByName[name] == 0 {
-		delete(c.ByName, name)
+// add leaves out what was never called.
+func (c Commands) add(name string, n int64) {
+	if c[name] += n; c[name] == 0 {
+		delete(c, name)
 	}
-	c.Total += n
 }
 
 // Since returns what was executed between before and c.
 func (c Commands) Since(before Commands) Commands {
-	diff := Commands{ByName: map[string]int64{}}
-	for name, n := range c.ByName {
-		diff.add(name, n-before.ByName[name])
+	diff := maps.Clone(c)
+	for name, n := range before {
+		diff.add(name, -n)
 	}
 	return diff
 }
@@ -320,7 +315,7 @@ func (r *Redis) Commands(t TB) Commands {
 	// One at a time, so that the cost of one is not counted by another.
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	count := Commands{ByName: map[string]int64{}}
+	count := Commands{}
 	for field, value := range r.Info(t, "commandstats") {
 		if name, found := strings.CutPrefix(field, "cmdstat_"); found { // calls=3,usec=120,…
 			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
@@ -357,6 +352,6 @@ func (r *Redis) AllAtOnce(t TB, n int, ask func(i int)) (calls int) {
 	time.Sleep(50 * time.Millisecond) // all are in a queue, or a few more script calls are made
 	r.Resume()
 	all.Wait()
-	used := r.Commands(t).Since(before).ByName
+	used := r.Commands(t).Since(before)
 	return int(used["evalsha"] + used["eval"])
 }
