@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 	"github.com/golockers/locker/observe/otel"
 	"github.com/stretchr/testify/assert"
@@ -19,21 +20,40 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-func TestSpansAndMetrics(t *testing.T) {
-	spans, reader := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader()
-	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	opts := &otel.Options{
-		Tracers: tracers,
-		Meters:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
-		Name:    func(string) string { return "all" },
-	}
+// watched is a client, and what it tells.
+type watched struct {
+	*locker.Client
+	spans   *tracetest.InMemoryExporter
+	reader  *sdkmetric.ManualReader
+	tracers *sdktrace.TracerProvider
+}
+
+func watch(t *testing.T, name func(lock string) string) (c watched) {
+	c.spans, c.reader = tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader()
+	c.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(c.spans))
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(c.reader))
+	opts := &otel.Options{Tracers: c.tracers, Meters: meters, Name: name}
 	told, err := otel.NewTrace(opts)
 	require.NoError(t, err)
-	c := locker.New(memory.New(), &locker.Options{Trace: told})
-	defer c.Close()
-	require.NoError(t, otel.Watch(opts, c))
+	c.Client = locker.New(memory.New(), &locker.Options{Trace: told})
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, otel.Watch(opts, c.Client))
+	return c
+}
 
-	ctx, caller := tracers.Tracer("test").Start(t.Context(), "caller")
+// metrics are those of a client that holds a lock for which a caller waits.
+func (c watched) metrics(t *testing.T, name string) []metricdata.Metrics {
+	locktest.Lock(t, c, name)
+	go func() { _, _ = c.Lock(context.Background(), name) }() // until the client is closed
+	locktest.Eventually(t, 30*time.Second, "a caller waits", func() bool { return len(c.Waits()) == 1 })
+	var out metricdata.ResourceMetrics
+	require.NoError(t, c.reader.Collect(context.Background(), &out))
+	return out.ScopeMetrics[0].Metrics
+}
+
+func TestSpansAndMetrics(t *testing.T) {
+	c := watch(t, func(string) string { return "all" })
+	ctx, caller := c.tracers.Tracer("test").Start(t.Context(), "caller")
 	lease, err := c.Lock(ctx, "a")
 	require.NoError(t, err)
 	_, err = c.TryLock(ctx, "a")
@@ -42,7 +62,7 @@ func TestSpansAndMetrics(t *testing.T) {
 	caller.End()
 
 	var names []string
-	for _, s := range spans.GetSpans() {
+	for _, s := range c.spans.GetSpans() {
 		names = append(names, s.Name)
 		if s.Name == "caller" {
 			continue
@@ -54,14 +74,8 @@ func TestSpansAndMetrics(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{"attempt a", "lock a", "trylock a", "unlock a", "caller"}, names)
 
-	_, err = c.Lock(context.Background(), "b")
-	require.NoError(t, err)
-	go func() { _, _ = c.Lock(context.Background(), "b") }() // until the client is closed
-	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 10*time.Second, time.Millisecond)
-	var out metricdata.ResourceMetrics
-	require.NoError(t, reader.Collect(context.Background(), &out))
 	counts := map[string]uint64{}
-	for _, m := range out.ScopeMetrics[0].Metrics {
+	for _, m := range c.metrics(t, "b") {
 		switch h := m.Data.(type) {
 		case metricdata.Gauge[int64]:
 			counts[m.Name] = uint64(h.DataPoints[0].Value)
@@ -85,35 +99,20 @@ func TestSpansAndMetrics(t *testing.T) {
 // Name may cut a letter in two, and a caller may ask for a name that is none. One such text
 // would cost the exporter its whole batch.
 func TestANameThatIsNotUTF8(t *testing.T) {
-	spans, reader := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader()
-	opts := &otel.Options{
-		Tracers: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)),
-		Meters:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
-		Name:    func(lock string) string { return lock[:1] },
-	}
-	told, err := otel.NewTrace(opts)
-	require.NoError(t, err)
-	c := locker.New(memory.New(), &locker.Options{Trace: told})
-	defer c.Close()
-	require.NoError(t, otel.Watch(opts, c))
-	_, err = c.Lock(t.Context(), "é")
-	require.NoError(t, err)
-	go func() { _, _ = c.Lock(context.Background(), "é") }() // until the client is closed
-	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 10*time.Second, time.Millisecond)
-	_, err = c.TryLock(t.Context(), "\xff")
+	c := watch(t, func(lock string) string { return lock[:1] })
+	metrics := c.metrics(t, "é")
+	_, err := c.TryLock(t.Context(), "\xff")
 	require.ErrorIs(t, err, locker.ErrInvalid)
 
-	for _, s := range spans.GetSpans() {
+	for _, s := range c.spans.GetSpans() {
 		assert.True(t, utf8.ValidString(s.Name), "%q", s.Name)
 		assert.True(t, utf8.ValidString(s.Status.Description), "%q", s.Status.Description)
 		for _, a := range s.Attributes {
 			assert.True(t, utf8.ValidString(a.Value.Emit()), "%s %q", a.Key, a.Value.Emit())
 		}
 	}
-	var out metricdata.ResourceMetrics
-	require.NoError(t, reader.Collect(context.Background(), &out))
 	name := attribute.String("locker.name", "\uFFFD")
-	for _, m := range out.ScopeMetrics[0].Metrics {
+	for _, m := range metrics {
 		switch h := m.Data.(type) {
 		case metricdata.Gauge[float64]:
 			assert.Contains(t, h.DataPoints[0].Attributes.ToSlice(), name, m.Name)
