@@ -136,38 +136,16 @@ func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
 
 func TestNoMoreSharersThanThereMayBe(t *testing.T) {
 	server, node := setUp(t)
-	label := "program@host.example.com[12345]"
-	began := time.Now()
-	var all sync.WaitGroup
-	for part := range 64 {
-		all.Go(func() {
-			for i := range locker.MaxSharers / 64 {
-				share(t, node, "n", fmt.Sprintf("%040d:%s", part*64+i, label))
-			}
-		})
-	}
-	all.Wait()
-	took := time.Since(began)
-	request := locker.Request{Name: "n", Owner: "another", TTL: ttl, Shared: true}
-	_, err := node.Acquire(t.Context(), request)
-	require.ErrorIs(t, err, locker.ErrRefused)
-	require.ErrorContains(t, err, "4096 share")
-	st, err := node.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	assert.Equal(t, locker.MaxSharers, st.Sharers)
-	assert.Equal(t, []string{label}, st.Sharing)
-	t.Logf("%v for all, %v bytes", took, server.MustDo(t, "MEMORY", "USAGE", redisconn.LockKey("n")+":shared",
-		"SAMPLES", 0))
-	// One whose time is over makes room, although nobody has looked since.
-	server.MustDo(t, "ZADD", redisconn.LockKey("n")+":shared", "XX", 1, fmt.Sprintf("%040d:%s", 7, label))
-	locktest.Acquire(t, node, request)
-	began = time.Now()
-	st, err = locktest.Break(t.Context(), node, "n")
-	require.NoError(t, err)
-	t.Logf("%v to break it", time.Since(began))
-	assert.Equal(t, locker.MaxSharers, st.Sharers)
 	key := redisconn.LockKey("n")
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key, key+":shared"))
+	locktest.MaxSharers(t, node, func() {
+		// One whose time is over makes room, although nobody has looked since.
+		server.MustDo(t, "ZADD", key+":shared", "XX", 1, fmt.Sprintf("%040x:", 7))
+		locktest.Acquire(t, node, locker.Request{Name: "n", Owner: "another", TTL: ttl, Shared: true})
+		st, err := locktest.Break(t.Context(), node, "n")
+		require.NoError(t, err)
+		assert.Equal(t, locker.MaxSharers, st.Sharers)
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key, key+":shared"))
+	})
 }
 
 // A note says when it ends by the server's clock, which may be set back.

@@ -57,7 +57,7 @@ func MaxSharers(t testing.TB, b locker.Backend, meanwhile func()) {
 		require.Nil(t, g.Hold, "it has left nothing")
 	}
 	each("renewed", func(i int) error { _, err := grants[i].Hold.Renew(t.Context()); return err })
-	alone := request(0)
+	alone := request(len(grants) + 1)
 	alone.Shared = false
 	_, err := b.Acquire(t.Context(), alone)
 	require.ErrorIs(t, err, locker.ErrHeld)

@@ -116,7 +116,7 @@ func TestANameThatIsNotUTF8(t *testing.T) {
 	_, err := c.Lock(t.Context(), "é")
 	require.NoError(t, err)
 	go func() { _, _ = c.Lock(context.Background(), "é") }() // until the client is closed
-	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 30*time.Second, time.Millisecond)
 	_, err = c.TryLock(t.Context(), "\xff")
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	for what := range shown(t, registry) {

@@ -41,7 +41,7 @@ func exposed(t *testing.T) *bytes.Buffer {
 	_, err = c.Lock(t.Context(), "a")
 	require.NoError(t, err)
 	go func() { _, _ = c.Lock(context.Background(), "a") }() // until the client is closed
-	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 30*time.Second, time.Millisecond)
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	var text bytes.Buffer
