@@ -144,11 +144,10 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 		script = of[0]
 		s.scripts[key] = of[min(1, len(of)-1):]
 	}
-	chance := s.chance
-	s.mu.Unlock()
-	if script == "" && chance != nil {
-		script = chance()
+	if script == "" && s.chance != nil {
+		script = s.chance()
 	}
+	s.mu.Unlock()
 	done, told := false, false
 	words := strings.Fields(script)
 	for i, word := range words {

@@ -18,8 +18,8 @@ func TestLockAll(t *testing.T) {
 	play(t, map[string]string{
 		"holds each name once, in one order": `p locks all of b a b; p has a b; p unlocks; a is free; b is free`,
 		"holds none if one cannot be had": `
-			others hold c 1h; p tries all of d c b a: held in 0s; p locks until 1s all of d c b a: held deadline in 1s
-			a is free; b is free; d is free`,
+			others hold c 1h; p tries all of d c b a: held in 0s; release: 10ms
+			p locks until 1s all of d c b a: held deadline in 1.01s-1.1s; a is free; b is free; d is free`,
 		"tells of a loss during its wait": `
 			others hold b 1h; renew: gone; p locks all of a b: lost in 2s-3s; a is free`,
 		"returns with its context, whatever a release does": `

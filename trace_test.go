@@ -29,6 +29,7 @@ func TestWaits(t *testing.T) {
 		}
 		assert.Equal(t, []locker.Wait{{Name: "a", Callers: 2, Longest: 2 * time.Minute}}, c.Waits())
 		require.NoError(t, c.Close())
+		synctest.Wait()
 		assert.Empty(t, c.Waits())
 	})
 }
