@@ -259,24 +259,22 @@ func again[T any](ctx context.Context, try func() (T, error)) (T, error) {
 // tryLock locks the file unless another holder has locked it, and then returns
 // ErrHeld, or localfile.ErrBusy if that may be a visitor.
 func (b *Backend) tryLock(path, name string, how localfile.How) (*os.File, error) {
-	f, err := b.open(path)
-	if err != nil {
-		return nil, err
-	}
-	if err = lock(f, path, how|localfile.NoWait); err == nil {
-		return f, nil
-	}
-	if errors.Is(err, localfile.ErrBusy) && !onlyVisitors(f, name, how) {
+	f, err := b.openLocked(path, how|localfile.NoWait)
+	if errors.Is(err, localfile.ErrBusy) && !onlyVisitors(path, name, how) {
 		err = locker.ErrHeld
 	}
-	_ = f.Close()
-	return nil, err
+	return f, err
 }
 
 // onlyVisitors reports whether a refused lock may have no holder: the file names
 // none, or a dead one; or sharers, who keep out no sharer, but for the last one as it
 // leaves, nor a look at who shares.
-func onlyVisitors(f *os.File, name string, how localfile.How) bool {
+func onlyVisitors(path, name string, how localfile.How) bool {
+	f, err := os.OpenFile(path, os.O_RDONLY|localfile.OpenFlags, 0)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
 	r, _, err := read(f, name)
 	if err != nil || !alive(r.Process) {
 		return true

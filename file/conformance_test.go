@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 		URL:  "file://" + dir,
 		Open: locker.Openers{"file": file.Open},
 		Unproven: map[string]string{
-			"histories-delete": "a sharer that waits for a file that is deleted and made again may wait on for seconds",
+			"histories-delete": "who waits for a file that is deleted and made again waits until its old holder has noticed",
 			"shared-min-hold": "a MinHold of a sharer beside others is removed when no writer waits any more: Undo says so, " +
 				"and histories do not ask it again",
 		},

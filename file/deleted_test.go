@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -63,39 +62,6 @@ func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
 			assert.NoError(t, second.Unlock(t.Context()))
 		})
 	}
-}
-
-func TestWaiterForAFileThatWasDeletedLocksTheNewOne(t *testing.T) {
-	dir := t.TempDir()
-	a, b, c := newClient(t, dir, nil), newClient(t, dir, nil), newClient(t, dir, nil)
-	first := mustLock(t, a, "n")
-	got := make(chan *locker.Lease, 1)
-	go func() { got <- mustLock(t, b, "n") }()
-	waitUntilBlocked(t, 1)
-	waitUntilInFlock(t)
-	require.NoError(t, os.Remove(lockFile(t, dir)))
-	between, err := c.TryLock(t.Context(), "n")
-	require.NoError(t, err)
-
-	assert.ErrorIs(t, first.Unlock(t.Context()), locker.ErrLost)
-	select {
-	case <-got:
-		require.Fail(t, "a lock on the deleted file is none")
-	case <-time.After(50 * time.Millisecond):
-	}
-	require.NoError(t, between.Unlock(t.Context()))
-	second := <-got
-	_, err = c.TryLock(t.Context(), "n")
-	assert.ErrorIs(t, err, locker.ErrHeld)
-	assert.NoError(t, second.Unlock(t.Context()))
-}
-
-// waitUntilInFlock waits until the only blocked goroutine of this process is
-// where a file can be deleted under it.
-func waitUntilInFlock(t *testing.T) {
-	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(stacks(), "unix.Flock") }, patience,
-		time.Millisecond)
 }
 
 // A cleaner that locks what it deletes takes nothing away from a holder. What

@@ -12,32 +12,22 @@ import (
 var errReplaced = errors.New("the lock file was replaced before it was locked: find out what does that, " +
 	"and keep it away")
 
-// openLocked opens the file at path and locks it.
+// openLocked opens the file at path and locks it. errReplaced means that it is no longer the file at path.
 func (b *Backend) openLocked(path string, how localfile.How) (*os.File, error) {
 	f, err := b.open(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(f, path, how); err != nil {
-		_ = f.Close()
+	if err = localfile.Flock(f, how); err == nil {
+		// Between open and lock, a cleaner may have deleted the file; others then lock a
+		// new one.
+		err = isAt(f, path)
+	}
+	if err != nil {
+		localfile.LetGo(f)
 		return nil, err
 	}
 	return f, nil
-}
-
-// lock locks f, the file at path. After an error f is not locked. errReplaced means
-// that f is no longer the file at path.
-func lock(f *os.File, path string, how localfile.How) error {
-	if err := localfile.Flock(f, how); err != nil {
-		return err
-	}
-	// Between open and lock, a cleaner may have deleted the file; others then lock a
-	// new one.
-	err := isAt(f, path)
-	if err != nil {
-		_ = localfile.Flock(f, localfile.Unlock)
-	}
-	return err
 }
 
 // isAt returns errReplaced if f is not the file at path any more.

@@ -163,22 +163,29 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	assert.Greater(t, must(b.Acquire(t.Context(), writes)).Token, g.Token)
 }
 
-// Those who come to a free name at the same moment have one token.
+// Those who come to a free name at the same moment have one token, also beside flock(1), where none of them is alone.
 func TestFirstSharersHaveOneToken(t *testing.T) {
 	dir := t.TempDir()
 	var b [8]*file.Backend
 	for i := range b {
 		b[i] = newBackend(t, dir)
 	}
-	for range 30 {
+	for round := range 60 {
+		req := request(true, 0)
+		req.Name = strconv.Itoa(round)
+		f := must(os.OpenFile(filepath.Join(dir, req.Name+".lock"), os.O_RDWR|os.O_CREATE, 0o600))
+		if round%2 == 0 {
+			require.NoError(t, localfile.Flock(f, localfile.Shared))
+		}
 		var grants [len(b)]locker.Grant
 		var all sync.WaitGroup
 		for i := range b {
-			req := request(true, 0)
+			req := req
 			req.Wait = i%2 == 0
 			all.Go(func() { grants[i] = must(b[i].Acquire(t.Context(), req)) })
 		}
 		all.Wait()
+		localfile.LetGo(f)
 		for _, g := range grants {
 			require.Equal(t, grants[0].Token, g.Token)
 			require.NoError(t, g.Hold.Release(t.Context()))
@@ -215,6 +222,19 @@ func TestSharersBesideFlock(t *testing.T) {
 	_ = cmd.Wait()
 	_, err = b.Acquire(t.Context(), request(false, 0))
 	require.ErrorIs(t, err, locker.ErrHeld)
+}
+
+// One that has the lock alone while the file tells of sharers may be a sharer that comes or leaves: TryLock looks again.
+func TestSharerIsNotRefusedAtOnceByASharerThatLeaves(t *testing.T) {
+	b := newBackend(t, t.TempDir())
+	dies(t, must(b.Acquire(t.Context(), request(true, 0))).Hold)
+	f := must(os.Open(filepath.Join(b.Dir(), "n.lock")))
+	defer f.Close()
+	require.NoError(t, localfile.Flock(f, localfile.Exclusive))
+	began := time.Now()
+	_, err := b.Acquire(t.Context(), request(true, 0))
+	require.ErrorIs(t, err, locker.ErrHeld)
+	assert.Greater(t, time.Since(began), 10*time.Millisecond)
 }
 
 // Sharers that end, and whose MinHold stays, do not keep a waiting writer out for ever: from the end of one
@@ -264,6 +284,7 @@ func TestMinHoldOfSharers(t *testing.T) {
 		"a 1h, a closed, a undone, free",
 		"w 1h, w closed, w undone, free",
 		"w 1h, w closed, w undone, a 2h, w undone, a dies, kept 2h",
+		"w 1h, w closed, broken, a 2h, a dies, w undone, kept 2h",
 		"a 1h, b 2h, a not undone, b undone, a undone, free",
 		"a 1h, b 2h, b dies, a not undone, kept 2h",
 		"a 3h, b 1h, b dies, a undone, kept 1h",
@@ -421,7 +442,8 @@ func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 	for range 20 {
 		w := must(b[0].Acquire(t.Context(), request(false, 0)))
 		var grants [2]locker.Grant
-		var waits sync.WaitGroup
+		var waits, others sync.WaitGroup
+		end := make(chan struct{})
 		for i := range grants {
 			waits.Go(func() { grants[i] = must(b[i].Acquire(t.Context(), waiting(true))) })
 			waitUntilTurnIsTaken(t, dir)
@@ -429,12 +451,22 @@ func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 				require.NoError(t, os.Remove(filepath.Join(dir, "n.turn")))
 			}
 		}
+		for range 8 { // others, as flock(1), because of whom neither is alone
+			f := must(os.Open(filepath.Join(dir, "n.lock")))
+			others.Go(func() {
+				_ = localfile.Flock(f, localfile.Shared)
+				<-end
+				localfile.LetGo(f)
+			})
+		}
 		require.NoError(t, w.Hold.Release(t.Context()))
 		waits.Wait()
 		require.Equal(t, grants[0].Token, grants[1].Token)
 		for _, g := range grants {
 			require.NoError(t, g.Hold.Release(t.Context()))
 		}
+		close(end)
+		others.Wait()
 	}
 }
 

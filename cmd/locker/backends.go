@@ -41,11 +41,6 @@ func promises() []promise {
 	}
 }
 
-// basis is what the promises rest on.
-func (p promise) basis() string {
-	return cmp.Or(p.RestsOn, "nothing")
-}
-
 func newBackends() *cobra.Command {
 	return &cobra.Command{
 		Use:   "backends",
@@ -125,7 +120,7 @@ func writePromises(w io.Writer, all []promise) error {
 	_ = table.Flush() // into memory
 	b.WriteByte('\n')
 	for _, p := range all {
-		fmt.Fprintf(&b, "- `%s` (%s) rests on %s.\n", p.Backend, p.urls, p.basis())
+		fmt.Fprintf(&b, "- `%s` (%s) rests on %s.\n", p.Backend, p.urls, cmp.Or(p.RestsOn, "nothing"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

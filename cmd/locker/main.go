@@ -40,9 +40,12 @@ func run(args []string) int {
 		return 0
 	}
 	var e *exitError
+	var compared compare.StatusError
 	var unwritten *fs.PathError
 	switch {
 	case errors.As(err, &e):
+	case errors.As(err, &compared):
+		e = &exitError{status: int(compared)}
 	case errors.As(err, &unwritten):
 		e = &exitError{status: statusOutput, err: err}
 	default:
@@ -92,8 +95,8 @@ https://github.com/golockers/locker/blob/main/docs/run.md`),
 		SilenceUsage: true,
 	}
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newCompare(),
-		newBackends())
+	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newBackends(),
+		compare.Command(locker.Openers(openers)))
 	return root
 }
 
