@@ -22,16 +22,14 @@ import (
 // All processes of one user get the same directory, and nothing deletes files in it:
 // an error is better than two processes that lock in two places. So the home
 // directory comes from /etc/passwd (on macOS from its user database) and not from $HOME
-// or $XDG_STATE_HOME, which differ between a shell, a cron job and a service. A user
-// without an entry there, as in many containers or in an LDAP directory, has no default
-// directory, however the program was built. The directory is not in $XDG_RUNTIME_DIR,
-// which is deleted at logout, nor in the cache or in /tmp, where cleaners delete files
-// and other users may have created it before.
+// or $XDG_STATE_HOME, which differ between a shell, a cron job and a service; and it is not
+// in $XDG_RUNTIME_DIR, in the cache or in /tmp, where files are deleted. A user without an
+// entry there, as in many containers or in an LDAP directory, has no default
+// directory, however the program was built.
 //
 // The directory has to belong to the user, with mode 0700; otherwise it is refused.
 // Processes of two users do NOT exclude each other there: see "Several users" in the
-// package comment. In a default directory for all users, each of them could hold
-// every lock for ever, or delete its file.
+// package comment.
 func DefaultDir() (string, error) {
 	if !supported {
 		return "", errUnsupported()

@@ -36,21 +36,19 @@
 //
 // A second file, the turn, whose name ends in .turn instead of .lock, is made when a name
 // is shared or waited for the first time. A writer that waits keeps it locked, and new
-// sharers wait for it. The kernel ends that with the process of the writer, and the writer
-// at once if it stops waiting. A sharer that has waited for a second waits for the lock, too,
-// behind the writer. If the turn is deleted meanwhile, sharers may come in before that writer.
+// sharers wait for it; one that has waited for a second waits for the lock, too, behind the
+// writer. The kernel ends that with the process of the writer, and the writer at once if it
+// stops waiting. If the turn is deleted meanwhile, sharers may come in before that writer.
 //
 // `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
 // they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
-// name; how many there are in all is up to the number of files that are open.
+// name; how many there are in all is up to the number of files that are open. Inspect says
+// how many where the system tells, as Linux does in /proc/locks, and otherwise that there
+// is one. The label is that of one of them, who may have left.
 //
 // A MinHold of a sharer keeps writers out, and not sharers, unless a writer waits for its
-// end. The file has the longest, and the longest of those that came after a longer one. If
-// one is taken back (nobody was given the lock), when no other shares it, the others stay. One that
-// came after a longer one stays, too, until its own end: shorter ones may be behind it.
-// Inspect says how many share a lock where
-// the system tells, as Linux does in /proc/locks, and otherwise that there is one. The
-// label is that of one of them, who may have left.
+// end. One that is taken back (nobody was given the lock) ends when no other shares the
+// lock, and the others stay; one that came after a longer one stays until its own end.
 //
 // # What it does not promise
 //

@@ -292,6 +292,7 @@ func TestMinHoldOfSharers(t *testing.T) {
 		"a 3h, b 2h, c 1h, b dies, c dies, a undone, kept 2h",
 		"a 2h, b 3h, c 1h, a dies, c dies, b undone, kept 2h",
 		"a 1h, b 3h, c 2h, a dies, c not undone, b undone, kept 2h",
+		"a 1h, b 3h, c 2h, a dies, c closed, b undone, c not undone, kept 2h",
 	} {
 		b := newBackend(t, t.TempDir())
 		holds := map[string]locker.Hold{}

@@ -20,62 +20,51 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-func TestCancelledWaitsReturnAtOnceAndPinOneThread(t *testing.T) {
+// One thread waits for the file for all callers, and one for the turn. A thread that callers have left behind serves
+// the next one, and lets go when nobody waits any more.
+func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 	dir := t.TempDir()
-	holder := mustLock(t, newClient(t, dir, nil), "n")
-	b := newBackend(t, dir)
-	for range 30 {
-		// A Client of its own for each: one Client asks for a name once at a time.
-		c := locker.New(b, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		failed := make(chan error, 1)
-		go func() {
-			_, err := c.Lock(ctx, "n")
-			failed <- err
-		}()
-		require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, patience, time.Millisecond)
-		waitUntilBlocked(t, 1)
-		cancel()
-		began := time.Now()
-		assert.ErrorIs(t, <-failed, context.Canceled)
-		assert.Less(t, time.Since(began), time.Second)
-		assert.NoError(t, c.Close())
-	}
-	assert.Equal(t, 1, blocked())
-
-	// The thread that they left behind serves the next one, and then lets go.
-	adopter := locker.New(b, nil)
-	got := make(chan *locker.Lease, 1)
-	go func() { got <- mustLock(t, adopter, "n") }()
-	require.Eventually(t, func() bool { return adopter.Stats().Waiting == 1 }, patience, time.Millisecond)
-	assert.Equal(t, 1, blocked())
-	require.NoError(t, holder.Unlock(t.Context()))
-	assert.NoError(t, (<-got).Unlock(t.Context()))
-	assert.NoError(t, adopter.Close())
-	waitUntilBlocked(t, 0)
-}
-
-// One thread waits for the file for all of them, and one for the turn.
-func TestClientsOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
-	dir := t.TempDir()
-	holder := mustLock(t, newClient(t, dir, nil), "n")
-	b := newBackend(t, dir)
+	held, b := must(newBackend(t, dir).Acquire(t.Context(), request(false, 0))).Hold, newBackend(t, dir)
 	var order []int // guarded by the lock
-	var wg sync.WaitGroup
-	for i := range 10 {
-		c := locker.New(b, nil)
-		wg.Go(func() {
-			lease := mustLock(t, c, "n")
+	var all sync.WaitGroup
+	wait := func(ctx context.Context, i int) {
+		all.Go(func() {
+			g, err := b.Acquire(ctx, waiting(false))
+			if ctx.Err() != nil {
+				assert.ErrorIs(t, err, context.Canceled)
+				return
+			}
+			assert.NoError(t, err)
 			order = append(order, i)
-			assert.NoError(t, lease.Unlock(t.Context()))
-			assert.NoError(t, c.Close())
+			assert.NoError(t, g.Hold.Release(t.Context()))
 		})
 		require.Eventually(t, func() bool { n, _ := b.Waiters("n"); return n == i+1 }, patience, time.Millisecond)
+	}
+	for range 30 {
+		ctx, cancel := context.WithCancel(t.Context())
+		wait(ctx, 0)
+		cancel()
+		all.Wait() // which the holder does not end
+		waitUntilBlocked(t, 1)
+	}
+	for i := range 10 {
+		wait(t.Context(), i)
 		waitUntilBlocked(t, min(i+1, 2))
 	}
-	require.NoError(t, holder.Unlock(t.Context()))
-	wg.Wait()
+	require.NoError(t, held.Release(t.Context()))
+	all.Wait()
 	assert.IsIncreasing(t, order)
+	waitUntilBlocked(t, 0)
+
+	held = must(b.Acquire(t.Context(), request(false, 0))).Hold
+	all.Go(func() {
+		_, err := b.Acquire(t.Context(), waiting(false))
+		assert.ErrorIs(t, err, locker.ErrClosed)
+	})
+	waitUntilBlocked(t, 1)
+	require.NoError(t, b.Close())
+	all.Wait()
+	require.NoError(t, held.Release(t.Context()))
 }
 
 func TestWhoComesLaterDoesNotOvertakeWhoWaits(t *testing.T) {
