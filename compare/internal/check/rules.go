@@ -110,12 +110,10 @@ func (t *trial) judge(at int64) {
 		if l.askers > 1 && l.grants > 0 {
 			t.finding(Exclusion).applies = true
 		}
-		for _, h := range l.believing {
-			if h.until() < at-int64(toldGrace) {
+		for i, h := range l.holds {
+			if !h.over && h.until() < at-int64(toldGrace) {
 				t.told(h, at, "had not been told")
 			}
-		}
-		for i, h := range l.holds {
 			for _, before := range l.holds[:i] {
 				t.overlap(l, before, h, at)
 			}
@@ -256,8 +254,8 @@ func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
 
 // blocked judges that a caller waited from ask until at, and still does, for what nobody held.
 func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
-	free := max(ask.At, l.lastEnd)
-	for _, h := range l.believing {
+	free := ask.At
+	for _, h := range l.holds {
 		free = max(free, h.until())
 	}
 	if l.died != nil && free < at {

@@ -39,17 +39,15 @@ type trial struct {
 
 // lock is one name.
 type lock struct {
-	name      string
-	grants    int     // holds so far; those that share are one
-	askers    int     // callers that have asked
-	holds     []*hold // in the order in which they were granted
-	believing []*hold // not told, not unlocked, not asked again; perhaps past the deadline
-	told      []int64 // when holders were told, since the last grant
-	lastEnd   int64   // when the last belief ended that has
-	died      *hold   // of a killed process, since the last grant
-	unclear   bool    // an attempt had an outcome that is not known, or a lease was lost
-	landed    int     // the latest hold of which an act has landed; -1: none
-	seen      uint64  // the greatest token that has landed
+	name    string
+	grants  int     // holds so far; those that share are one
+	askers  int     // callers that have asked
+	holds   []*hold // in the order in which they were granted
+	told    []int64 // when holders were told, since the last grant
+	died    *hold   // of a killed process, since the last grant
+	unclear bool    // an attempt had an outcome that is not known, or a lease was lost
+	landed  int     // the latest hold of which an act has landed; -1: none
+	seen    uint64  // the greatest token that has landed
 }
 
 // caller is one goroutine of a child, with one name.
@@ -73,6 +71,7 @@ type hold struct {
 	n                     int            // of the lock's grants
 	ask, granted, renewed *history.Event // the last renewal; nil: none
 	spans                 []span         // more than one if it went on after its deadline
+	over                  bool           // told, unlocked or asked again; else it believes, perhaps past the deadline
 	passed                int64          // when the next one was granted; 0 before
 }
 
@@ -226,8 +225,9 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 		return // over before it was looked at: nobody believed anything
 	}
 	h := &hold{by: by, n: l.grants, ask: by.asks.began, granted: e, spans: []span{{e.At, deadline(e)}}}
-	for _, o := range l.believing {
+	for _, o := range l.holds {
 		switch {
+		case o.over:
 		case !o.together(h):
 			o.passed = cmp.Or(o.passed, e.At)
 		case o.n == l.grants-1:
@@ -256,7 +256,7 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 		t.finding(FalseLoss).applies = true
 	}
 	by.hold = h
-	l.holds, l.believing = append(l.holds, h), append(l.believing, h)
+	l.holds = append(l.holds, h)
 }
 
 func (t *trial) renewed(h *hold, l *lock, e *history.Event) {
@@ -275,15 +275,13 @@ func (t *trial) renewed(h *hold, l *lock, e *history.Event) {
 
 // ends ends the belief of a caller.
 func (by *caller) ends(e *history.Event) {
-	h, l := by.hold, by.lock
+	h := by.hold
 	if h == nil {
 		return
 	}
-	by.hold = nil
+	by.hold, h.over = nil, true
 	last := &h.spans[len(h.spans)-1]
 	last.to = min(last.to, e.At)
-	l.lastEnd = max(l.lastEnd, last.to)
-	l.believing = slices.DeleteFunc(l.believing, func(o *hold) bool { return o == h })
 }
 
 // lasts reports whether a lease that is lost is something to tell: nothing was done to its holder.
