@@ -104,9 +104,17 @@ func (s *sideBySide) run(name string, test func(t *testing.T)) {
 	})
 }
 
-// Each flaw has to be found by the row that is meant for it.
+// Each flaw has to be found by the row that is meant for it: one for each rule and each script.
 func TestKnownBadLocksAreBroken(t *testing.T) {
-	badLocksAreBroken(t, []badRow{ // one for each rule
+	t.Parallel()
+	lab.Need(t, lab.ToolRedis)
+	r := lab.StartRedis(t)
+	all := sideBySide{t: t}
+	defer all.all.Wait()
+	for _, test := range []struct {
+		flaw       flaw
+		only, rule string
+	}{
 		{sinceAnswer, "holder-slow-cut-off", check.Exclusion},
 		{ownSignal, "holder-cut-off", check.Told},
 		{letsReadersIn, "sharing", check.Exclusion},
@@ -115,32 +123,12 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		{leavesGhosts, "replies-lost", check.Left},
 		{claimsQueue, order, check.Order},
 		{losesLeases, order, check.FalseLoss},
-	})
-}
-
-func TestProveMoreBadLocksAreBroken(t *testing.T) {
-	lab.NeedProve(t)
-	badLocksAreBroken(t, []badRow{ // one for each other script
 		{noOwnerCheck, "unlock-late", check.Exclusion},
 		{boasts, "holder-cut-off", check.Exclusion},
 		{renewsOthers, "holder-stopped", check.Exclusion},
 		{sharedSession, healthy, check.Exclusion},
 		{ignoresCommands, "requests-late", check.Exclusion},
-	})
-}
-
-type badRow struct {
-	flaw       flaw
-	only, rule string
-}
-
-func badLocksAreBroken(t *testing.T, rows []badRow) {
-	t.Parallel()
-	lab.Need(t, lab.ToolRedis)
-	r := lab.StartRedis(t)
-	all := sideBySide{t: t}
-	defer all.all.Wait()
-	for _, test := range rows {
+	} {
 		all.run(string(test.flaw), func(t *testing.T) {
 			c := says(t, plan{urls: []string{string(test.flaw) + "://" + r.Addr()}, ttl: time.Second, locks: 3,
 				only: []string{test.only}}, test.rule, test.only, history.Broken)
