@@ -149,5 +149,3 @@ func refused(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) {
 	require.ErrorIs(t, err, locker.ErrHeld)
 	require.False(t, errors.Is(err, locker.ErrUnavailable), fmt.Sprint(err))
 }
-
-func TestMain(m *testing.M) { lab.Main(m, lab.Roles{}) }

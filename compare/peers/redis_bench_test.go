@@ -180,13 +180,14 @@ func contenders(name string) contest.Contenders {
 }
 
 func TestMain(m *testing.M) {
-	lab.Main(m, lab.Roles{"contest": func(p *lab.Parent) {
+	lab.RunRole(lab.Roles{"contest": func(p *lab.Parent) {
 		name := p.Args[0]
 		if name == "locker" {
 			name = "redislock" // beside any
 		}
 		contenders(name).Role(p)
 	}})
+	m.Run()
 }
 
 // five are the addresses of five Redis.

@@ -24,7 +24,7 @@ type Child struct {
 	at int64 // the log was read up to here
 }
 
-// StartChild runs the test binary again in a role that its TestMain has given to [Main] or [RunRole].
+// StartChild runs the test binary again in a role that its TestMain has given to [RunRole].
 // It returns at once: wait with [Child.Expect] for a line by which the child says that it is ready.
 // What the child says and what it writes to its standard error are in its log.
 func StartChild(t TB, role string, args ...string) *Child {

@@ -94,10 +94,3 @@ func TestChildEnds(t *testing.T) {
 	assert.Equal(t, 2, c.Wait(t, soon))
 	assert.Contains(t, c.Log(), `no role "nosuch" in this test binary; it has count, echo, exit`)
 }
-
-func TestChildThatNobodyListensToIsCleanedUp(t *testing.T) {
-	t.Run("flood", func(t *testing.T) {
-		c := lab.StartChild(t, "flood")
-		eventually(t, "it talks", func() bool { return c.Log() != "" })
-	}) // hangs if the end of the subtest does not end the reader
-}

@@ -20,16 +20,8 @@ type roleCall struct {
 // Roles are the parts that the test binary can play as a child, by name.
 type Roles map[string]func(p *Parent)
 
-// Main is what a package with children calls in its TestMain: it plays the role if this process is a
-// child, and runs the tests if not. It does not return.
-func Main(m interface{ Run() int }, roles Roles) {
-	RunRole(roles)
-	os.Exit(m.Run())
-}
-
 // RunRole plays the role that this process was started for by [StartChild], and then exits with status
-// 0. In a process that is no child it returns at once. It is for a TestMain that runs the tests in a
-// way of its own: goleak.VerifyTestMain, for one.
+// 0. In a process that is no child it returns at once. A package with children calls it first in its TestMain.
 func RunRole(roles Roles) {
 	text, child := os.LookupEnv(roleEnv)
 	if !child {

@@ -20,7 +20,10 @@ const (
 	soon = 30 * time.Second
 )
 
-func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"library": play}) }
+func TestMain(m *testing.M) {
+	lab.RunRole(lab.Roles{"library": play})
+	m.Run()
+}
 
 // play is a process that does one job by a library, and says when it begins. The
 // job ends when the process is told so.
