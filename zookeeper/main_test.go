@@ -29,11 +29,12 @@ func TestMain(m *testing.M) {
 
 const soon = 30 * time.Second
 
-// newBackend returns a backend that is closed with the test.
+// newBackend returns a backend that is closed with the test. A server that says nothing for a quarter of the session is
+// an outage, and a machine may stall for seconds.
 func newBackend(t testing.TB, servers []string, opts zookeeper.Options) *zookeeper.Backend {
 	t.Helper()
 	if opts.SessionTimeout == 0 {
-		opts.SessionTimeout = 4 * time.Second
+		opts.SessionTimeout = 12 * time.Second
 	}
 	b, err := zookeeper.New(servers, &opts)
 	require.NoError(t, err)

@@ -64,13 +64,13 @@ func testRightThatTheClientLacks(t *testing.T, z *lab.ZooKeeper) {
 // The right to write is taken away while a lock is held: the holder is told by
 // its deadline, nobody gets in before, and who asks is told why.
 func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
-	const prefix, session = "/refused", 3 * time.Second
+	const prefix, session = "/refused", 6 * time.Second
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	l := locktest.Lock(t, c, "a")
 	var first, second zookeeper.Node
 	require.True(t, l.As(&first))
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
-	other := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
+	other := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	in := make(chan error, 1)
 	var next *locker.Lease
 	var at time.Time
