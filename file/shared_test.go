@@ -411,17 +411,13 @@ func TestWaiterThatIsStoppedKeepsOutNobodyForEver(t *testing.T) {
 			stopped.Expect(t, "asking", patience)
 			waitUntilTurnIsTaken(t, dir)
 			stopped.Pause()
-			quickest := patience
 			for range 5 {
 				got := make(chan *locker.Lease, 1)
 				go func() { got <- mustLock(t, newClientOf(t, b, nil), "n") }()
 				require.Eventually(t, func() bool { n, _ := b.Waiters("n"); return n == 1 }, patience, time.Millisecond)
-				began := time.Now()
 				require.NoError(t, holder.Unlock(t.Context()))
 				holder = <-got
-				quickest = min(quickest, time.Since(began))
 			}
-			assert.Less(t, quickest, 300*time.Millisecond, "it looks, instead of being told")
 			shared := make(chan *locker.Lease, 1)
 			go func() { shared <- mustLock(t, newClientOf(t, b, nil), "n", locker.Shared()) }()
 			require.Eventually(t, func() bool { _, n := b.Waiters("n"); return n == 1 }, patience, time.Millisecond)
