@@ -96,7 +96,8 @@ func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
 	require.NoError(t, c.Close())
 	_, inspect = c.Inspect(t.Context(), "job")
 	_, check = c.Check(t.Context())
-	for _, err := range []error{inspect, check, c.Break(t.Context(), locker.State{Name: "job"}), listError(t.Context(), c)} {
+	for _, err := range []error{inspect, check, listError(t.Context(), c),
+		c.Break(t.Context(), locker.State{Name: "job"})} {
 		assert.ErrorIs(t, err, locker.ErrClosed)
 	}
 }

@@ -29,7 +29,8 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		}}})
 		require.NoError(t, c.Close())
 		closed := &crowd{release: func(context.Context) error { return ErrUnavailable }}
-		(&Lease{client: c, name: "job", grant: Grant{Hold: closed}, settings: settings{Asked: Asked{TTL: DefaultTTL}}}).takeBack(unused)
+		l := &Lease{client: c, name: "job", grant: Grant{Hold: closed}, settings: settings{Asked: Asked{TTL: DefaultTTL}}}
+		l.takeBack(unused)
 		synctest.Wait()
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], ErrUnavailable)

@@ -21,52 +21,69 @@ func TestMinHold(t *testing.T) {
 			a locks minhold 5m; 1m; a holds; a unlocks: ok in 0s; a ended: unlocked; 239s; job is held
 			count release 0 Released 1; 6s; job is free`,
 		"and of a client that is closed, which asks nothing more": `
-			a locks minhold 5m; 1m; client closes: ok in 0s; a ended: closed; 239s; job is held; 5m; count release 0`,
+			a locks minhold 5m; 1m; client closes: ok in 0s; a ended: closed; 239s; job is held; 5m
+			count release 0`,
 		"and of both": `
-			a locks minhold 5m; a unlocks; count Pending 1; client closes: ok in 0s; count Pending 0; 299s; job is held
+			a locks minhold 5m; a unlocks; count Pending 1; client closes: ok in 0s; count Pending 0; 299s
+			job is held
 			5m; count release 0`,
-		"and of one that is lost": `a locks minhold 1m norenew; a ends: lost in 8.908s; 50s; job is held; 3s; job is free`,
+		"and of one that is lost": `
+			a locks minhold 1m norenew; a ends: lost in 8.908s; 50s; job is held; 3s; job is free`,
 		"and no longer, where a session would: its client lets go of it, closed or not": `
-			service session; a locks minhold 5m; a unlocks; client closes: ok in 0s; 299s; job is held; 6s; job is free`,
+			service session; a locks minhold 5m; a unlocks; client closes: ok in 0s; 299s; job is held; 6s
+			job is free`,
 		"but for the session that ends with its client": `
 			service session owned; a locks minhold 5m; a unlocks; client closes; count release 0 close 1; 24h`,
 		"and no longer, where its TTL would": `
-			a locks ttl 30m minhold 5m; a unlocks; client closes; 299s; job is held; 6s; job is free; count release 1`,
+			a locks ttl 30m minhold 5m; a unlocks; client closes; 299s; job is held; 6s; job is free
+			count release 1`,
 		// Nobody has run the hourly job, and for an hour nobody could.
 		"does not keep what nobody was given, however long it takes": `
-			acquire: ok lost; release: down; a tries minhold 50m: unavailable; 45s; job is held; up; 2s; job is free
+			acquire: ok lost; release: down; a tries minhold 50m: unavailable; 45s; job is held; up; 2s
+			job is free
 			count TakenBack 1 LeftBehind 0`,
 		"which is looked for as long as it may come, less and less often": `
 			acquire: lost; a tries minhold 50m: unavailable; 1h; count Pending 0 LeftBehind 0 release 5-99`,
-		"is over when its take-back begins": `a locks minhold 50m; release: down; a unlocks; 52m; count Pending 0`,
+		"is over when its take-back begins": `
+			a locks minhold 50m; release: down; a unlocks; 52m; count Pending 0`,
 		"is not passed on": `
-			service passes; a locks minhold 4.5s; b locks: waits; a unlocks; b: waits; 18s; b: ok; count pass 0`,
+			service passes; a locks minhold 4.5s; b locks: waits; a unlocks; b: waits; 18s; b: ok
+			count pass 0`,
 	})
 }
 
 func TestClose(t *testing.T) {
 	play(t, map[string]string{
 		"ends all waits, releases what is held, and leaves the service that its user made": `
-			others hold x 1h; a locks; b locks: waits; c locks on x: waits; d locks endless: waits; e locks endless on x: waits
-			client closes: ok in 0s; b: closed; c: closed; d: closed; e: closed; a ended: closed; a unlocks: closed
+			others hold x 1h; a locks; b locks: waits; c locks on x: waits; d locks endless: waits
+			e locks endless on x: waits
+			client closes: ok in 0s; b: closed; c: closed; d: closed; e: closed; a ended: closed
+			a unlocks: closed
 			job is free; client closes; f locks: closed; f tries: closed; count Held 0 close 0`,
 		"waits for an unlock under way": `
-			service owned; a locks; release: 1s; a unlocks endless: waits; client closes: ok in 1s; a: ok; job is free`,
+			service owned; a locks; release: 1s; a unlocks endless: waits; client closes: ok in 1s; a: ok
+			job is free`,
 		"waits for what an acquire under way brings": `
-			service owned; acquire: 1s; a locks endless: waits; client closes: ok in 1s; a: closed; job is free`,
+			service owned; acquire: 1s; a locks endless: waits; client closes: ok in 1s; a: closed
+			job is free`,
 		"waits for take-backs": `
-			service owned deaf; acquire: ok hangs 1s lost; a locks: waits; 1s; a leaves; client closes: ok in 1s; a: canceled
+			service owned deaf; acquire: ok hangs 1s lost; a locks: waits; 1s; a leaves
+			client closes: ok in 1s; a: canceled
 			job is free`,
 		"does not wait for a service that hangs": `a locks; release: 1m; client closes: unavailable in 2s-5s`,
-		"nor for a renewal that does":            `renew: hangs; a locks; 4s; count renew 1; client closes: ok in 0s; job is free`,
+		"nor for a renewal that does": `
+			renew: hangs; a locks; 4s; count renew 1; client closes: ok in 0s; job is free`,
 		"nor for Notify": `
-			service notifies deaf; notify: 1s; others hold job 1h; a locks: waits; client closes: ok in 0s-2s; a: closed
+			service notifies deaf; notify: 1s; others hold job 1h; a locks: waits
+			client closes: ok in 0s-2s; a: closed
 			2s; count listeners 0`,
 		"ends a call whose grant came too late": `
-			acquire: ok 18s then ok; a locks: waits; 10s; others hold job 1h; 17s; count Waiting 1; client closes: ok in 0s
+			acquire: ok 18s then ok; a locks: waits; 10s; others hold job 1h; 17s; count Waiting 1
+			client closes: ok in 0s
 			a: closed`,
 		"takes back beside a request that hangs": `
-			service deaf; acquire slow: 10s down; release: 1ms; a locks ttl 1h maxhold 1s; 2s; b locks endless on slow: waits
+			service deaf; acquire slow: 10s down; release: 1ms; a locks ttl 1h maxhold 1s; 2s
+			b locks endless on slow: waits
 			client closes: unavailable; job is free`,
 		"removes the note of a writer": `
 			acquire: note; leave: 1ms; w locks: waits; 8ms; client closes: ok in 1ms; w: closed; count leave 1`,
@@ -82,29 +99,40 @@ func TestClose(t *testing.T) {
 func TestPassingOn(t *testing.T) {
 	play(t, map[string]string{
 		"the next in line gets the lock with the release, with settings of its own": `
-			service passes; a locks; b locks ttl 1m: waits; a unlocks; b: ok; b until 59.398s; a ended: unlocked; a unlocks
-			count acquire 1 pass 1 Attempts 2 Acquired 2 Released 1 Held 1; 25s; b holds; b unlocks; job is free`,
+			service passes; a locks; b locks ttl 1m: waits; a unlocks; b: ok; b until 59.398s
+			a ended: unlocked; a unlocks
+			count acquire 1 pass 1 Attempts 2 Acquired 2 Released 1 Held 1; 25s; b holds; b unlocks
+			job is free`,
 		"a lease counts from the request (R1)": `
-			service passes deaf; pass: ok 18s then ok; a locks; b locks: waits; a unlocks: ok in 18s; b: ok; b holds; count Failed 1`,
+			service passes deaf; pass: ok 18s then ok; a locks; b locks: waits; a unlocks: ok in 18s; b: ok
+			b holds; count Failed 1`,
 		"a visit ends after a while, unless nobody else waits": `
-			service passes; a locks; b locks: waits; c locks: waits; d locks: waits; 1ms; a unlocks; b: ok; 1ms; b unlocks
+			service passes; a locks; b locks: waits; c locks: waits; d locks: waits; 1ms; a unlocks; b: ok
+			1ms; b unlocks
 			c: ok; 1ms; c unlocks; d: ok; count pass 3 yield 2 acquire 1`,
 		"and with those who wait comes another": `
-			service passes contended; a locks; b locks: waits; c locks: waits; d locks: waits; 1ms; a unlocks; b: ok; 1ms
+			service passes contended; a locks; b locks: waits; c locks: waits; d locks: waits; 1ms
+			a unlocks; b: ok; 1ms
 			b unlocks; c: ok; 1ms; c unlocks; d: ok; count pass 3 yield 1 acquire 2`,
 		"who leaves meanwhile leaves at once, and nothing behind (R8)": `
-			service passes; pass: ok 100ms; a locks; b locks: waits; c locks: waits; a unlocks endless: waits; b leaves
+			service passes; pass: ok 100ms; a locks; b locks: waits; c locks: waits
+			a unlocks endless: waits; b leaves
 			b: held canceled in 0s; a: ok; c: ok; count TakenBack 1`,
 		"a request whose reply is lost leaves nothing of either": `
-			service passes; pass: ok lost; a locks; b locks: waits; a unlocks: unavailable "tried again"; b: ok in 0s-1s
+			service passes; pass: ok lost; a locks; b locks: waits; a unlocks: unavailable "tried again"
+			b: ok in 0s-1s
 			b holds; count TakenBack 1-2; b unlocks; job is free`,
 		"or that is lost itself": `
-			service passes; pass: lost; a locks; b locks: waits; a unlocks: unavailable; b: ok in 0s-1s; b unlocks; job is free`,
+			service passes; pass: lost; a locks; b locks: waits; a unlocks: unavailable; b: ok in 0s-1s
+			b unlocks; job is free`,
 		"a hold that is gone is not passed on": `
-			service passes; a locks; job is deleted; others hold job 1s; b locks: waits; a unlocks: lost; b: ok in 1s-2s`,
-		"nor one that is over": `service passes; a locks norenew; b locks: waits; 18s; a unlocks: lost; count pass 0; b: ok`,
+			service passes; a locks; job is deleted; others hold job 1s; b locks: waits; a unlocks: lost
+			b: ok in 1s-2s`,
+		"nor one that is over": `
+			service passes; a locks norenew; b locks: waits; 18s; a unlocks: lost; count pass 0; b: ok`,
 		"nor that of a sharer, nor to one": `
-			service passes; r locks shared; w locks: waits; r unlocks; w: ok in 0s-1s; s locks shared: waits; w unlocks; s: ok
+			service passes; r locks shared; w locks: waits; r unlocks; w: ok in 0s-1s; s locks shared: waits
+			w unlocks; s: ok
 			count pass 0`,
 	})
 }
@@ -159,7 +187,8 @@ func TestTheCauseOfAContextIsNoStateOfThisLock(t *testing.T) {
 
 // A server that recovers the panics of its requests goes on with the same Client.
 func TestAPanicLeavesNothingBehind(t *testing.T) {
-	for _, where := range []string{"acquire", "release", "Attempt", "Waiting", "LockDone", "Released", "LockDone after a note"} {
+	for _, where := range []string{"acquire", "release", "Attempt", "Waiting", "LockDone", "Released",
+		"LockDone after a note"} {
 		t.Run(where, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				armed := true

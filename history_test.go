@@ -31,7 +31,8 @@ const ttl = 9 * time.Second
 //	2s                         time passes
 //	a locks shared until 5s: waits      a calls Lock with these options, and has no answer yet
 //	b tries ttl 2s on x: held in 0s     b calls TryLock for x (others: "job"), and gets this error at once
-//	a: held deadline "text"    what has come of a's call: all that the error matches ("held?": it may), and a part of it, or !"not"
+//	a: held deadline "text"    what has come of a's call: all that its error matches ("held?": it may), a part
+//	                           of its text, and with !"text" what is no part
 //	a leaves                   a's context ends
 //	a unlocks, a renews        with "until 1s" for the context, "endless" for one that cannot end, or "within b"
 //	                           for that of b's lease, as all calls
@@ -184,7 +185,8 @@ func (p *player) step(text string) {
 			assert.NoError(p.t, l.Err(), text)
 			<-l.Done()
 		}
-		p.expect(&outcome{began: p.locks[who].ended, ended: time.Now(), err: l.Err(), done: p.locks[who].done}, want, text)
+		o := p.locks[who]
+		p.expect(&outcome{began: o.ended, ended: time.Now(), err: l.Err(), done: o.done}, want, text)
 	case verb == "leaves":
 		p.ends[who]()
 		synctest.Wait()
@@ -234,7 +236,8 @@ func (p *player) call(who, verb string, words []string) {
 			}
 			opts = append(opts, locker.Patience(amount(value)))
 		default:
-			option := map[string]func(time.Duration) locker.Option{"ttl": locker.TTL, "minhold": locker.MinHold, "maxhold": locker.MaxHold}
+			option := map[string]func(time.Duration) locker.Option{"ttl": locker.TTL,
+				"minhold": locker.MinHold, "maxhold": locker.MaxHold}
 			opts = append(opts, option[word](amount(value)))
 		}
 		words = words[1:]
@@ -333,7 +336,8 @@ func (p *player) expect(o *outcome, want, text string) {
 	for _, word := range words {
 		assert.Contains(p.t, sentinels, strings.TrimSuffix(word, "?"), text)
 	}
-	if bare := o.err == locker.ErrUnlocked || o.err == locker.ErrClosed; o.err != nil && !bare { //nolint:errorlint // of Lease.Err
+	//nolint:errorlint // Lease.Err gives these as they are
+	if o.err != nil && o.err != locker.ErrUnlocked && o.err != locker.ErrClosed {
 		assert.ErrorAs(p.t, o.err, new(*locker.Error), text)
 		assert.NotContains(p.t, o.err.Error(), "\n")
 	}

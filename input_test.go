@@ -14,10 +14,12 @@ import (
 func TestOptionsHaveBounds(t *testing.T) {
 	play(t, map[string]string{
 		"of a TTL": `
-			a locks ttl 0s: invalid unsupported "from 100ms to 1h0m0s"; a tries ttl 2000000h: invalid unsupported "to 1h0m0s"
+			a locks ttl 0s: invalid unsupported "from 100ms to 1h0m0s"
+			a tries ttl 2000000h: invalid unsupported "to 1h0m0s"
 			a tries ttl 500us: invalid unsupported "a TTL of 500µs is outside of what backend scripted can do"`,
 		"of a MaxHold": `
-			a locks maxhold 0s: invalid "leave it out for no bound"; a tries maxhold -1s: invalid "positive duration"
+			a locks maxhold 0s: invalid "leave it out for no bound"
+			a tries maxhold -1s: invalid "positive duration"
 			a tries maxhold 1ms: invalid "at least 10ms"; count acquire 0`,
 		"of a MinHold": `
 			a tries minhold -1s: invalid; a tries minhold 10000h: invalid unsupported
@@ -28,8 +30,9 @@ func TestOptionsHaveBounds(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	f := newScripted()
 	c := closing(t, locker.New(f, nil))
-	for name, want := range map[string]string{"": "the name is empty", strings.Repeat("x", 513): "513 bytes: the limit is 512",
-		"a\xff": "not valid UTF-8"} {
+	for name, want := range map[string]string{"": "the name is empty",
+		strings.Repeat("x", 513): "513 bytes: the limit is 512",
+		"a\xff":                  "not valid UTF-8"} {
 		_, err := c.Lock(t.Context(), name)
 		require.ErrorIs(t, err, locker.ErrInvalid)
 		assert.ErrorContains(t, err, want)

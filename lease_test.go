@@ -44,7 +44,8 @@ func TestHowALeaseLasts(t *testing.T) {
 		"a renewal that fails is no loss (R3)": `
 			a locks; 2s; renew: hangs; 6s; renew: ok; 82s; a holds; count RenewFailed 1-9`,
 		"and it is tried again up to the end": `
-			renew: down; a locks; 8s; count renew 4-20; renew: ok; 900ms; a holds; renew: down; a ends: lost in 10s-18s`,
+			renew: down; a locks; 8s; count renew 4-20; renew: ok; 900ms; a holds; renew: down
+			a ends: lost in 10s-18s`,
 		"a lock that is gone ends its lease with the next renewal, and is not acquired again (R12)": `
 			a locks; job is deleted; a ends: lost in 2.5s-3s; job is free; count acquire 1`,
 		"the service tells of a loss unasked, more than once": `
@@ -57,30 +58,39 @@ func TestHowALeaseLasts(t *testing.T) {
 		"an answer that comes after the end is no lease": `
 			service deaf; acquire: ok 9s; a tries: unavailable; count release 1 Held 0`,
 		"two renewals overtake each other: the later promise counts": `
-			service deaf; a locks norenew; 1s; renew: ok 2s then ok; a renews: waits; 1s; a renews; a until 10.908s
+			service deaf; a locks norenew; 1s; renew: ok 2s then ok; a renews: waits; 1s; a renews
+			a until 10.908s
 			2s; a until 10.908s`,
 		"NoRenew leaves it to the holder": `
 			a locks norenew; 4.5s; a renews; 6.75s; a holds; count renew 1
-			renew: hangs; a renews until 10ms: deadline unavailable? in 10ms; a holds; a ends: lost in 13s-14s; a renews: lost`,
+			renew: hangs; a renews until 10ms: deadline unavailable? in 10ms; a holds
+			a ends: lost in 13s-14s; a renews: lost`,
 		"without a deadline it lasts, and is released at once when it is lost": `
-			service lasts watches; a locks maxhold 10h; 5h; a holds; job is deleted; a ended: lost; count release 1`,
+			service lasts watches; a locks maxhold 10h; 5h; a holds; job is deleted; a ended: lost
+			count release 1`,
 	})
 }
 
 func TestMaxHoldEndsALease(t *testing.T) {
 	play(t, map[string]string{
 		"that is renewed, and its lock is kept as long": `
-			a locks maxhold 45s; 44.5s; a holds; job is held; a ends: lost "MaxHold" in 44.548s; a renews: lost "MaxHold"`,
-		"before its TTL":         `a locks maxhold 4.5s; a until 4.453s; a ends: lost "MaxHold" in 4.453s; job is held; 5s; job is free`,
-		"of the length of a TTL": `a locks maxhold 9s; a until 8.908s; a ends: lost "MaxHold" in 8.908s; 1s; job is free`,
+			a locks maxhold 45s; 44.5s; a holds; job is held; a ends: lost "MaxHold" in 44.548s
+			a renews: lost "MaxHold"`,
+		"before its TTL": `
+			a locks maxhold 4.5s; a until 4.453s; a ends: lost "MaxHold" in 4.453s; job is held; 5s
+			job is free`,
+		"of the length of a TTL": `
+			a locks maxhold 9s; a until 8.908s; a ends: lost "MaxHold" in 8.908s; 1s; job is free`,
 		"without a deadline: it is released": `
 			service lasts; a locks maxhold 1s; a ends: lost "MaxHold" in 988ms; 1s; job is free`,
 		"of a session that is renewed at its own pace, and is not asked in a loop": `
 			service beats; 1250ms; a locks maxhold 9s; a ends: lost in 8.8s-9s; count renew 0-10`,
 		"later than its heartbeat": `
 			service beats; 1250ms; a locks maxhold 11.7s; a ends: lost in 11.5s-11.7s; count renew 0-13`,
-		"much later":               `service beats; 1250ms; a locks maxhold 45s; a ends: lost in 44.5s-45s; count renew 0-50`,
-		"and Renew says so before": `a locks maxhold 4.5s; a renews: invalid "MaxHold of 4.5s is reached"; a holds`,
+		"much later": `
+			service beats; 1250ms; a locks maxhold 45s; a ends: lost in 44.5s-45s; count renew 0-50`,
+		"and Renew says so before": `
+			a locks maxhold 4.5s; a renews: invalid "MaxHold of 4.5s is reached"; a holds`,
 	})
 }
 
@@ -91,24 +101,28 @@ func TestUnlock(t *testing.T) {
 		"tells of a lock that the service does not have any more, and leaves another's alone": `
 			a locks; job is deleted; others hold job 1m; a unlocks: lost; a unlocks: lost; job is held`,
 		"goes on in the background if its context is over": `
-			service deaf; a locks; release: 1s; a unlocks until 0s: deadline in 0s; a unlocks: ok in 1s; job is free`,
+			service deaf; a locks; release: 1s; a unlocks until 0s: deadline in 0s; a unlocks: ok in 1s
+			job is free`,
 		"is tried again in the background": `
 			a locks; release: down then hangs then ok; a unlocks: unavailable "free after 9s at the latest"
 			count Pending 1; 6s; job is free; count Pending 0 TakenBack 1`,
 		// A service that refuses may keep the lock for longer than the TTL.
 		"and says when the lock is free only if the TTL decides": `
-			a locks; release: refused then ok; a unlocks: refused !"free after"; 1s; job is free; count TakenBack 1`,
+			a locks; release: refused then ok; a unlocks: refused !"free after"; 1s; job is free
+			count TakenBack 1`,
 		"after a loss clears what is left, at once": `
 			service session; a locks norenew; a ends: lost in 8.908s; a unlocks: lost; job is free`,
 		"of a lost lease is not needed; its holder has some grace": `
 			service session; a locks norenew; a ends: lost in 8.908s; job is held; 1s; job is free`,
 		"after a loss that the service told of: it is taken back once": `
-			a locks; renew: gone; a ends: lost in 2.5s-3s; a unlocks: lost; job is free; 1m; count TakenBack 1 release 1`,
+			a locks; renew: gone; a ends: lost in 2.5s-3s; a unlocks: lost; job is free; 1m
+			count TakenBack 1 release 1`,
 		"overtakes a renewal, which has not failed": `
 			service deaf; renew: 1s; a locks; 3.1s; count renew 1; a unlocks; 2s; count RenewFailed 0
 			told: a attempt ok, a done ok, a released ok`,
 		// A caller whose context cannot end was told that it had ended.
-		"is bounded by a time that is not its caller's": `a locks; release: hangs then ok; a unlocks: unavailable in 5s-6s`,
+		"is bounded by a time that is not its caller's": `
+			a locks; release: hangs then ok; a unlocks: unavailable in 5s-6s`,
 		"of a prompt service goes on, too, and its first answer stays": `
 			service prompt; a locks; release: hangs then ok; a unlocks until 1s: deadline unavailable in 1s
 			a unlocks: unavailable; 1s; job is free`,

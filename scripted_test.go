@@ -208,8 +208,8 @@ var (
 	errDown     = fmt.Errorf("connection refused: %w", locker.ErrUnavailable)
 	errNoAnswer = fmt.Errorf("no answer: %w", locker.ErrUnavailable)
 	errRefused  = errors.New("no permission")
-	answers     = map[string]error{"down": errDown, "lost": errNoAnswer, "refused": errRefused, "gone": locker.ErrLost,
-		"forever": &locker.HeldError{Remaining: math.MaxInt64}}
+	answers     = map[string]error{"down": errDown, "lost": errNoAnswer, "refused": errRefused,
+		"gone": locker.ErrLost, "forever": &locker.HeldError{Remaining: math.MaxInt64}}
 )
 
 func (s *scripted) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {

@@ -59,7 +59,8 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 		{name: "EOF", err: io.EOF},
 		{name: "closed", err: fmt.Errorf("read: %w", net.ErrClosed)},
 		{name: "time-out of its own", err: fmt.Errorf("dial: %w", context.DeadlineExceeded)},
-		{name: "a server's time-out", err: fmt.Errorf("of three: %w: %w", locker.ErrUnavailable, context.DeadlineExceeded)},
+		{name: "a server's time-out", err: fmt.Errorf("of three: %w: %w", locker.ErrUnavailable,
+			context.DeadlineExceeded)},
 		{name: "cancelled by itself", err: context.Canceled},
 		{name: "unavailable", err: errDown},
 		{name: "lost", err: locker.ErrLost},
@@ -81,7 +82,8 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 					}
 					return "ok"
 				}
-				open := locker.Openers{"x": func(ctx context.Context, _ *locker.URL, _ locker.Options) (locker.Backend, error) {
+				open := locker.Openers{"x": func(ctx context.Context, _ *locker.URL,
+					_ locker.Options) (locker.Backend, error) {
 					return b, b.request(ctx, "open", locker.Request{}, func() error { return nil })
 				}}
 				told := func(err error, what string) {
@@ -126,7 +128,8 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 				told(c.Close(), "close")
 				_, err = c.Lock(t.Context(), "a")
 				told(err, "lock after close")
-				assert.False(t, k.grant != nil && k.name != "no hold" && b.held("a"), "%s: what cannot be used is taken back", k.name)
+				assert.False(t, k.grant != nil && k.name != "no hold" && b.held("a"),
+					"%s: what cannot be used is taken back", k.name)
 			})
 		}
 	}

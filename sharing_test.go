@@ -18,34 +18,46 @@ import (
 func TestSharing(t *testing.T) {
 	play(t, map[string]string{
 		"a run of sharers gets in together, and a writer before those behind it": `
-			service queue; others hold job 1h; r1 locks shared: waits; r2 locks shared: waits; r3 locks shared: waits
-			w locks: waits; r4 locks shared: waits; count acquire 1; others unlock job; r1: ok; r2: ok; r3: ok; w: waits
-			t tries: held; 1s; r4: waits; r1 unlocks; r2 unlocks; r3 unlocks; w: ok; r4: waits; w unlocks; r4: ok`,
+			service queue; others hold job 1h; r1 locks shared: waits; r2 locks shared: waits
+			r3 locks shared: waits
+			w locks: waits; r4 locks shared: waits; count acquire 1; others unlock job; r1: ok; r2: ok
+			r3: ok; w: waits
+			t tries: held; 1s; r4: waits; r1 unlocks; r2 unlocks; r3 unlocks; w: ok; r4: waits; w unlocks
+			r4: ok`,
 		"also without a queue": `
-			others hold job 1s; r1 locks shared: waits; r2 locks shared: waits; w locks: waits; r3 locks shared: waits
-			r1: ok in 1s-2s; r2: ok in 1s-2s; r3: waits; r1 unlocks; r2 unlocks; w: ok; r3: waits; w unlocks; r3: ok`,
+			others hold job 1s; r1 locks shared: waits; r2 locks shared: waits; w locks: waits
+			r3 locks shared: waits
+			r1: ok in 1s-2s; r2: ok in 1s-2s; r3: waits; r1 unlocks; r2 unlocks; w: ok; r3: waits; w unlocks
+			r3: ok`,
 		"one that is refused beside the first waits for it, and asks again when it is the first itself": `
 			service queue; r locks shared; acquire: hangs then 1s forever then ok; a locks shared: waits
 			b locks shared: waits; 500ms; a leaves; b: ok in 1s`,
-		"who does not wait comes at once": `r1 tries shared; r2 tries shared; r3 tries shared; t tries: held; count Held 3 acquire 3`,
+		"who does not wait comes at once": `
+			r1 tries shared; r2 tries shared; r3 tries shared; t tries: held; count Held 3 acquire 3`,
 		// Two that tried would wait for each other.
 		"a sharer cannot become a writer": `
-			r locks shared; w locks within r: invalid "unlock it first"; r raises: unsupported; s locks shared within r
+			r locks shared; w locks within r: invalid "unlock it first"; r raises: unsupported
+			s locks shared within r
 			w locks within r on another`,
 		"a writer's note is renewed while it waits, and goes with it": `
 			r locks shared; acquire: note; w locks until 1m: held deadline; count acquire 200-1000 leave 1`,
-		"a grant removes it": `r locks shared; acquire: note then note then ok; r unlocks; w locks; count leave 0 acquire 4`,
+		"a grant removes it": `
+			r locks shared; acquire: note then note then ok; r unlocks; w locks; count leave 0 acquire 4`,
 		"it is still there when another writer holds the lock": `
 			service deaf; acquire: note then forever; w locks until 1s: held deadline; count leave 1`,
 		"it goes with a writer that leaves before the answer": `
-			service deaf; acquire: 2s note; w locks until 1s: held? unavailable? deadline; count leave 0; 2s; count leave 1`,
+			service deaf; acquire: 2s note; w locks until 1s: held? unavailable? deadline; count leave 0; 2s
+			count leave 1`,
 		"each writer has its own": `
-			acquire: note; a locks until 1s: waits; b locks until 1m: waits; 2s; count leave 1; b: held deadline; count leave 2`,
+			acquire: note; a locks until 1s: waits; b locks until 1m: waits; 2s; count leave 1
+			b: held deadline; count leave 2`,
 		"and the client one place in a line of the service, which the last that waits leaves": `
-			acquire: place; a locks until 1s: waits; b locks until 1m: waits; 2s; a: held deadline; count leave 0
+			acquire: place; a locks until 1s: waits; b locks until 1m: waits; 2s; a: held deadline
+			count leave 0
 			b: held deadline; count leave 1`,
 		"also of those that leave together": `
-			acquire: place; a locks until 1s: waits; b locks until 1s: waits; c locks until 1s: waits; 2s; count leave 1`,
+			acquire: place; a locks until 1s: waits; b locks until 1s: waits; c locks until 1s: waits; 2s
+			count leave 1`,
 		"a grant removes that, too": `
 			acquire: place then ok; a locks: ok; b locks until 1s: held deadline; a unlocks; 1s; count leave 0`,
 	})
@@ -54,10 +66,13 @@ func TestSharing(t *testing.T) {
 func TestAnOutageBesideASharer(t *testing.T) {
 	play(t, map[string]string{
 		"is not told as held to sharers (R17)": `
-			r locks shared; down; a locks shared until 5s: waits; b locks shared until 5s: waits; c tries shared: unavailable
-			d locks shared patience none: unavailable; t tries: held; a: unavailable deadline; b: unavailable deadline`,
+			r locks shared; down; a locks shared until 5s: waits; b locks shared until 5s: waits
+			c tries shared: unavailable
+			d locks shared patience none: unavailable; t tries: held; a: unavailable deadline
+			b: unavailable deadline`,
 		"is forgotten when it is over": `
-			service queue; r locks shared; acquire: down then hangs; a tries shared: unavailable; w locks until 5s: waits
+			service queue; r locks shared; acquire: down then hangs; a tries shared: unavailable
+			w locks until 5s: waits
 			v locks patience none until 6s: unavailable? deadline in 6s`,
 		"ends the patience of one that asks beside the first": `
 			service queue; r locks shared; acquire: queues down; a locks shared until 5s: waits

@@ -13,7 +13,8 @@ func TestWaiting(t *testing.T) {
 			1s; others unlock job; a: ok in 1s; count listeners 0`,
 		// A release between the refusal and the subscription is told to nobody.
 		"it asks again when it has subscribed": `
-			service notifies deaf; notify: 1ms; others hold job 1h; a locks: waits; 500us; others unlock job; a: ok in 1ms`,
+			service notifies deaf; notify: 1ms; others hold job 1h; a locks: waits; 500us; others unlock job
+			a: ok in 1ms`,
 		"one asks for all, in their order": `
 			service notifies; others hold job 1h; a locks: waits; b locks: waits; c locks: waits; 1m
 			count acquire 3-20 listeners 1 Waiting 3; others unlock job; a: ok; b: waits; c: waits
@@ -21,7 +22,8 @@ func TestWaiting(t *testing.T) {
 		"a note of the service says how long a holder stays, for ever": `
 			acquire: forever; a locks until 1m: held deadline; count acquire 10-600`,
 		"who gives up at the moment of its turn leaves the place to the next": `
-			a locks; b locks: waits; c locks: waits; release: 1s; a unlocks: waits; b leaves; b: canceled held?; 1s; c: ok`,
+			a locks; b locks: waits; c locks: waits; release: 1s; a unlocks: waits; b leaves
+			b: canceled held?; 1s; c: ok`,
 		"in a queue of the service, the next asks while the release is under way": `
 			service queue deaf; a locks; b locks: waits; release: 1s then ok; a unlocks: waits
 			count acquire 2; b: ok in 1s; count acquire 2; a: ok`,
@@ -43,14 +45,17 @@ func TestWhatIsToldOfAWait(t *testing.T) {
 			acquire: hangs; a locks until 1s: waits; b locks until 1s: waits; c tries: held
 			a: unavailable deadline in 1s; b: deadline unavailable? in 1s`,
 		"behind one that the queue of the service has told": `
-			service queue; acquire: queued hangs; a locks: waits; b locks until 1s: held deadline in 1s; a leaves`,
+			service queue; acquire: queued hangs; a locks: waits; b locks until 1s: held deadline in 1s
+			a leaves`,
 		"and that it has not": `
 			service queue; acquire: hangs; a locks: waits; b locks until 1s: deadline in 1s; a leaves`,
 		"what one was told leaves with it": `
 			service queue; acquire: queued hangs then hangs; a locks until 1s: waits; b locks until 3s: waits
 			c locks until 2s: waits; a: held deadline; c: deadline; b: unavailable deadline`,
-		"an answer that came before the deadline did": `acquire: hangs refused; a locks until 1s: refused deadline in 1s`,
-		"a service that refuses, at once":             `acquire: refused; a locks: refused "no permission" in 0s; a tries: refused`,
+		"an answer that came before the deadline did": `
+			acquire: hangs refused; a locks until 1s: refused deadline in 1s`,
+		"a service that refuses, at once": `
+			acquire: refused; a locks: refused "no permission" in 0s; a tries: refused`,
 	})
 }
 
@@ -59,13 +64,17 @@ func TestAnOutage(t *testing.T) {
 		"that is over in time fails nobody": `
 			acquire: down; a locks: waits; 4.5s; acquire: ok; a: ok in 4.5s-6.5s`,
 		"is sat out for one TTL": `
-			acquire: down; a locks: unavailable "gave up after 9s and " "connection refused" in 9s; count acquire 10-30`,
-		"or for the call's Patience":  `acquire: down; a locks patience 1s: unavailable in 1s; b locks patience none: unavailable in 0s`,
-		"or until its context ends":   `acquire: down; a locks until 1s: unavailable deadline in 1s`,
-		"but not by TryLock":          `acquire: down; a tries: unavailable in 0s`,
-		"also after others have held": `others hold job 10s; a locks: waits; 9s; down; a: unavailable in 18s-20s`,
+			acquire: down; a locks: unavailable "gave up after 9s and " "connection refused" in 9s
+			count acquire 10-30`,
+		"or for the call's Patience": `
+			acquire: down; a locks patience 1s: unavailable in 1s; b locks patience none: unavailable in 0s`,
+		"or until its context ends": `acquire: down; a locks until 1s: unavailable deadline in 1s`,
+		"but not by TryLock":        `acquire: down; a tries: unavailable in 0s`,
+		"also after others have held": `
+			others hold job 10s; a locks: waits; 9s; down; a: unavailable in 18s-20s`,
 		"is told to those behind": `
-			others hold job 1m; a locks: waits; 10s; acquire: down; 2s; b tries: unavailable; 3s; acquire: ok; a: ok in 1m-62s`,
+			others hold job 1m; a locks: waits; 10s; acquire: down; 2s; b tries: unavailable; 3s
+			acquire: ok; a: ok in 1m-62s`,
 		"ends the patience of each in line, and of none before": `
 			acquire: down; a locks patience 45s: waits; b locks patience 1s: unavailable in 1s-3s
 			c locks patience 27s: waits; c: unavailable in 27s-29s; a: unavailable in 45s; count Waiting 0`,
@@ -76,7 +85,8 @@ func TestAnOutage(t *testing.T) {
 			a locks; b locks: waits; c locks: waits; d locks: waits; down; a unlocks: unavailable
 			d: unavailable in 9s-11s; c: unavailable in 9s-11s; b: unavailable in 9s-11s`,
 		"nobody without patience waits behind others for it to end": `
-			acquire: down then hangs; a locks until 20s: waits; 1s; b locks patience none: unavailable in 0s; a: waits`,
+			acquire: down then hangs; a locks until 20s: waits; 1s; b locks patience none: unavailable in 0s
+			a: waits`,
 		"what is said of a queue too late is not heard": `
 			acquire: later down then 1s down; a locks: waits; 1s; b tries: unavailable; a leaves`,
 	})
@@ -86,12 +96,16 @@ func TestWhatIsLeftBehind(t *testing.T) {
 	play(t, map[string]string{
 		// etcd's Mutex stayed for 20 s after a cancel.
 		"a call returns when its context ends, whatever the service does, and what came later is taken back (R8)": `
-			service deaf; acquire: 3s; a locks until 1s: unavailable deadline in 1s-1.1s; 3s; job is free; count TakenBack 1`,
+			service deaf; acquire: 3s; a locks until 1s: unavailable deadline in 1s-1.1s; 3s; job is free
+			count TakenBack 1`,
 		"a request whose outcome is unknown may arrive late (R7)": `
-			acquire: late; a tries: unavailable; 1s; count release 1-20; 3s; job is free; 9s; count Pending 0 TakenBack 1`,
+			acquire: late; a tries: unavailable; 1s; count release 1-20; 3s; job is free; 9s
+			count Pending 0 TakenBack 1`,
 		"until it cannot any more: its TTL is over": `
-			acquire: lost; release: down; a tries: unavailable; 8s; count Pending 1; 10s; count Pending 0 TakenBack 1`,
-		"a lock of which the reply was lost": `acquire: ok lost; a tries: unavailable; 1s; job is free; count TakenBack 1`,
+			acquire: lost; release: down; a tries: unavailable; 8s; count Pending 1; 10s
+			count Pending 0 TakenBack 1`,
+		"a lock of which the reply was lost": `
+			acquire: ok lost; a tries: unavailable; 1s; job is free; count TakenBack 1`,
 		"what a session would keep, for as long as it takes": `
 			service session; acquire: ok lost; release: down; a tries: unavailable; 15m; count Pending 1; up; 2s
 			count Pending 0 TakenBack 1`,
