@@ -196,6 +196,21 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func (g *generator) add(steps ...step) { g.steps = append(g.steps, steps...) }
 
+// maybe adds steps in so many of a hundred cases.
+func (g *generator) maybe(percent int, steps ...step) {
+	if g.chance(percent) {
+		g.add(steps...)
+	}
+}
+
+// does is a step of one client, pause one of all; breaks is what happens to the connection of the first.
+func does(who int, do verb) step { return step{do: do, who: who} }
+func pause(d time.Duration) step { return step{do: doPause, ttl: d} }
+func breaks(f fault) step        { return step{do: doFault, who: subject_, fault: f} }
+
+// one draws one of them.
+func (g *generator) one(of ...verb) verb { return of[g.IntN(len(of))] }
+
 // label draws one.
 func (g *generator) label() string {
 	all := []string{"", "kit", "pod-7 (12)", strings.Repeat("é", locker.MaxLabelLen/2), "123", `{"a":"b"}`, "a:b/c,d;e",
@@ -269,6 +284,9 @@ func (g *generator) acquire(do verb, who int, shared bool, ttl time.Duration) st
 	return st
 }
 
+// alone is a step that asks for a lock that does not end in the script.
+func (g *generator) alone(who int) step { return g.acquire(doAcquire, who, false, 0) }
+
 // cell makes the script of a cell: what comes before, the operation with its fault, what
 // others do meanwhile, the end, and what comes late.
 func (g *generator) cell(c cell) {
@@ -279,12 +297,10 @@ func (g *generator) cell(c cell) {
 	with := func() {
 		if c.shared && g.chance(60) {
 			g.add(g.acquire(doAcquire, friend, true, g.longTTL()))
-			if g.chance(40) {
-				g.add(step{do: doAgain, who: friend})
-			}
+			g.maybe(40, does(friend, doAgain))
 		}
 	}
-	broken := step{do: doFault, who: subject_, fault: c.fault}
+	broken := breaks(c.fault)
 	asks := g.acquire(doAcquire, subject_, c.shared, life)
 	switch {
 	case c.do == doAcquire && c.behind:
@@ -295,7 +311,7 @@ func (g *generator) cell(c cell) {
 		} else {
 			g.add(asks, broken)
 		}
-		g.add(step{do: doRelease, who: earlier})
+		g.add(does(earlier, doRelease))
 	case c.do == doAcquire:
 		with()
 		if asks.limit = g.limit(); asks.limit != whole {
@@ -305,59 +321,53 @@ func (g *generator) cell(c cell) {
 	default:
 		if c.behind {
 			asks.do = doWait
-			g.add(g.acquire(doAcquire, earlier, false, g.longTTL()), asks, step{do: doRelease, who: earlier},
-				step{do: doFinish, who: subject_})
+			g.add(g.acquire(doAcquire, earlier, false, g.longTTL()), asks, does(earlier, doRelease),
+				does(subject_, doFinish))
 		} else {
 			with()
 			g.add(asks)
 			with()
 		}
-		if g.chance(40) {
-			g.add(step{do: doPause, ttl: g.k.ttl / time.Duration(2+g.IntN(3))})
-		}
+		g.maybe(40, pause(g.k.ttl/time.Duration(2+g.IntN(3))))
 		if c.fault == noFault && g.chance(30) {
-			g.add(step{do: doAgain, who: subject_})
+			g.add(does(subject_, doAgain))
 		}
 		g.meanwhile(20)
 		g.add(broken, g.onHold(c.do, subject_))
 	}
 	g.meanwhile(60)
 	if c.fault != noFault {
-		g.add(step{do: doPause, ttl: g.k.ttl / time.Duration(5+g.IntN(10))})
-		if g.chance(30) {
-			g.add(step{do: doCancel, who: subject_})
-		}
-		if g.chance(40) { // what takes it back may come first
-			g.add(step{do: []verb{doUndo, doRelease}[g.IntN(2)], who: subject_, limit: brief})
-		}
+		g.add(pause(g.k.ttl / time.Duration(5+g.IntN(10))))
+		g.maybe(30, does(subject_, doCancel))
+		g.maybe(40, step{do: g.one(doUndo, doRelease), who: subject_, limit: brief}) // what takes it back may come first
 	}
 	stays := c.end == doExpire || (c.end == doDelete || c.end == doBreak || c.end == doClose) && g.chance(50)
 	if !stays && c.fault != noFault {
-		g.add(step{do: doFault, who: subject_}, step{do: doFinish, who: subject_})
+		g.add(breaks(noFault), does(subject_, doFinish))
 	}
 	g.end(c, life)
 	g.meanwhile(30)
 	if stays {
 		if c.shared {
-			g.add(step{do: doRelease, who: rival})
+			g.add(does(rival, doRelease))
 		}
-		g.add(step{do: doFault, who: subject_}, step{do: doFinish, who: subject_})
+		g.add(breaks(noFault), does(subject_, doFinish))
 	}
 	for range g.IntN(3) { // what is over is over
-		late := g.onHold([]verb{doRenew, doRelease, doUndo, doPass, doRaise}[g.IntN(5)], subject_)
+		late := g.onHold(g.one(doRenew, doRelease, doUndo, doPass, doRaise), subject_)
 		late.limit, late.old = whole, g.IntN(2)
 		g.add(late)
 	}
 	g.meanwhile(30)
 	if c.fault != noFault && g.chance(20) { // some time later all is well
-		g.add(step{do: doFault, who: subject_}, step{do: doPause, ttl: g.k.soon + g.k.air + time.Millisecond},
-			step{do: doInspect, who: subject_}, step{do: doAcquire, who: subject_, name: 1, ttl: g.ttl()})
+		g.add(breaks(noFault), pause(g.k.soon+g.k.air+time.Millisecond),
+			does(subject_, doInspect), step{do: doAcquire, who: subject_, name: 1, ttl: g.ttl()})
 	}
 }
 
 // onHold is a step with what a client has.
 func (g *generator) onHold(do verb, who int) step {
-	st := step{do: do, who: who}
+	st := does(who, do)
 	switch do {
 	case doPass:
 		st = g.acquire(doPass, who, false, g.ttl())
@@ -388,13 +398,13 @@ func (g *generator) meanwhile(percent int) {
 		case 2, 3:
 			g.add(g.acquire(doWait, who, shared, g.longTTL()))
 		case 4, 5:
-			g.add(step{do: doInspect, who: who})
+			g.add(does(who, doInspect))
 		case 6:
 			g.add(step{do: doList, who: who, old: g.IntN(2)})
 		case 7:
-			g.add(step{do: doListen, who: who}, g.acquire(doAcquire, who, shared, 0))
+			g.add(does(who, doListen), g.acquire(doAcquire, who, shared, 0))
 		case 8:
-			g.add(step{do: doCancel, who: who})
+			g.add(does(who, doCancel))
 		case 9:
 			g.add(step{do: doAgain, who: []int{subject_, friend}[g.IntN(2)], yield: g.chance(30)})
 		}
@@ -411,58 +421,43 @@ func (g *generator) end(c cell, life time.Duration) {
 	over := func() { // until it is, for certain; others try meanwhile
 		span := life + life/2 + g.k.g.DeadHolderSlack
 		for past := time.Duration(0); past < span; {
-			pause := max(g.k.ttl/4, span/8)
-			past += pause
-			g.add(step{do: doPause, ttl: pause}, g.acquire(doAcquire, rival, c.shared && g.chance(20), 0))
-			if g.chance(20) {
-				g.add(step{do: doInspect, who: other}, step{do: doList, who: other})
-			}
+			part := max(g.k.ttl/4, span/8)
+			past += part
+			g.add(pause(part), g.acquire(doAcquire, rival, c.shared && g.chance(20), 0))
+			g.maybe(20, does(other, doInspect), does(other, doList))
 		}
 	}
 	switch c.end {
 	case doExpire:
 		if c.fault == noFault || c.fault == replyLate && g.chance(50) {
 			if c.fault == replyLate {
-				g.add(step{do: doFault, who: subject_}, step{do: doFinish, who: subject_})
+				g.add(breaks(noFault), does(subject_, doFinish))
 			}
-			g.add(step{do: doFault, who: subject_, fault: silent}) // a session would go on renewing
+			g.add(breaks(silent)) // a session would go on renewing
 		}
 		over()
 	case doClose:
-		g.add(step{do: doClose, who: subject_})
+		g.add(does(subject_, doClose))
 		if g.chance(60) {
 			over()
 		}
 	case doDelete:
-		g.add(step{do: doDelete, who: other, shared: c.shared}, g.acquire(doAcquire, rival, false, 0),
-			step{do: doRenew, who: subject_})
+		g.add(step{do: doDelete, who: other, shared: c.shared}, g.alone(rival), does(subject_, doRenew))
 	case doBreak:
-		g.add(step{do: doInspect, who: other})
-		if g.chance(40) { // somebody else comes before it
-			g.add(step{do: doRelease, who: subject_}, g.acquire(doAcquire, rival, c.shared, 0))
-		}
-		g.add(step{do: doBreak, who: other}, g.acquire(doAcquire, late, false, 0), step{do: doRenew, who: rival},
-			step{do: doRenew, who: subject_})
-		if g.chance(50) {
-			g.add(step{do: doBreak, who: other}, step{do: doRenew, who: late})
-		}
+		g.add(does(other, doInspect))
+		g.maybe(40, does(subject_, doRelease), g.acquire(doAcquire, rival, c.shared, 0)) // somebody else comes before it
+		g.add(does(other, doBreak), g.alone(late), does(rival, doRenew), does(subject_, doRenew))
+		g.maybe(50, does(other, doBreak), does(late, doRenew))
 	case doServers:
-		if g.chance(50) {
-			g.add(step{do: doRenew, who: subject_})
-		}
-		g.add(step{do: doServers, server: c.event, who: other}, step{do: doPause, ttl: g.k.soon + g.k.air},
-			step{do: doInspect, who: other},
-			g.acquire(doAcquire, rival, false, 0), step{do: doRenew, who: subject_}, step{do: doRenew, who: friend})
+		g.maybe(50, does(subject_, doRenew))
+		g.add(step{do: doServers, server: c.event, who: other}, pause(g.k.soon+g.k.air),
+			does(other, doInspect), g.alone(rival), does(subject_, doRenew), does(friend, doRenew))
 	default:
-		if g.chance(50) {
-			g.add(step{do: doRenew, who: subject_})
-		}
+		g.maybe(50, does(subject_, doRenew))
 		st := g.onHold(c.end, subject_)
 		st.limit = whole
 		g.add(st)
-		if g.chance(30) {
-			g.add(step{do: doRelease, who: subject_})
-		}
+		g.maybe(30, does(subject_, doRelease))
 	}
 }
 
@@ -473,51 +468,48 @@ func (g *generator) special(sc *script) {
 	case 6:
 		sc.what = "deleted before those that wait"
 		g.add(g.acquire(doAcquire, earlier, g.chance(20), 0), g.acquire(doWait, rival, false, g.ttl()),
-			g.acquire(doWait, other, g.chance(30), 0), step{do: doDelete, who: late}, step{do: doPause, ttl: g.k.ttl / 10},
-			step{do: []verb{doRenew, doRelease, doRelease}[g.IntN(3)], who: earlier}, step{do: doPause, ttl: g.k.ttl})
+			g.acquire(doWait, other, g.chance(30), 0), does(late, doDelete), pause(g.k.ttl/10),
+			step{do: g.one(doRenew, doRelease, doRelease), who: earlier}, pause(g.k.ttl))
 		if g.k.h.Unproven[histDelete] != "" {
-			g.steps[3] = step{do: doRelease, who: earlier}
+			g.steps[3] = does(earlier, doRelease)
 		}
 	case 7:
 		sc.what = "a break beside a name that is alike"
 		if len(sc.names[0]) < locker.MaxNameLen {
 			sc.names[1] = sc.names[0] + []string{"x", "/x", ":x", "\x00", "*", ":shared"}[g.IntN(6)]
 		}
-		beside := g.acquire(doAcquire, rival, false, 0)
+		beside := g.alone(rival)
 		beside.name = 1
-		g.add(g.acquire(doAcquire, friend, g.chance(30), 0), beside, step{do: doInspect, who: other}, step{do: doBreak, who: other},
-			step{do: doRenew, who: rival, name: 1}, step{do: doRenew, who: friend})
+		g.add(g.acquire(doAcquire, friend, g.chance(30), 0), beside, does(other, doInspect),
+			does(other, doBreak), step{do: doRenew, who: rival, name: 1}, does(friend, doRenew))
 	case 8:
 		sc.what = "tokens that are raised"
-		g.add(g.acquire(doAcquire, earlier, false, 0), step{do: doRelease, who: earlier}, g.acquire(doAcquire, subject_, false, 0))
+		g.add(g.alone(earlier), does(earlier, doRelease), g.alone(subject_))
 		for range 1 + g.IntN(2) {
 			g.add(step{do: doRaise, who: subject_, ttl: time.Duration([]int{-1, 0, 1, 7}[g.IntN(4)])})
 		}
-		g.add(step{do: doRelease, who: subject_}, g.acquire(doAcquire, late, false, 0), step{do: doRelease, who: late},
+		g.add(does(subject_, doRelease), g.alone(late), does(late, doRelease),
 			g.acquire(doAcquire, friend, g.chance(50), 0))
 	case 5:
 		sc.what = "a run of sharers"
-		g.add(g.acquire(doAcquire, earlier, false, 0))
+		g.add(g.alone(earlier))
 		for _, who := range []int{rival, friend, other} {
 			g.add(g.acquire(doWait, who, true, 0))
 		}
-		if g.chance(50) {
-			g.add(g.acquire(doWait, late, false, 0))
-		}
-		g.add(step{do: doRelease, who: earlier}, step{do: doPause, ttl: 2*g.k.soon + g.k.tol})
+		g.maybe(50, g.acquire(doWait, late, false, 0))
+		g.add(does(earlier, doRelease), pause(2*g.k.soon+g.k.tol))
 	case 3:
 		sc.what = "a turn for another"
-		g.add(g.acquire(doAcquire, subject_, false, 0), g.acquire(doWait, rival, g.chance(60), 0))
+		g.add(g.alone(subject_), g.acquire(doWait, rival, g.chance(60), 0))
 		pass := g.acquire(doPass, subject_, false, g.ttl())
 		pass.yield = g.chance(80)
-		g.add(pass, g.acquire(doAcquire, late, false, 0))
+		g.add(pass, g.alone(late))
 	case 4:
 		sc.what = "told late"
 		ttl := g.ttl()
-		g.add(g.acquire(doAcquire, earlier, false, 0), g.acquire(doWait, subject_, g.chance(30), ttl),
-			step{do: doFault, who: subject_, fault: replyLate}, step{do: doRelease, who: earlier},
-			step{do: doPause, ttl: g.k.ttl / 5}, step{do: doFault, who: subject_}, step{do: doFinish, who: subject_},
-			step{do: doFault, who: subject_, fault: silent})
+		g.add(g.alone(earlier), g.acquire(doWait, subject_, g.chance(30), ttl), breaks(replyLate),
+			does(earlier, doRelease), pause(g.k.ttl/5), breaks(noFault), does(subject_, doFinish),
+			breaks(silent))
 		g.end(cell{end: doExpire, fault: silent}, ttl)
 	case 0:
 		sc.what = "MinHold, and the holder is gone"
@@ -535,28 +527,24 @@ func (g *generator) special(sc *script) {
 			g.add(hold)
 		}
 		for range g.IntN(3) {
-			g.add(step{do: []verb{doRenew, doAgain}[g.IntN(2)], who: subject_})
+			g.add(step{do: g.one(doRenew, doAgain), who: subject_})
 		}
 		if shared && g.chance(40) {
-			g.add(g.acquire(doAcquire, friend, true, g.bounded(g.k.ttl)), step{do: doRelease, who: friend})
+			g.add(g.acquire(doAcquire, friend, true, g.bounded(g.k.ttl)), does(friend, doRelease))
 		}
-		g.end(cell{end: []verb{doExpire, doClose}[g.IntN(2)]}, max(g.k.ttl, keep))
+		g.end(cell{end: g.one(doExpire, doClose)}, max(g.k.ttl, keep))
 	case 1:
 		sc.what = "what was missed"
-		g.add(g.acquire(doAcquire, friend, false, 0), g.acquire(doWait, subject_, g.chance(30), g.ttl()),
+		g.add(g.alone(friend), g.acquire(doWait, subject_, g.chance(30), g.ttl()),
 			step{do: doFault, who: subject_, fault: []fault{silent, replyLost, reset}[g.IntN(3)]},
-			step{do: doRelease, who: friend}, step{do: doPause, ttl: g.k.ttl / 10}, step{do: doFault, who: subject_},
-			step{do: doPause, ttl: 2*g.k.soon + g.k.air})
+			does(friend, doRelease), pause(g.k.ttl/10), breaks(noFault),
+			pause(2*g.k.soon+g.k.air))
 	case 2:
 		sc.what = "a gate that opens"
 		g.add(g.acquire(doAcquire, friend, true, 0), g.acquire(doWait, rival, false, 0), g.acquire(doWait, other, true, 0))
-		if g.chance(50) {
-			g.add(g.acquire(doWait, earlier, false, 0))
-		}
-		g.add(g.acquire(doWait, late, true, 0), step{do: doPause, ttl: g.k.ttl / 10}, step{do: doCancel, who: rival})
-		if g.chance(50) {
-			g.add(step{do: doPause, ttl: 3 * g.k.wake})
-		}
+		g.maybe(50, g.acquire(doWait, earlier, false, 0))
+		g.add(g.acquire(doWait, late, true, 0), pause(g.k.ttl/10), does(rival, doCancel))
+		g.maybe(50, pause(3*g.k.wake))
 		g.add(g.acquire(doAcquire, subject_, true, 0))
 	}
 }
@@ -564,14 +552,14 @@ func (g *generator) special(sc *script) {
 // unanswered has one request never answered whose context does not end.
 func (g *generator) unanswered(sc *script) {
 	sc.what = "nobody but the backend ends a request"
-	do := []verb{doAcquire, doRenew, doRelease, doUndo}[g.IntN(4)]
+	do := g.one(doAcquire, doRenew, doRelease, doUndo)
 	asks := step{do: do, who: subject_, name: 1, limit: never}
 	first := g.acquire(doAcquire, subject_, g.chance(30), 0)
 	if first.min = 0; do != doAcquire {
 		asks.name = 0
 	}
 	g.add(first, step{do: doFault, who: subject_, fault: faults[g.IntN(len(faults))]}, asks,
-		step{do: doPause, ttl: g.k.patience + g.k.soon}, step{do: doFault, who: subject_}, step{do: doFinish, who: subject_})
+		pause(g.k.patience+g.k.soon), breaks(noFault), does(subject_, doFinish))
 }
 
 // crowd makes a history of many that wait: in line, in a run of sharers, before a gate.
@@ -588,25 +576,23 @@ func (g *generator) crowd() {
 		case 0, 1, 2, 3, 4:
 			g.add(wait)
 		case 5:
-			g.add(step{do: doCancel, who: who}, g.acquire(doAcquire, []int{rival, earlier, late}[g.IntN(3)], true, 0))
+			g.add(does(who, doCancel), g.acquire(doAcquire, []int{rival, earlier, late}[g.IntN(3)], true, 0))
 		case 6:
 			wait.do = doAcquire
 			g.add(wait)
 		case 7:
-			g.add(step{do: doInspect, who: who})
+			g.add(does(who, doInspect))
 		case 8:
-			g.add(step{do: doPause, ttl: g.k.ttl * time.Duration(1+g.IntN(12)) / 10})
+			g.add(pause(g.k.ttl * time.Duration(1+g.IntN(12)) / 10))
 		case 9:
-			g.add(step{do: doAgain, who: friend})
+			g.add(does(friend, doAgain))
 		}
 	}
 	for range 2 + g.IntN(5) {
 		who := []int{friend, friend, subject_, rival, other, earlier, late}[g.IntN(7)]
-		do := []verb{doRelease, doRelease, doPass, doPass, doRenew, doCancel, doUndo}[g.IntN(7)]
+		do := g.one(doRelease, doRelease, doPass, doPass, doRenew, doCancel, doUndo)
 		g.add(g.onHold(do, who))
-		if g.chance(30) {
-			g.add(g.acquire(doAcquire, g.IntN(late+1), g.chance(50), 0))
-		}
+		g.maybe(30, g.acquire(doAcquire, g.IntN(late+1), g.chance(50), 0))
 	}
 }
 
@@ -645,13 +631,13 @@ func (g *generator) random(n int) {
 		case 16:
 			st = step{do: doInspect}
 		case 17:
-			st = step{do: []verb{doList, doBreak}[g.IntN(2)]}
+			st = step{do: g.one(doList, doBreak)}
 		case 18:
-			st = step{do: []verb{doListen, doListen, doStop}[g.IntN(3)]}
+			st = step{do: g.one(doListen, doListen, doStop)}
 		case 19:
 			st = step{do: doCancel}
 		case 20:
-			st = step{do: doPause, ttl: g.k.ttl / time.Duration(4+g.IntN(20))}
+			st = pause(g.k.ttl / time.Duration(4+g.IntN(20)))
 		case 21:
 			who = g.IntN(2)
 			st = step{do: doFault}

@@ -123,7 +123,6 @@ const prober = len(letters) - 1
 
 func (s step) String() string {
 	who := letters[s.who : s.who+1]
-	var b strings.Builder
 	switch s.do {
 	case doPause:
 		return fmt.Sprintf("pause %v", s.ttl)
@@ -137,26 +136,19 @@ func (s step) String() string {
 	case doCancel, doClose, doFinish:
 		return fmt.Sprintf("%s %s", who, s.do)
 	}
-	fmt.Fprintf(&b, "%s %s %d", who, s.do, s.name)
-	if s.shared {
-		b.WriteString(" shared")
+	text := fmt.Sprintf("%s %s %d", who, s.do, s.name)
+	for _, more := range []struct {
+		is   bool
+		text string
+	}{
+		{s.shared, "shared"}, {s.yield, "yielding"}, {s.old > 0, fmt.Sprintf("(%d before)", s.old)},
+		{s.ttl > 0, s.ttl.String()}, {s.min > 0, "MinHold " + s.min.String()}, {s.limit != whole, string(s.limit)},
+	} {
+		if more.is {
+			text += " " + more.text
+		}
 	}
-	if s.yield {
-		b.WriteString(" yielding")
-	}
-	if s.old > 0 {
-		fmt.Fprintf(&b, " (%d before)", s.old)
-	}
-	if s.ttl > 0 {
-		fmt.Fprintf(&b, " %v", s.ttl)
-	}
-	if s.min > 0 {
-		fmt.Fprintf(&b, " MinHold %v", s.min)
-	}
-	if s.limit != whole {
-		b.WriteString(" " + string(s.limit))
-	}
-	return b.String()
+	return text
 }
 
 // script is what several clients do.
