@@ -343,7 +343,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 			lostFor(c.err) && c.op != opUndo && c.op != opRaise):
 			to := c.ended
 			if c.op == opPass && c.yield && c.grant.Hold == nil {
-				to = to.Add(250 * time.Millisecond) // it may be kept for the one who is next
+				to = to.Add(250*time.Millisecond + j.k.air) // it may be kept for the one who is next
 			}
 			s.to = earliest(s.to, to)
 		}

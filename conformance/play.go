@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -436,6 +437,7 @@ func (p *player) free(ctx context.Context, name string) bool {
 	for ctx.Err() == nil {
 		a := p.h.attempt(s.who, locker.Request{Name: name, Owner: owner(), Label: "prober", TTL: p.k.long,
 			Shared: shared})
+		asked := time.Now()
 		_, err := s.acquire(p.patient(ctx), a, func() {})
 		if err == nil {
 			_ = s.ask(p.patient(ctx), opRenew, a)
@@ -444,7 +446,10 @@ func (p *player) free(ctx context.Context, name string) bool {
 			return true
 		}
 		if time.Since(began) > within || !refused(err) {
-			if time.Now().After(over) {
+			if !refused(err) {
+				asked = time.Now() // it has waited in vain
+			}
+			if asked.After(over) && !errors.Is(err, locker.ErrUnavailable) {
 				p.h.happened(&call{op: opLeftover, who: s.who, name: name})
 			}
 			return false

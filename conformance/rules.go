@@ -473,7 +473,8 @@ func (j *judge) tokens() {
 			j.broken(first, "", "%v has token %d, which is above MaxToken", a, token)
 		}
 		for _, c := range j.about[a] {
-			if c.granted(a) && c.op == opAcquire && c.grant.Token != token && !j.raisedTo(a, c.grant.Token) {
+			if c.granted(a) && c.op == opAcquire && c.grant.Token != token && !j.raisedTo(a, c.grant.Token) &&
+				c != first && c.ended.Before(j.toldUntil(a, c.began)) {
 				j.broken(c, "a request that finds its own owner has been granted the lock",
 					"%v asked again, and has token %d instead of %d", a, c.grant.Token, token)
 			}
@@ -727,7 +728,7 @@ func (j *judge) shut(w *attempt) (s span) {
 		}
 		he, _ := errors.AsType[*locker.HeldError](c.err)
 		if he != nil && he.AskWithin > 0 {
-			s = span{c.ended, c.ended.Add(he.AskWithin)}
+			s = span{c.ended, c.began.Add(he.AskWithin)}.orNone() // its note is older than the answer
 			for _, l := range j.calls {
 				again := l.op == opLeave && (l.who == c.who || j.askedBetween(l.who, c, l)) || l.op == opAcquire && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
 					l.op == opAcquire && !l.of.req.Shared && l.granted(l.of) // which removes the notes of all
