@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,10 +75,11 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 	for _, k := range kinds {
 		for after := range 12 {
 			synctest.Test(t, func(t *testing.T) {
-				b, calls := granting{newScripted(), k.grant}, 0
+				var calls atomic.Int64
+				b := granting{newScripted(), k.grant}
 				b.fault = k.err
 				b.chance = func() string {
-					if calls++; k.err != nil && calls > after {
+					if n := calls.Add(1); k.err != nil && int(n) > after {
 						return "fails"
 					}
 					return "ok"
