@@ -9,11 +9,9 @@ import (
 	"time"
 )
 
-// lines are the lines of callers of one client, one for each name in use. Only the
-// first of a line waits in the service, so that a thousand callers cost the service no
-// more than one (R13). The caller keeps its place while it asks, and then its lease
-// keeps others out until it is over. What the line passes on is the right to ask: each
-// caller acquires for itself, if only in the request that releases the lock (see [Passer]).
+// lines are the lines of callers of one client, one for each name in use (R13). Only the first of
+// a line waits in the service. The caller keeps its place while it asks, and then its lease
+// keeps others out until it is over.
 type lines struct {
 	mu      sync.Mutex
 	byName  map[string]*line
@@ -29,9 +27,8 @@ type line struct {
 	holder  *Lease              // it holds the name alone
 	sharers map[*Lease]struct{} // they hold it together; nil if there never was one
 
-	// All calls, in the order in which they came. Those that ask the service stay where they
-	// are: the first, which waits there, and where the name is shared others behind it, which
-	// ask beside it.
+	// All calls, in the order in which they came, also those that ask the service: the first,
+	// and where the name is shared others beside it.
 	first, last *call
 	asking      int // how many ask
 	waiting     int // how many are calls of Lock

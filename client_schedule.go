@@ -8,8 +8,8 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// schedule makes calls at their times, each in a goroutine of its own, with one heap
-// and one timer for all leases and take-backs of a client. So neither a request in
+// schedule calls due of leases at their times, each in a goroutine of its own, with one heap
+// and one timer for all leases of a client, held or taken back. So neither a request in
 // flight nor a Logger or Trace function that handles the end of another lease can
 // delay the end of a lease (R2), and ten thousand leases need no goroutine.
 type schedule struct {
@@ -18,8 +18,8 @@ type schedule struct {
 	timer  *time.Timer
 	fires  time.Time // when the timer will; zero: it is not set
 	clock  time.Time // when both clocks were compared last
-	// stepped is called when the wall clock was stepped forward.
-	stepped func()
+
+	stepped func() // called when the wall clock was stepped forward
 	stopped bool
 }
 
@@ -138,10 +138,9 @@ func (h *leaseHeap) Pop() any {
 	return l
 }
 
-// onGrid returns the latest time that is not after at and is a multiple of grid after
-// the client was made. Without a grid, 10,000 leases of 30 s are renewed at 1,060
-// different moments in a second; with a grid of 1/300 of their life, at 10. Renewals
-// at the same moment share requests.
+// onGrid returns the latest time that is not after at and is a multiple of grid after the
+// client was made. Without a grid, 10,000 leases of 30 s are renewed at 1,060 different moments
+// in a second; with a grid of 1/300 of their life, at 10, and those of one moment share requests.
 func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 	if grid <= 0 {
 		return at

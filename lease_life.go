@@ -88,9 +88,8 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 	if l.settings.NoRenew {
 		return
 	}
-	// Jitter keeps leases that were granted together from being renewed all at once;
-	// the grid lets renewals that are close to each other share requests.
-	// It is never in the past: a session that gives the same answer would be asked in a loop.
+	// Jitter keeps leases that were granted together from being renewed all at once. The time is
+	// never in the past: a session that gives the same answer would be asked in a loop.
 	l.renewAt = later(l.client.onGrid(now.Add(wait-clock.UpTo(wait/10)), span/300), now.Add(min(wait, minRenewal)))
 	if v.TTL != 0 {
 		// A shared session is renewed at its own pace, and every answer is the same

@@ -10,11 +10,10 @@ import (
 type Leases []*Lease
 
 // LockAll waits until it holds all the names at once, or returns an error and holds
-// none. It locks the names in the order of their bytes, whatever their order in
-// names, so that callers with some of the same names do not wait for each other in a
-// circle. It locks a name once, even if names has it twice. The leases are in the
-// order of locking. opts apply to each lease. MinHold is not possible: it would keep
-// a name locked although another name cannot be locked.
+// none. It locks the names in the order of their bytes, each once, so that callers with some
+// of the same names do not wait for each other in a circle. The leases are in that order.
+// opts apply to each lease. MinHold is not possible: it would keep a name locked although
+// another name cannot be locked.
 //
 // A caller that already holds a name and calls LockAll for other names breaks that
 // order and may wait for ever. So may callers whose clients have different prefixes.
