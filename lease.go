@@ -42,6 +42,7 @@ type Lease struct {
 // signal is a channel that is closed once, and made when somebody waits for it. A mutex guards it.
 type signal struct{ c chan struct{} }
 
+// given is the channel of a signal that nobody waited for.
 var given = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (s *signal) wait() <-chan struct{} {
