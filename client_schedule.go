@@ -3,6 +3,7 @@ package locker
 import (
 	"container/heap"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker/internal/clock"
@@ -150,16 +151,12 @@ func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 
 // inFlight counts goroutines, so that Close can wait for them for a while.
 type inFlight struct {
+	n    atomic.Int64
 	mu   sync.Mutex
-	n    int
 	idle chan struct{} // made by a waiter; closed when n is 0
 }
 
-func (f *inFlight) add() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.n++
-}
+func (f *inFlight) add() { f.n.Add(1) }
 
 // run runs job in a goroutine, and counts it.
 func (f *inFlight) run(job func()) {
@@ -171,10 +168,12 @@ func (f *inFlight) run(job func()) {
 }
 
 func (f *inFlight) done() {
+	if f.n.Add(-1) > 0 {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.n--
-	if f.n == 0 && f.idle != nil {
+	if f.idle != nil && f.n.Load() == 0 { // and not more again, for which somebody waits
 		close(f.idle)
 		f.idle = nil
 	}
@@ -183,7 +182,7 @@ func (f *inFlight) done() {
 // wait waits until nothing is in flight; it returns false at the deadline.
 func (f *inFlight) wait(deadline time.Time) bool {
 	f.mu.Lock()
-	if f.n == 0 {
+	if f.n.Load() == 0 {
 		f.mu.Unlock()
 		return true
 	}
