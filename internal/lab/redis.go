@@ -106,27 +106,11 @@ func (r *Redis) file() string {
 	for _, s := range append(ours.settings, r.settings...) {
 		b.WriteString(s.name)
 		for _, value := range s.values {
-			b.WriteString(" " + quoted(value))
+			b.WriteString(" " + strconv.Quote(value))
 		}
 		b.WriteByte('\n')
 	}
 	return b.String()
-}
-
-// quoted quotes a value as redis.conf wants it: bytes outside of printable ASCII as \xHH.
-func quoted(value string) string {
-	var b strings.Builder
-	for i := range len(value) {
-		switch c := value[i]; {
-		case c == '"' || c == '\\':
-			b.WriteString(`\` + string(c))
-		case c < ' ' || c > '~':
-			fmt.Fprintf(&b, `\x%02x`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return `"` + b.String() + `"`
 }
 
 // isUp returns nil once this very process serves on the port. Asking for its process ID matters:

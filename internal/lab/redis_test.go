@@ -1,7 +1,6 @@
 package lab_test
 
 import (
-	"crypto/tls"
 	"fmt"
 	"os"
 	"sync"
@@ -14,15 +13,6 @@ import (
 
 	"github.com/golockers/locker/internal/lab"
 )
-
-// ping asks for an answer without trying again.
-func ping(t *testing.T, opts redis.Options) error {
-	t.Helper()
-	opts.MaxRetries, opts.DialerRetries, opts.ReadTimeout, opts.DialTimeout = -1, 1, soon, soon
-	c := redis.NewClient(&opts)
-	defer func() { _ = c.Close() }()
-	return c.Get(t.Context(), "lock:a").Err()
-}
 
 func TestRedisServersOfManyTestsDoNotShareAPort(t *testing.T) {
 	lab.Need(t, lab.ToolRedis) // where a skip is a skip
@@ -92,50 +82,6 @@ func TestRedisKilledComesBackOnTheSamePort(t *testing.T) {
 			assert.Equal(t, kept, r.MustDo(t, "GET", "2999"))
 		}
 	}
-}
-
-func TestRedisAsksWhoIsThere(t *testing.T) {
-	certs := lab.NewCerts(t)
-	const password = `open "sesame" \ é`
-	users := lab.StartRedis(t, lab.WithPassword(password), lab.WithSocket(),
-		lab.WithUser("alice", "on", ">wonder", "~lock:*", "+get", "+hello", "+client"))
-	secure := lab.StartRedis(t, lab.WithTLS(certs))
-	strict := lab.StartRedis(t, lab.WithTLS(certs), lab.WithConfig("tls-auth-clients", "yes"))
-	fromFiles, err := tls.LoadX509KeyPair(certs.ClientCertFile, certs.ClientKeyFile)
-	require.NoError(t, err)
-	config := func(change func(*tls.Config)) *tls.Config {
-		c := certs.ClientConfig()
-		change(c)
-		return c
-	}
-	byAddress := config(func(c *tls.Config) { c.ServerName, c.Certificates = "127.0.0.1", nil })
-	shown := config(func(c *tls.Config) { c.Certificates = []tls.Certificate{fromFiles} })
-	for name, of := range map[string]struct {
-		opts redis.Options
-		says string
-	}{
-		"nobody":           {redis.Options{Addr: users.Addr()}, "NOAUTH"},
-		"password":         {redis.Options{Addr: users.Addr(), Password: password}, "redis: nil"},
-		"user":             {redis.Options{Addr: users.Addr(), Username: "alice", Password: "wonder"}, "redis: nil"},
-		"wrong":            {redis.Options{Addr: users.Addr(), Username: "alice", Password: "x"}, "WRONGPASS"},
-		"socket":           {redis.Options{Network: "unix", Addr: users.Socket(), Password: password}, "redis: nil"},
-		"plain text":       {redis.Options{Addr: secure.Addr()}, ""},
-		"TLS":              {redis.Options{Addr: secure.Addr(), TLSConfig: certs.ClientConfig()}, "redis: nil"},
-		"by address":       {redis.Options{Addr: secure.Addr(), TLSConfig: byAddress}, "redis: nil"},
-		"other authority":  {redis.Options{Addr: secure.Addr(), TLSConfig: lab.NewCerts(t).ClientConfig()}, "certificate"},
-		"shown":            {redis.Options{Addr: strict.Addr(), TLSConfig: shown}, "redis: nil"},
-		"none to be shown": {redis.Options{Addr: strict.Addr(), TLSConfig: byAddress}, ""},
-	} {
-		assert.ErrorContains(t, ping(t, of.opts), of.says, name)
-		if of.says == "" {
-			assert.NotErrorIs(t, ping(t, of.opts), redis.Nil, name)
-		}
-	}
-	users.MustDo(t, "SET", "other", "1") // Do may do everything
-	secure.MustDo(t, "SET", "k", "v")
-	users.Restart(t)
-	require.ErrorIs(t, ping(t, redis.Options{Network: "unix", Addr: users.Socket(), Password: password}), redis.Nil,
-		"a socket left over by a killed server is no obstacle")
 }
 
 func TestRedisClockJump(t *testing.T) {
