@@ -109,9 +109,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	select {
 	case <-h.granted:
 	default:
-		if req.Queued != nil {
-			req.Queued()
-		}
+		req.Queued()
 	}
 	select {
 	case <-h.granted:

@@ -56,7 +56,7 @@ func (e *ending) Done() <-chan struct{} {
 func TestALockThatIsGrantedAsItsContextEndsIsNotHeld(t *testing.T) {
 	const tries = 200
 	ask := func(locks *memory.Backend, ctx context.Context) (locker.Grant, error) {
-		return locks.Acquire(ctx, locker.Request{Name: "n", Owner: "owner", TTL: time.Minute, Wait: true})
+		return locks.Acquire(ctx, locker.Request{Name: "n", Owner: "owner", TTL: time.Minute, Wait: true, Queued: func() {}})
 	}
 	t.Run("free", func(t *testing.T) {
 		locks := memory.New()
@@ -113,7 +113,7 @@ func TestTimeInTheQueueDoesNotCount(t *testing.T) {
 		locks := memory.New()
 		first := mustLock(t, newClient(t, locks, nil), "n")
 		time.AfterFunc(time.Hour, func() { assert.NoError(t, first.Unlock(context.Background())) })
-		second, err := locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true})
+		second, err := locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true, Queued: func() {}})
 		require.NoError(t, err)
 		assert.Equal(t, time.Now(), second.Validity.Since)
 	})
@@ -174,7 +174,7 @@ func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { assert.NoError(t, locks.Close()) })
 		for range 2 {
-			_, err = locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true})
+			_, err = locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true, Queued: func() {}})
 			require.ErrorIs(t, err, locker.ErrClosed)
 		}
 		require.NoError(t, locks.Close())

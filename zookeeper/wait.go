@@ -47,9 +47,7 @@ func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error)
 		}
 		if err == nil && others {
 			queued = true
-			if req.Queued != nil {
-				req.Queued()
-			}
+			req.Queued()
 			others, err = e.await(ctx, ahead)
 			since = time.Now()
 		}
