@@ -144,7 +144,7 @@ func (b *Backend) try(req locker.Request) (locker.Grant, error) {
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	return b.enter(f, req)
+	return b.enter(f, req, req.Shared)
 }
 
 // waitAlone is Acquire for a writer that has to wait. It takes the turn, now or when it is had, and so keeps new
@@ -159,7 +159,7 @@ func (b *Backend) waitAlone(ctx context.Context, req locker.Request) (locker.Gra
 		if err != nil {
 			return locker.Grant{}, err
 		}
-		g, err := b.enter(f, req)
+		g, err := b.enter(f, req, false)
 		kept, ok := errors.AsType[*locker.HeldError](err)
 		if !ok {
 			return g, err
@@ -176,7 +176,7 @@ const keptLook = 200 * time.Millisecond
 // enter makes a hold of f, which is locked for the request, or lets go of it. A MinHold that keeps the lock makes
 // the error a *locker.HeldError. A sharer that gets the lock alone for a moment comes after a pause: those before it
 // are gone. One that does not has the turn, so that it is the only sharer that writes.
-func (b *Backend) enter(f *os.File, req locker.Request) (g locker.Grant, err error) {
+func (b *Backend) enter(f *os.File, req locker.Request, turn bool) (g locker.Grant, err error) {
 	now := time.Now()
 	h := &hold{file: f, name: req.Name}
 	defer func() {
@@ -203,7 +203,7 @@ func (b *Backend) enter(f *os.File, req locker.Request) (g locker.Grant, err err
 	if err != nil {
 		return g, err // never over what may hold a higher token, or is not ours
 	}
-	r, err := old.next(req, alone, now)
+	r, err := old.next(req, alone, turn, now)
 	if err != nil {
 		return g, err
 	}

@@ -120,13 +120,13 @@ const holderForm = "file %d"
 func (r record) free() record { return record{Token: r.Token, Raised: r.Raised} }
 
 // next returns the record of the holder that comes after r, with a token above all earlier tokens. A sharer joins
-// those of r, unless it has the lock alone and no MinHold of theirs is left. What a dead process has written is
-// replaced, so that the record names somebody who lives.
-func (r record) next(req locker.Request, alone bool, now time.Time) (record, error) {
+// those of r, unless it has the lock alone, and no MinHold of theirs is left or, since it has no turn, a writer may
+// wait for the end of that. What a dead process has written is replaced, so that the record names somebody who lives.
+func (r record) next(req locker.Request, alone, turn bool, now time.Time) (record, error) {
 	left, now := r.left(now), now.UTC()
 	kept := now.Add(req.MinHold)
 	last := max(r.Token, r.Raised)
-	switch joins := req.Shared && r.Shared && (!alone || left > 0); {
+	switch joins := req.Shared && r.Shared && (!alone || turn && left > 0); {
 	case joins && req.MinHold > 0 && kept.After(r.Kept):
 		r.Kept, r.Since = kept, now
 	case joins && req.MinHold > 0 && kept.After(r.Under):

@@ -30,7 +30,8 @@ import (
 //     record goes on to say that the file is shared. The next one goes by the kernel's lock.
 //   - A sharer dies at any moment: the kernel unlocks both files. If it has not written the record, the next one
 //     does.
-//   - A writer finds that a MinHold still keeps the free file: it waits for the end of that without the file.
+//   - A writer finds that a MinHold still keeps the free file: it waits for the end of that without the file. A sharer
+//     that has the free file without the turn waits for that, too.
 //   - A caller stops waiting: what it had or is granted is unlocked. A thread that is still blocked for the turn or
 //     the file lets go of it at once.
 //   - Somebody deletes the turn: a sharer that has waited with it looks for it when it has the file, and begins
@@ -55,7 +56,7 @@ func (b *Backend) waitShared(ctx context.Context, req locker.Request) (g locker.
 		if err != nil {
 			return locker.Grant{}, err
 		}
-		return b.enter(f, req)
+		return b.enter(f, req, t != nil)
 	}
 	for again := true; again; again = errors.Is(err, errReplaced) || errors.Is(err, localfile.ErrBusy) {
 		g, err = share(b.takeTurn(ctx, path))

@@ -269,6 +269,18 @@ func TestWriterWaitsForTheMinHoldOfSharers(t *testing.T) {
 	}
 }
 
+// A sharer that has waited for long for the turn of a writer does not come in before it by a MinHold that both find.
+func TestWriterThatWaitsForAMinHoldKeepsSharersOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b, writers := newBackend(t, dir), newBackend(t, dir)
+	dies(t, must(b.Acquire(t.Context(), request(true, time.Hour))).Hold)
+	go func() { _, _ = writers.Acquire(t.Context(), waiting(false)) }()
+	waitUntilTurnIsTaken(t, dir)
+	_, err := b.Acquire(t.Context(), waiting(true))
+	require.ErrorIs(t, err, locker.ErrHeld)
+}
+
 // A MinHold of sharers keeps writers out, and not sharers; one that is taken back takes nothing of another's with
 // it. In a history, "a 3h" asks for the lock shared, with that MinHold, and "w 1h" alone, "a dies" is the end of its
 // process, and "kept 1h" says for how long one is refused that wants it alone.
