@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
@@ -402,6 +403,21 @@ func TestARaisedTokenExpelsNoLaterHolder(t *testing.T) {
 	require.NoError(t, err, "two of three have it")
 	assert.Equal(t, later, s.servers[0].MustDo(t, "GET", counter))
 	release(t, g)
+	within(t, 30*time.Second, "it is free everywhere", func() bool { return s.holders(t, "n") == 0 })
+	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, high)
+}
+
+// Who asks again has its own token, and not what RaiseToken has made of the counters.
+func TestWhoAsksAgainAfterRaiseTokenHasItsToken(t *testing.T) {
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{Fencing: true})
+	req := request("n", time.Minute)
+	g := locktest.Acquire(t, b, req)
+	high := g.Token + 1_000_000
+	require.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), high))
+	again := locktest.Acquire(t, b, req)
+	assert.Equal(t, g.Token, again.Token)
+	release(t, again)
 	within(t, 30*time.Second, "it is free everywhere", func() bool { return s.holders(t, "n") == 0 })
 	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, high)
 }

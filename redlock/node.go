@@ -228,7 +228,7 @@ type vote struct {
 	holder  string        // refused: the beginning of the holder's value, up to holderLength bytes
 	left    time.Duration // refused: the rest of the holder's TTL; negative: it never expires
 	granted bool
-	raised  bool // granted before to this claim (R11), and the counter raised to token for it
+	raised  bool // granted before to this claim (R11), with this token
 	foreign bool // refused: the key is there but is no lock
 	void    bool // refused: this very claim was taken back before
 }

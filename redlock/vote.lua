@@ -16,7 +16,7 @@
 --         {0, ms, holder}  held by another, named by the first 16 characters of its value, for so
 --           long; negative: it has no expiry
 --         {1, token}       granted before to this same value (R11)
---         {4, token}       that too, and the token was raised here for it
+--         {4, token}       that too, and the counter was raised here to its token, or above it by RaiseToken
 --         {2, 0}           the value is void: the attempt was given up
 --         {3, ms}          the key is there but is no string, so nobody's lock
 
@@ -51,10 +51,11 @@ local function vote(i)
 	if tokens then
 		local counter = found[2 * n + i]
 		if holder and counter then
-			local raised, by = string.match(counter, '^(%d+) (.*)$')
-			if by == owner then
+			local token, by = string.match(counter, '^(%d+) (.*)$')
+			local own, whose = string.match(by or '', '^%+(%d+) (.*)$')
+			if by == owner or whose == owner then
 				prolong(KEYS[i], ttl)
-				return {4, tonumber(raised)}
+				return {4, tonumber(own or token)}
 			end
 		end
 		if not now then
