@@ -93,7 +93,8 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 func (k *kit) times(ttl time.Duration, slower int) {
 	k.ttl = min(ttl*time.Duration(slower), k.longest)
 	k.long = min(20*k.ttl, k.longest)
-	k.soon = min(max(k.ttl, time.Second), 3*time.Second)
+	second := time.Second * time.Duration(slower)
+	k.soon = min(max(k.ttl, second), 3*second)
 	k.patience = 10*k.soon + k.g.DeadHolderSlack
 	k.slow = k.patience / 2
 	k.air = 100 * time.Millisecond * time.Duration(slower)

@@ -419,7 +419,7 @@ func (j *judge) closedBefore(c *call) bool {
 // slowest is the longest time that a call took which did not wait, and of which nothing was wrong.
 func (j *judge) slowest() (d time.Duration) {
 	for _, c := range j.calls {
-		waits := c.op == opAcquire && c.of.req.Wait || c.op == opServers || c.op == opNotify || c.op == opClose
+		waits := c.op == opAcquire && c.of.req.Wait || c.op == opServers
 		if !waits && !c.ended.IsZero() && j.well(c) {
 			d = max(d, c.ended.Sub(c.began))
 		}
