@@ -193,11 +193,11 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 		says   string
 	}{
 		{"nothing", func(string) error { return nil }, ExitHeld, ""},
-		{"a part of a journal", cutAt(end), ExitNotTried, "was not tried"},
+		{"a part of a journal", cutAt(end), ExitUnavailable, "parent.jsonl is missing or cut short"},
 		{"a journal", func(dir string) error { return os.Remove(filepath.Join(dir, "file-b1.jsonl")) },
 			ExitUnavailable, "the journal of file-b1 is missing"},
 		{"the parent's", func(dir string) error { return os.Remove(filepath.Join(dir, "parent.jsonl")) },
-			ExitNotTried, "was not tried"},
+			ExitUnavailable, "parent.jsonl is missing or cut short"},
 		{"run.json", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "run.json"), []byte("["), 0o600)
 		}, ExitUsage, "run.json"},
@@ -211,6 +211,13 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 			assert.Contains(t, errs, test.says)
 		})
 	}
+}
+
+// A TTL of nothing is not the default.
+func TestATTLOfNothing(t *testing.T) {
+	status, _, errs := typed("--ttl", "0s", "memory://")
+	assert.Equal(t, ExitUsage, status)
+	assert.Contains(t, errs, "--ttl is from 10ms to 1m")
 }
 
 // What is wrong in a file of faults is said before anything is broken.

@@ -107,7 +107,7 @@ read or written; 130 after Ctrl-C.`),
     locker compare --recheck DIR`, "\n"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.openers, o.urls = openers, args
-			if err := o.parse(fault, faults); err != nil {
+			if err := o.parse(fault, faults, cmd.Flags().Changed("ttl")); err != nil {
 				return err
 			}
 			if status := o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()); status != ExitHeld {
@@ -141,7 +141,7 @@ type options struct {
 }
 
 // parse takes over the faults of the user's own, and says what is wrong with the command line.
-func (o *options) parse(fault []string, faults string) error {
+func (o *options) parse(fault []string, faults string, timed bool) error {
 	for _, s := range fault {
 		name, command, ok := strings.Cut(s, "=")
 		if !ok {
@@ -161,7 +161,7 @@ func (o *options) parse(fault []string, faults string) error {
 			return fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(all, ", "))
 		}
 	}
-	if ttl := o.ttl; o.tries < 0 || ttl != 0 && (ttl < 10*time.Millisecond || ttl > time.Minute) {
+	if o.tries < 0 || timed && (o.ttl < 10*time.Millisecond || o.ttl > time.Minute) {
 		return errors.New("--for is not negative, and --ttl is from 10ms to 1m")
 	}
 	if o.rechecks != "" && len(o.urls) > 0 {

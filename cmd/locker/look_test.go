@@ -44,6 +44,8 @@ func TestCompare(t *testing.T) {
 	assert.Contains(t, r.stdout, "--recheck directory")
 	r = do(t, nil, "compare", "--nosuch")
 	assert.Equal(t, result{64, "", "locker: unknown flag: --nosuch (see locker compare --help)\n"}, r)
+	r = do(t, nil, "compare", "--faults", filepath.Join(out, "nosuch"), "redis://127.0.0.1:1")
+	assert.Equal(t, 64, r.status, r.stderr) // what cannot be read is no answer that cannot be written
 }
 
 func TestVersionHelpAndCompletion(t *testing.T) {

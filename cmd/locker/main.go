@@ -46,7 +46,7 @@ func run(args []string) int {
 	case errors.As(err, &e):
 	case errors.As(err, &compared):
 		e = &exitError{status: int(compared)}
-	case errors.As(err, &unwritten):
+	case errors.As(err, &unwritten) && unwritten.Op == "write":
 		e = &exitError{status: statusOutput, err: err}
 	default:
 		// The other errors are cobra's, about the command line.

@@ -186,6 +186,8 @@ func (f *runFlags) check() error {
 		return errors.New("--outlive is not possible on Windows: COMMAND ends with locker there")
 	case f.held < 0 || f.held > 255:
 		return fmt.Errorf("a --conflict-exit-code of %d is not possible: give one from 0 to 255", f.held)
+	case f.given("max-hold") && f.maxHold <= 0:
+		return fmt.Errorf("a --max-hold of %v is not possible: give a positive duration", f.maxHold)
 	case f.minHold < 0 || f.given("max-hold") && f.minHold > f.maxHold:
 		return fmt.Errorf("a --min-hold of %v is not possible: give a positive duration, no longer than "+
 			"--max-hold", f.minHold)

@@ -4,8 +4,8 @@
 // Tests of locks have bounds of time, and a machine that stands still breaks them
 // through no fault of the code. gate measures all the while how slow the machine
 // is. A test that failed while the machine stalled is told with its output, as any
-// other, and with how long the machine stalled; then it is run once more, alone.
-// What failed on a machine that did not stall, a data race, a panic, a leaked
+// other, and with how long the machine stalled; then it is run again, alone, at
+// most twice. What failed on a machine that did not stall, a data race, a panic, a leaked
 // goroutine or a time-out is never tried again, nor are more than a few tests.
 //
 //	gate [flags of go test] packages

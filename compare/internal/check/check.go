@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -25,7 +26,7 @@ func ServedWindow(ttl time.Duration) time.Duration { return 10*time.Second + 2*t
 // Check judges the events of a run, in the order of time. It returns a report of what it has read also
 // with an error, which is one of reading.
 func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.Report, error) {
-	c := &checker{run: run, trials: map[string]*trial{}, cells: map[place]*tally{},
+	c := &checker{run: run, trials: map[string]*trial{}, ended: map[string]bool{}, cells: map[place]*tally{},
 		report: &history.Report{Version: 1, Run: *run, Interrupted: run.Interrupted}}
 	var failed error
 	var first, last int64
@@ -42,9 +43,13 @@ func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.R
 	for _, id := range slices.Sorted(maps.Keys(c.trials)) {
 		c.collect(c.trials[id], last, cutShort)
 	}
-	if failed == nil && c.silent != "" {
+	switch {
+	case failed != nil:
+	case c.silent != "":
 		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under "+
 			"which lock", c.silent)
+	case run.Interrupted == "" && (c.stray || len(c.trials) > 0):
+		failed = errors.New("check: parent.jsonl is missing or cut short: it does not say when trials began and ended")
 	}
 	c.report.Seconds = float64(last-first) / 1e9
 	c.addRows()
@@ -56,7 +61,9 @@ type checker struct {
 	report *history.Report
 	trials map[string]*trial // under way
 	cells  map[place]*tally
+	ended  map[string]bool
 	silent string // a process that acted, and has no journal
+	stray  bool   // there was an event of a trial that has not begun
 }
 
 // place is where a cell is in the table.
@@ -87,13 +94,15 @@ func (c *checker) event(e history.Event) {
 		}
 		return
 	}
-	if t == nil {
-		return // it came after the end of its trial
+	if t == nil { // it came after the end of its trial
+		c.stray = c.stray || e.Trial != "" && !c.ended[e.Trial]
+		return
 	}
 	if t.events = append(t.events, e); e.Kind == history.TrialEnd {
 		c.collect(t, e.At, e.Error)
 		c.report.Trials++
 		delete(c.trials, e.Trial)
+		c.ended[e.Trial] = true
 	}
 }
 
