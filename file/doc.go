@@ -78,12 +78,12 @@
 //
 // Waiting takes one thread for each file for which this Backend waits: the lock's, the turn
 // if another has it, and the lock's once more if both sharers and writers wait for it. The
-// kernel cannot cancel such a wait: after the caller has given up, the thread stays until it gets the lock, and then releases it at once,
-// unless the next waiter for that file has adopted the thread by then. So a thread may
-// outlive Close. The Backend has at most 256 of these threads; the Client polls for
+// kernel cannot cancel such a wait: after the caller has given up, the thread stays until
+// it gets the lock, and then releases it at once, unless the next waiter for that file has
+// adopted the thread by then. So a thread may outlive Close. The Backend has at most 256 of these threads; the Client polls for
 // further names, and a writer that it polls for keeps no sharers out.
 //
-// Each held lock takes a file descriptor, and each name with a waiter three at most.
+// Each held lock takes a file descriptor, and each name with waiters four at most.
 //
 // # Children
 //
