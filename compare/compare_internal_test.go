@@ -192,6 +192,8 @@ func TestTheCommand(t *testing.T) {
 		{"rule", []string{"--require", "nosuch"}, ExitUsage, `there is no rule "nosuch"`},
 		{"fault", []string{"--fault", "nosuch"}, ExitUsage, "write NAME=COMMAND"},
 		{"own fault in the lab", []string{"--fault", "a=true"}, ExitUsage, "need services of your own"},
+		{"own fault of a lab's", []string{"--fault", "a=true", "file"}, ExitUsage, "need services of your own"},
+		{"no TTL", []string{"--ttl", "0s", "memory://"}, ExitUsage, "--ttl is from 10ms"},
 		{"password", []string{"redis://me:secret@127.0.0.1:1"}, ExitUnavailable, "***@127.0.0.1:1"},
 		{"memory", []string{"memory://"}, ExitUnavailable, "between goroutines of one process"},
 		{"run", []string{"--out", filepath.Join(dir, "run"), "--only", "healthy", "--require", "exclusion",

@@ -213,13 +213,6 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 	}
 }
 
-// A TTL of nothing is not the default.
-func TestATTLOfNothing(t *testing.T) {
-	status, _, errs := typed("--ttl", "0s", "memory://")
-	assert.Equal(t, ExitUsage, status)
-	assert.Contains(t, errs, "--ttl is from 10ms to 1m")
-}
-
 // What is wrong in a file of faults is said before anything is broken.
 func TestFaultFilesWithMistakes(t *testing.T) {
 	for text, says := range map[string]string{

@@ -178,7 +178,8 @@ func (p *plan) check() error {
 		}
 		known = append(known, f.Name)
 	}
-	if len(p.faults) > 0 && len(p.urls) == 0 {
+	isURL := func(s string) bool { return strings.Contains(s, "://") }
+	if len(p.faults) > 0 && !slices.ContainsFunc(p.urls, isURL) {
 		return errors.New("compare: faults of your own need services of your own: give their URLs")
 	}
 	for _, id := range p.only {
