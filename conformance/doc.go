@@ -82,8 +82,9 @@
 // bounds of TTLs, owners that are alike, wake-ups in time, the 100 ms of Prompt, what piles up, what Close
 // leaves and what is not its own, processes that are killed.
 //
-// The unit of time is Harness.TTL. What fails while the machine stalls for a good part of it is tried again,
-// at most twice, and what goes on failing has failed.
+// The unit of time is Harness.TTL, or up to four times that on a service that is slow. What fails while the
+// machine or the service stalls for a good part of it is tried again, at most twice and with more time, and
+// what goes on failing has failed.
 //
 // # What authors ask
 //

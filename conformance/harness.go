@@ -23,7 +23,8 @@ type Harness struct {
 
 	// TTL is the lease time that most checks use, and the unit of their
 	// patience: a check takes between nothing and a few TTLs. 0: one second,
-	// or the nearest that the backend can do. Checks in which a lock must not
+	// or the nearest that the backend can do. Where ten locks show that the service is slow,
+	// it is up to four times as long. Checks in which a lock must not
 	// end by itself take twenty times as long a TTL, or MaxTTL if that is
 	// less; a backend whose TTL is a session's should allow for some seconds.
 	TTL time.Duration
