@@ -34,7 +34,7 @@ var fleetNames = []string{"orders", "invoices", "stock"}
 // Fleets of processes move from one service to another and back, under contention,
 // with members that are killed, members that are stopped past their TTL, and a
 // service that stands still in the middle step. Where there are shared locks, a third of
-// the turns are those of writers. LOCKER_BRIDGE_ALL=1 makes it a
+// the turns are those of writers. With LOCKER_PROVE=1, LOCKER_BRIDGE_ALL=1 makes it a
 // hundred moves for each pair.
 func TestFleets(t *testing.T) {
 	lab.NeedProve(t)

@@ -113,5 +113,5 @@
 // that is stopped between its last look and its write; only tokens that the resource checks do.
 //
 // The suite's own tests prove that it can fail: each of some 200 backends with one flaw breaks a rule, with
-// each of five seeds, and each rule is broken by one.
+// each of five seeds, or fails the check that is there for it, and each rule is broken by one.
 package conformance
