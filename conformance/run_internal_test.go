@@ -45,6 +45,37 @@ func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
 	}
 }
 
+// Neither is a script, unless it has shown two holders: that is told at once.
+func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T) {
+	h := Harness{New: func(T) locker.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
+	r := newRecorder(t.Context(), t.Name())
+	defer r.Close()
+	k := newKit(r, h, false, &facts{})
+	for _, c := range []struct {
+		rule        string
+		do          verb
+		slow        time.Duration
+		fail, plays int
+		told        bool
+	}{
+		{"wake", doRenew, time.Minute, 2, 3, false}, {"wake", doRenew, time.Minute, 3, 3, true},
+		{"wake", doRenew, 0, 1, 1, true}, {"exclusion", doRenew, time.Minute, 1, 1, true},
+		{"exclusion", doBreak, time.Minute, 2, 3, false},
+	} {
+		plays := 0
+		broken, slow := k.steady(func(brokenScript, time.Duration) {}, func(*kit) []brokenScript {
+			b := brokenScript{slow: c.slow, sc: script{steps: []step{{do: c.do}}}}
+			if plays++; plays <= c.fail {
+				b.found = []violation{{rule: rule{name: c.rule}}}
+			}
+			return []brokenScript{b}
+		})
+		assert.Equal(t, c.plays, plays, "%+v", c)
+		assert.Equal(t, c.told, len(broken) > 0, "%+v", c)
+		assert.Equal(t, c.slow > 0, slow, "%+v", c)
+	}
+}
+
 // weak is a backend that claims more than it keeps.
 type weak struct {
 	*memory.Backend
