@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/clocktest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,11 @@ func TestLeaseIsOverAfterTheMachineSlept(t *testing.T) {
 	sleep(asked)
 	assert.ErrorIs(t, asked.Err(), ErrLost, "whoever asks is told at once")
 
+	unlocked, err := c.Lock(t.Context(), "unlocked")
+	require.NoError(t, err)
+	sleep(unlocked)
+	require.ErrorIs(t, unlocked.Unlock(t.Context()), ErrLost)
+
 	told, err := c.Lock(t.Context(), "told")
 	require.NoError(t, err)
 	sleep(told)
@@ -54,6 +60,15 @@ func TestLeaseIsOverAfterTheMachineSlept(t *testing.T) {
 	assert.ErrorIs(t, told.Err(), ErrLost)
 }
 
+// The next step is one from where the clock was set to: a machine that sleeps afterwards is told from one that does not.
+func TestAClockThatWasSetBackIsLookedAtFromThere(t *testing.T) {
+	var q schedule
+	now := time.Now()
+	q.clock = clocktest.WallBack(t, now, -2*time.Hour)
+	q.run()
+	assert.Less(t, clock.Stepped(q.clock, now).Abs(), time.Hour)
+}
+
 // MinHold is a time for which nobody else runs: a clock that is set must not make it
 // shorter.
 func TestMinHoldDoesNotEndWithAStepOfTheWallClock(t *testing.T) {
@@ -65,6 +80,23 @@ func TestMinHoldDoesNotEndWithAStepOfTheWallClock(t *testing.T) {
 	assert.Equal(t, 1, c.Stats().Pending)
 	require.NoError(t, c.Close())
 	assert.Zero(t, c.Stats().TakenBack, "MinHold lasts")
+}
+
+// bounded can do some TTLs only.
+type bounded struct {
+	granting
+	lo, hi time.Duration
+}
+
+func (b bounded) Guarantees() Guarantees { return Guarantees{MinTTL: b.lo, MaxTTL: b.hi} }
+
+func TestTheDefaultTTLIsOneThatTheBackendCanDo(t *testing.T) {
+	for want, b := range map[time.Duration]bounded{10 * time.Second: {hi: 10 * time.Second}, time.Minute: {lo: time.Minute},
+		DefaultTTL: {}} {
+		s, err := New(b, nil).settingsFor([]Option{nil})
+		require.NoError(t, err)
+		assert.Equal(t, want, s.TTL)
+	}
 }
 
 // renewing is a hold that is renewed whenever somebody asks.

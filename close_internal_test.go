@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"testing/synctest"
@@ -28,7 +29,7 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 			told = append(told, e.Err)
 		}}})
 		require.NoError(t, c.Close())
-		closed := &crowd{release: func(context.Context) error { return ErrUnavailable }}
+		closed := &crowd{release: func(ctx context.Context) error { return cmp.Or(ctx.Err(), ErrUnavailable) }}
 		l := &Lease{client: c, name: "job", grant: Grant{Hold: closed}, settings: settings{Asked: Asked{TTL: DefaultTTL}}}
 		l.takeBack(unused)
 		synctest.Wait()

@@ -1,7 +1,9 @@
 package locker
 
 import (
+	"context"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,9 +54,33 @@ func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 	})
 }
 
+// The schedule may call for a renewal that was due before the lease was over: it is not for the take-back, which waits
+// for the end of MinHold, also where only that ends the lock, and the client is closed.
+func TestATakeBackWaitsForItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		s := &crowd{release: func(context.Context) error { asked++; return nil }}
+		c := New(s, nil)
+		now := time.Now()
+		l := &Lease{client: c, name: "job", start: now, settings: settings{Asked: Asked{TTL: time.Second, MinHold: time.Minute}},
+			grant: Grant{Hold: s, Validity: Validity{Since: now}}, err: ErrUnlocked}
+		l.takeBack(unlocked)
+		l.due()
+		synctest.Wait()
+		assert.Equal(t, 1, c.Stats().Pending)
+		require.NoError(t, c.Close())
+		time.Sleep(time.Minute)
+		assert.Zero(t, asked)
+		time.Sleep(time.Second)
+		assert.Equal(t, 1, asked)
+	})
+}
+
 func TestALabelWithoutAProgramName(t *testing.T) {
 	args := os.Args
 	defer func() { os.Args = args }()
 	os.Args = nil
 	assert.Contains(t, makeLabel(), "unknown-program@")
+	os.Args = []string{strings.Repeat("é", MaxLabelLen)}
+	assert.NoError(t, checkLabel("one that is too long", makeLabel()))
 }

@@ -42,6 +42,8 @@ func TestMinHold(t *testing.T) {
 			acquire: ok lost; release: down; a tries minhold 50m: unavailable; 45s; job is held; up; 2s
 			job is free
 			count TakenBack 1 LeftBehind 0`,
+		"nor what was granted too late for anybody": `
+			service deaf; acquire: ok 9s then ok; a tries minhold 50m: unavailable; 1s; job is free`,
 		"which is looked for as long as it may come, less and less often": `
 			acquire: lost; a tries minhold 50m: unavailable; 1h; count Pending 0 LeftBehind 0 release 5-99`,
 		"is over when its take-back begins": `
@@ -72,7 +74,8 @@ func TestClose(t *testing.T) {
 			job is free`,
 		"does not wait for a service that hangs": `a locks; release: 1m; client closes: unavailable in 2s-5s`,
 		"nor for a renewal that does": `
-			renew: hangs; a locks; 4s; count renew 1; client closes: ok in 0s; job is free`,
+			renew: hangs; a locks; 4s; count renew 1; client closes: ok in 0s; job is free
+			count RenewFailed 0`,
 		"nor for Notify": `
 			service notifies deaf; notify: 1s; others hold job 1h; a locks: waits
 			client closes: ok in 0s-2s; a: closed

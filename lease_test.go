@@ -65,6 +65,8 @@ func TestHowALeaseLasts(t *testing.T) {
 			a locks norenew; 4.5s; a renews; 6.75s; a holds; count renew 1
 			renew: hangs; a renews until 10ms: deadline unavailable? in 10ms; a holds
 			a ends: lost in 13s-14s; a renews: lost`,
+		"whose call ends with the lease, and says so": `
+			renew: hangs; a locks norenew; 8s; a renews: lost in 908ms`,
 		"without a deadline it lasts, and is released at once when it is lost": `
 			service lasts watches; a locks maxhold 10h; 5h; a holds; job is deleted; a ended: lost
 			count release 1`,
@@ -75,7 +77,7 @@ func TestMaxHoldEndsALease(t *testing.T) {
 	play(t, map[string]string{
 		"that is renewed, and its lock is kept as long": `
 			a locks maxhold 45s; 44.5s; a holds; job is held; a ends: lost "MaxHold" in 44.548s
-			a renews: lost "MaxHold"`,
+			a renews: lost "MaxHold"; 1s; job is free`,
 		"before its TTL": `
 			a locks maxhold 4.5s; a until 4.453s; a ends: lost "MaxHold" in 4.453s; job is held; 5s
 			job is free`,
@@ -101,8 +103,7 @@ func TestUnlock(t *testing.T) {
 		"tells of a lock that the service does not have any more, and leaves another's alone": `
 			a locks; job is deleted; others hold job 1m; a unlocks: lost; a unlocks: lost; job is held`,
 		"goes on in the background if its context is over": `
-			service deaf; a locks; release: 1s; a unlocks until 0s: deadline in 0s; a unlocks: ok in 1s
-			job is free`,
+			a locks; release: 1s; a unlocks until 0s: deadline in 0s; a unlocks: ok in 1s; job is free`,
 		"is tried again in the background": `
 			a locks; release: down then hangs then ok; a unlocks: unavailable "free after 9s at the latest"
 			count Pending 1; 6s; job is free; count Pending 0 TakenBack 1`,
@@ -110,6 +111,8 @@ func TestUnlock(t *testing.T) {
 		"and says when the lock is free only if the TTL decides": `
 			a locks; release: refused then ok; a unlocks: refused !"free after"; 1s; job is free
 			count TakenBack 1`,
+		"as where the process does": `
+			service lasts; a locks; release: down then ok; a unlocks: unavailable !"free after"; 1s; job is free`,
 		"after a loss clears what is left, at once": `
 			service session; a locks norenew; a ends: lost in 8.908s; a unlocks: lost; job is free`,
 		"of a lost lease is not needed; its holder has some grace": `

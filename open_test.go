@@ -145,6 +145,10 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 	c, err := openers(newScripted()).Open(t.Context(), "fake://us%20er:pass%0Aword@h/a%20b?prefix=p+q%20", nil)
 	require.NoError(t, err, "white space that is escaped is meant")
 	assert.NoError(t, c.Close())
+	_, err = locker.ParseURL("file:///home/me@work")
+	assert.NoError(t, err, "no password can be in a path without a host")
+	_, err = locker.ParseURL("redis://user:word@h1,user:word@h2")
+	assert.ErrorContains(t, err, "escape what is special", "it is one user for all hosts")
 }
 
 func TestAServiceThatDoesNotAnswerInTimeIsUnavailable(t *testing.T) {
@@ -158,6 +162,16 @@ func TestAServiceThatDoesNotAnswerInTimeIsUnavailable(t *testing.T) {
 	_, err = openers(newScripted()).Open(ctx, "silent://", nil)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, locker.ErrUnavailable)
+}
+
+// What nobody asked for is wrong also where the Opener does not look; what it has made is closed.
+func TestAnOpenerThatDoesNotCheckItsURL(t *testing.T) {
+	s := newScripted()
+	_, err := locker.Openers{"x": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
+		return s, nil
+	}}.Open(t.Context(), "x://?nonsense=1", nil)
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	assert.Equal(t, 1, s.count("close"))
 }
 
 func TestPasswordsAreNeverRepeated(t *testing.T) {

@@ -49,6 +49,9 @@ func (r *told) trace() *locker.Trace {
 			defer r.mu.Unlock()
 			r.events = append(r.events, fmt.Sprint(ctx.Value(caller{}), " ", kind, " ", e.Outcome()))
 			r.last[kind] = e
+			if kind != "done" && ctx.Done() != nil {
+				r.events = append(r.events, "whose context ends")
+			}
 		}
 	}
 	return &locker.Trace{
@@ -78,6 +81,12 @@ func TestWhatTraceIsTold(t *testing.T) {
 			service queue; others hold job 1h; a locks until 2s: waits; b locks until 1s: waits
 			a: held deadline
 			told: a waiting held, b done held, a attempt held, a done held; count Contended 2 Refused 1`,
+		"once, however often the queue says so": `
+			service queue; acquire: queued queued hangs; a locks until 2s: held deadline
+			told: a waiting held, a attempt held, a done held`,
+		"of a wait that follows an outage": `
+			service notifies; others hold job 1h; acquire: down then ok; a locks until 2s: held deadline
+			told: a attempt unavailable, a waiting unavailable, a attempt held, a waiting held, a attempt held, a done held`,
 		"of one that is in vain": `
 			a locks until 0s: deadline; b tries minhold -1s: invalid; told: a done canceled, b done invalid
 			count GaveUp 1 Rejected 1 Attempts 0`,
