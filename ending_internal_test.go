@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,8 +59,8 @@ func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 // for the end of MinHold, also where only that ends the lock, and the client is closed.
 func TestATakeBackWaitsForItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		s := &crowd{release: func(context.Context) error { asked++; return nil }}
+		var asked atomic.Int32
+		s := &crowd{release: func(context.Context) error { asked.Add(1); return nil }}
 		c := New(s, nil)
 		now := time.Now()
 		l := &Lease{client: c, name: "job", start: now, settings: settings{Asked: Asked{TTL: time.Second, MinHold: time.Minute}},
@@ -70,9 +71,9 @@ func TestATakeBackWaitsForItsTime(t *testing.T) {
 		assert.Equal(t, 1, c.Stats().Pending)
 		require.NoError(t, c.Close())
 		time.Sleep(time.Minute)
-		assert.Zero(t, asked)
+		assert.Zero(t, asked.Load())
 		time.Sleep(time.Second)
-		assert.Equal(t, 1, asked)
+		assert.EqualValues(t, 1, asked.Load())
 	})
 }
 
