@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 		Open: locker.Openers{"file": file.Open},
 		Unproven: map[string]string{
 			"histories-delete": "who waits for a file that is deleted and made again waits until its old holder has noticed",
-			"shared-min-hold": "a MinHold of a sharer beside others is removed when no writer waits any more: Undo says so, " +
+			"shared-min-hold": "a MinHold of a sharer beside others is removed when nobody shares the lock any more: Undo says so, " +
 				"and histories do not ask it again",
 		},
 	})
