@@ -79,7 +79,7 @@ func TestTheFirstIsKeptWhileTheSecondIsWaitedFor(t *testing.T) {
 				old := clientOf(t, a, "old")
 				held := try(t, clientOf(t, b, "young"), "job")
 				in := lockLater(t.Context(), pairOf(t, a, b), locker.NoRenew())
-				for range 30 {
+				for range 32 {
 					time.Sleep(ttl / 10)
 					_, err := old.TryLock(t.Context(), "job")
 					require.ErrorIs(t, err, locker.ErrHeld)
@@ -98,8 +98,8 @@ func TestTheFirstIsKeptWhileTheSecondIsWaitedFor(t *testing.T) {
 // The first one is lost while the second one is waited for, or answers late, whatever the context
 // says, and whether its service tells or a renewal finds out: nobody is told that it holds.
 func TestTheFirstThatIsLostEndsTheWait(t *testing.T) {
-	for i := range 6 {
-		away, told := []time.Duration{0, ttl / 4, 2 * ttl}[i/2], i%2 == 0
+	for i := range 7 {
+		away, told := []time.Duration{0, ttl / 4, 2 * ttl, ttl / 15}[i/2], i%2 == 0
 		synctest.Test(t, func(t *testing.T) {
 			a, b := expiring(), forever()
 			a.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -119,7 +119,7 @@ func TestTheFirstThatIsLostEndsTheWait(t *testing.T) {
 			}
 			pair, err := bridge.New(a, b)
 			require.NoError(t, err)
-			time.AfterFunc(ttl/10, func() { assert.True(t, a.Delete("job")) })
+			time.AfterFunc(ttl/20, func() { assert.True(t, a.Delete("job")) })
 			_, err = pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, Wait: true,
 				Queued: func() {}, Lost: func() {}})
 			require.ErrorIs(t, err, locker.ErrUnavailable)
@@ -221,6 +221,70 @@ func TestALossOnEitherIsALoss(t *testing.T) {
 	}
 }
 
+// ends is a hold whose lease is over earlier than its TTL says.
+type ends struct{ locker.Hold }
+
+func (h ends) Renew(ctx context.Context) (locker.Validity, error) {
+	v, err := h.Hold.Renew(ctx)
+	v.Drift = ttl / 2
+	return v, err
+}
+
+// A lease counts from before the first request, and lasts until the earlier end.
+func TestALeaseEndsWithTheEarlierOfBoth(t *testing.T) {
+	for early := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			const away = ttl / 20
+			on := [2]fake{expiring(), expiring()}
+			for i := range on {
+				m := on[i].Backend
+				on[i].acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+					time.Sleep(time.Duration(i) * away)
+					g, err := m.Acquire(ctx, req)
+					if i == early {
+						g.Hold, g.Validity.Drift = ends{g.Hold}, ttl/2
+					}
+					return g, err
+				}
+			}
+			pair, err := bridge.New(on[0], on[1])
+			require.NoError(t, err)
+			began := time.Now()
+			g, err := pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
+			require.NoError(t, err)
+			assert.False(t, g.Session)
+			assert.Zero(t, g.Validity.Since.Sub(began))
+			assert.Equal(t, time.Duration(early)*away+ttl/2, g.Validity.Until().Sub(began))
+			v, err := g.Hold.Renew(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, ttl/2, time.Until(v.Until()))
+		})
+	}
+}
+
+// A loss on one is a loss, whatever is known of the other; a release of which one outcome is not known is not through.
+func TestAnUnknownOutcomeBesideALoss(t *testing.T) {
+	for lost := range 2 {
+		on := []fake{expiring(), expiring()}
+		pair, err := bridge.New(on[0], on[1])
+		require.NoError(t, err)
+		g, err := pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
+		require.NoError(t, err)
+		on[1-lost].Fail(locker.ErrUnavailable)
+		_, err = g.Hold.Renew(t.Context())
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.True(t, on[lost].Delete("job"))
+		_, err = g.Hold.Renew(t.Context())
+		require.ErrorIs(t, err, locker.ErrLost)
+		err = g.Hold.Release(t.Context())
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		on[1-lost].Fail(nil)
+		require.ErrorIs(t, g.Hold.Release(t.Context()), locker.ErrLost)
+		isFree(t, on[0], on[1])
+	}
+}
+
 // Who holds both, one of them, or one and waits for the other, is told by one look.
 func TestInspect(t *testing.T) {
 	a, b := forever(), forever()
@@ -289,6 +353,9 @@ func TestWhatTheTwoCannotDo(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	assert.Equal(t, locker.SharingTokenless, one.Guarantees().Shared)
+	one, err = bridge.New(m, newPolled())
+	require.NoError(t, err)
+	assert.False(t, one.Guarantees().Queue)
 	alone.claims = func(g *locker.Guarantees) { g.Shared = locker.SharingNone }
 	brief.claims = func(g *locker.Guarantees) { g.MaxMinHold = 4 * ttl }
 	for _, pair := range []*locker.Client{pairOf(t, alone, brief), pairOf(t, brief, alone)} {
@@ -337,6 +404,7 @@ func TestTheOwnersOfOneRequest(t *testing.T) {
 	for range 2 {
 		g, err := pair.Acquire(t.Context(), req)
 		require.NoError(t, err)
+		assert.True(t, g.Session, "nothing ends it")
 		require.NoError(t, g.Hold.Release(t.Context()))
 	}
 	assert.Equal(t, []string{req.Owner, req.Owner}, owners[0])

@@ -57,6 +57,19 @@ func TestMinHoldCountsFromTheGrantOfBoth(t *testing.T) {
 	}
 }
 
+// Close leaves a lock with MinHold to the services.
+func TestMinHoldOutlastsClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := expiring(), expiring()
+		pair, err := bridge.New(a, b)
+		require.NoError(t, err)
+		_, err = pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, MinHold: minHold})
+		require.NoError(t, err)
+		require.NoError(t, pair.Close())
+		isKept(t, a, b)
+	})
+}
+
 // A program that waits for the second lock may die: the first one must not be locked for
 // all of the MinHold then.
 func TestMinHoldLocksNothingWhileTheSecondIsWaitedFor(t *testing.T) {
