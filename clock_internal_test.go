@@ -60,6 +60,21 @@ func TestLeaseIsOverAfterTheMachineSlept(t *testing.T) {
 	assert.ErrorIs(t, told.Err(), ErrLost)
 }
 
+// Who asks is who tells Trace, and may go on after its panic.
+func TestAPanicWhereALossIsToldLeavesTheLine(t *testing.T) {
+	c := New(granting{}, &Options{Trace: &Trace{Lost: func(context.Context, Event) { panic("Lost") }}})
+	l, err := c.Lock(t.Context(), "job")
+	require.NoError(t, err)
+	l.mu.Lock()
+	l.grant.Validity.Since = clocktest.WallBack(t, l.grant.Validity.Since, 2*time.Hour)
+	l.mu.Unlock()
+	assert.Panics(t, func() { _ = l.Err() })
+	assert.Equal(t, 1, c.Stats().Pending)
+	_, err = c.TryLock(t.Context(), "job")
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}
+
 // The next step is one from where the clock was set to: a machine that sleeps afterwards is told from one that does not.
 func TestAClockThatWasSetBackIsLookedAtFromThere(t *testing.T) {
 	var q schedule
