@@ -25,6 +25,7 @@ func TestAFailureEndsWaits(t *testing.T) {
 			ended <- err
 		}()
 		synctest.Wait()
+		locks.Fail(nil) // as it is
 		locks.Fail(errDown)
 		require.ErrorIs(t, <-ended, locker.ErrUnavailable)
 		require.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrUnavailable)

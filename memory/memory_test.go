@@ -182,6 +182,45 @@ func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 		assert.NoError(t, err)
 		assert.NoError(t, held.Hold.Release(t.Context()))
 	})
+	failed := memory.New()
+	failed.Fail(errDown)
+	require.NoError(t, failed.Close())
+	failed.Fail(nil)
+	_, err := failed.Acquire(t.Context(), locker.Request{Name: "n"})
+	require.ErrorIs(t, err, locker.ErrClosed)
+}
+
+func TestSharersAtTheBound(t *testing.T) { locktest.MaxSharers(t, memory.New(), func() {}) }
+
+// Those who waited for a writer are let in up to the bound; a State names some of them, and one without a Holder breaks
+// nobody.
+func TestSharersWhoWaitedAtTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, grants := memory.New(), make(chan locker.Grant, locker.MaxSharers+1)
+		writer, err := locks.Acquire(t.Context(), locker.Request{Name: "n"})
+		require.NoError(t, err)
+		for i := range cap(grants) {
+			go func() {
+				g, err := locks.Acquire(t.Context(), locker.Request{Name: "n", Label: fmt.Sprint(i), Shared: true, Wait: true,
+					Queued: func() {}, Lost: func() {}})
+				assert.NoError(t, err)
+				grants <- g
+			}()
+		}
+		sees := func(sharers, waiters int) {
+			synctest.Wait()
+			st := inspect(t, locks, "n")
+			assert.Equal(t, []int{sharers, waiters}, []int{st.Sharers, st.Waiters})
+			assert.LessOrEqual(t, max(len(st.Sharing), len(st.Waiting)), 16)
+		}
+		sees(0, cap(grants))
+		require.NoError(t, locks.Break(t.Context(), locker.State{Name: "n"}))
+		sees(0, cap(grants))
+		require.NoError(t, writer.Hold.Release(t.Context()))
+		sees(locker.MaxSharers, 1)
+		require.NoError(t, (<-grants).Hold.Release(t.Context()))
+		sees(locker.MaxSharers, 0)
+	})
 }
 
 func TestNamesThatNobodyUsesCostNothing(t *testing.T) {
