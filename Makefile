@@ -150,10 +150,12 @@ $(BENCHSTAT):
 	GOBIN=$(BIN) go install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT:$(BIN)/benchstat-%=%)
 	mv $(BIN)/benchstat $@
 
-# What locks of other libraries guarantee, beside ours (docs/peers.md): again and again for half an hour.
-# PEERS="--for 2h" has more time for it, PEERS="redis redislock=redis" fewer subjects.
+# What locks of other libraries guarantee, beside ours on the same servers (docs/peers.md): service after service, each
+# for PEERS_FOR again and again.
+PEERS_FOR ?= 8m
 compare-peers: servers
-	cd compare/peers && go run . --for 30m $(PEERS)
+	cd compare/peers && go build -o $(BIN)/peers . && for subjects in "redis redislock=redis rueidislock=redis" "redlock redsync=redlock" \
+		"etcd etcd-mutex=etcd" "zookeeper zk.lock=zookeeper"; do $(BIN)/peers --for $(PEERS_FOR) $$subjects || test $$? -eq 1 || exit; done
 
 clean:
 	rm -rf .cache bin

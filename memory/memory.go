@@ -167,11 +167,15 @@ func (b *Backend) drop(h *hold) {
 	if i < 0 {
 		return
 	}
+	h.stop()
+	b.queues[h.Name] = slices.Delete(b.queues[h.Name], i, i+1)
+	b.admit(h.Name)
+}
+
+func (h *hold) stop() {
 	if h.timer != nil {
 		h.timer.Stop()
 	}
-	b.queues[h.Name] = slices.Delete(b.queues[h.Name], i, i+1)
-	b.admit(h.Name)
 }
 
 // admit gives the lock to the first entry of a queue, and to the sharers who follow it if
@@ -274,12 +278,15 @@ func (b *Backend) Break(_ context.Context, st locker.State) error {
 	}
 	b.mu.Lock()
 	var broken []*hold
-	for _, h := range slices.Clone(b.queues[st.Name]) {
-		if token != 0 && h.token == token {
-			b.drop(h)
+	b.queues[st.Name] = slices.DeleteFunc(b.queues[st.Name], func(h *hold) bool {
+		is := token != 0 && h.token == token
+		if is {
 			broken = append(broken, h)
+			h.stop()
 		}
-	}
+		return is
+	})
+	b.admit(st.Name) // when all are gone: who waits is no holder that st tells of
 	b.mu.Unlock()
 	for _, h := range broken { // without b.mu: Lost may call back
 		h.Lost()

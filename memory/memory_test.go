@@ -196,7 +196,7 @@ func TestSharersAtTheBound(t *testing.T) { locktest.MaxSharers(t, memory.New(), 
 // nobody.
 func TestSharersWhoWaitedAtTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks, grants := memory.New(), make(chan locker.Grant, locker.MaxSharers+1)
+		locks, grants := memory.New(), make(chan locker.Grant, locker.MaxSharers+2)
 		writer, err := locks.Acquire(t.Context(), locker.Request{Name: "n"})
 		require.NoError(t, err)
 		for i := range cap(grants) {
@@ -217,9 +217,11 @@ func TestSharersWhoWaitedAtTheBound(t *testing.T) {
 		require.NoError(t, locks.Break(t.Context(), locker.State{Name: "n"}))
 		sees(0, cap(grants))
 		require.NoError(t, writer.Hold.Release(t.Context()))
-		sees(locker.MaxSharers, 1)
+		sees(locker.MaxSharers, 2)
 		require.NoError(t, (<-grants).Hold.Release(t.Context()))
-		sees(locker.MaxSharers, 0)
+		sees(locker.MaxSharers, 1)
+		require.NoError(t, locks.Break(t.Context(), inspect(t, locks, "n")))
+		sees(1, 0) // who waited is none of them
 	})
 }
 
