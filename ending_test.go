@@ -73,6 +73,8 @@ func TestClose(t *testing.T) {
 			client closes: ok in 1s; a: canceled
 			job is free`,
 		"does not wait for a service that hangs": `a locks; release: 1m; client closes: unavailable in 2s-5s`,
+		"says so if a lock is left behind, at once": `
+			a locks; release: down; client closes: unavailable in 0s; job is held; count LeftBehind 1`,
 		"nor for a renewal that does": `
 			renew: hangs; a locks; 4s; count renew 1; client closes: ok in 0s; job is free
 			count RenewFailed 0`,
