@@ -167,6 +167,29 @@ func TestInspectSaysWhoHolds(t *testing.T) {
 	require.NoError(t, lease.Err(), "that is another backend's holder")
 }
 
+func TestAStateHasSixteenLabelsOfThoseWhoWaitAndOfSharers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		ask := func(n int, shared bool) {
+			_, _ = locks.Acquire(t.Context(), locker.Request{Name: "n", Label: fmt.Sprint(n), Shared: shared,
+				Wait: true, Queued: func() {}})
+		}
+		for n := range 40 {
+			ask(n, true)
+		}
+		for n := range 40 {
+			go ask(n, false)
+		}
+		synctest.Wait()
+		st := inspect(t, locks, "n")
+		assert.Equal(t, []int{40, 40}, []int{st.Sharers, st.Waiters})
+		for _, labels := range [][]string{st.Sharing, st.Waiting} {
+			assert.Len(t, labels, 16)
+		}
+		require.NoError(t, locks.Close())
+	})
+}
+
 func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()
