@@ -137,7 +137,15 @@ func (l *Lease) undo() {
 		defer cancel()
 		ctx = brief
 	}
-	c.undoing <- struct{}{}
+	select {
+	case c.undoing <- struct{}{}:
+	default:
+		if !c.isClosed() { // no goroutine waits for the others
+			c.schedule.set(l, time.Now().Add(clock.Jitter(l.nextPause(nil))))
+			return
+		}
+		c.undoing <- struct{}{}
+	}
 	err := l.askUndo(ctx)
 	<-c.undoing
 	if err != nil && !c.isClosed() {
