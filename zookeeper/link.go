@@ -89,28 +89,31 @@ func (l *link) isGreeted() bool {
 	return l.greeted
 }
 
-// Write passes on one packet: the driver writes each by itself.
+// Write passes on one packet: the driver writes each by itself. What it is is noted first: the answer may be
+// there before the driver is told that it was sent.
 func (l *link) Write(p []byte) (int, error) {
-	if l.isGreeted() && len(p) >= 12 && int32(binary.BigEndian.Uint32(p[8:])) == opClose {
-		l.mu.Lock()
-		l.closing = bytes.Clone(p[4:8])
-		l.mu.Unlock()
+	l.mu.Lock()
+	if l.greeted && len(p) >= 12 {
+		switch int32(binary.BigEndian.Uint32(p[8:])) {
+		case opSetAuth:
+		case opSetWatches:
+			if l.restore != nil {
+				close(l.restore)
+				l.restore = nil
+			}
+		case opClose:
+			l.closing = bytes.Clone(p[4:8])
+			fallthrough
+		default:
+			l.asked = true
+		}
 	}
+	l.mu.Unlock()
 	n, err := l.Conn.Write(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil && !l.greeted {
 		l.session.failed(l.server, l.notTakenUp(err))
-	}
-	if l.greeted && l.restore != nil && len(p) >= 12 {
-		switch binary.BigEndian.Uint32(p[8:]) {
-		case opSetAuth:
-		case opSetWatches:
-			close(l.restore)
-			l.restore = nil
-		default:
-			l.asked = true
-		}
 	}
 	return n, err
 }

@@ -15,7 +15,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -110,25 +109,12 @@ type results struct {
 var final = regexp.MustCompile(`WARNING: DATA RACE|(?m)^panic: |^fatal error: |panic: test timed out|` +
 	`found unexpected goroutines|^SIG[A-Z]+: |ThreadSanitizer: CHECK failed|\[build failed\]|\[setup failed\]`)
 
-// driverRaces are data races inside of drivers, which no test is to fail for: the race detector finds all others.
-// zk 1.0.4, when it connects again, reads the last zxid while its other goroutine notes the next one.
-const driverRaces = "race:github.com/go-zookeeper/zk.(*Conn).sendSetWatches\n"
-
 // goTest runs go test and prints what it says of what failed.
 func (g *gate) goTest(args []string) (results, error) {
 	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr, cmd.Dir = g.out, g.dir
-	races, err := os.CreateTemp("", "races")
-	if err != nil {
-		return results{}, err
-	}
-	defer func() { _ = os.Remove(races.Name()) }()
-	_, err = races.WriteString(driverRaces)
-	if err = errors.Join(err, races.Close()); err != nil {
-		return results{}, err
-	}
 	// The race detector lets each process that ends sleep for a second, those that tests start among them.
-	cmd.Env = append(os.Environ(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0 suppressions="+races.Name())
+	cmd.Env = append(os.Environ(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return results{}, err
