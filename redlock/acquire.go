@@ -42,9 +42,10 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			"guard rests on", longest, b.opts.MaxTTL)
 	}
 	stalls := 0
+	var left, earlier locker.Grant // what all rounds may have left, and those may that were enough to keep others out
 	for n := 0; ; n++ {
 		if err := b.enter(ctx); err != nil {
-			return locker.Grant{}, err
+			return left, err
 		}
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
 		r := b.newRound(claim{
@@ -54,6 +55,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			waiting: req.Wait,
 			keys:    redisconn.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+labelMark, req.Label),
 		}, stalls > 0)
+		r.hold.before, _ = earlier.Hold.(*hold)
 		result := r.run(ctx) // steps 1 and 2: all nodes are asked, a quorum decides
 		busy := len(b.rounds) > maxRounds/4
 		b.leave()
@@ -61,7 +63,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		if err == nil && result == won {
 			return locker.Grant{Hold: r.hold, Validity: r.hold.win(r, req.MinHold), Token: r.token}, nil
 		}
-		left := r.hold.giveUp() // step 3
+		left = r.hold.giveUp() // step 3
 		switch {
 		case err != nil:
 			return left, err
@@ -72,7 +74,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}
 		switch result {
 		case heldByOne:
-			return locker.Grant{}, r.heldError()
+			return earlier, r.heldError()
 		case tooLate:
 			return left, r.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
 		case outOfReach:
@@ -85,15 +87,17 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			if stalls++; stalls > most || !r.healthy && !busy || !r.stalled() {
 				return left, r.unavailable("")
 			}
+			earlier = left
 			continue
 		case perhaps:
 			if n+1 >= perhapsRounds {
-				return locker.Grant{}, r.heldError()
+				return earlier, r.heldError()
 			}
 		default:
 			if n+1 >= splitRounds && !req.Wait || n+1 >= waitRounds {
 				return left, r.unavailable(fmt.Sprintf("nobody won %d rounds of votes", n+1))
 			}
+			earlier = left
 		}
 		if err := b.pause(ctx, n, time.Since(r.since)); err != nil {
 			return left, err

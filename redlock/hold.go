@@ -16,8 +16,9 @@ import (
 // hold is what a round was for: the lock, if it was won, and in any case what the round
 // may have left on the nodes.
 type hold struct {
-	b     *Backend
-	claim claim
+	b      *Backend
+	claim  claim
+	before *hold // of an earlier round of the same Acquire: what that may have left
 
 	mu    sync.Mutex
 	stage stage

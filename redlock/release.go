@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -50,9 +51,17 @@ func (t *try) done(err error) {
 // the background.
 func (h *hold) Release(ctx context.Context) error { return h.free(ctx, releasing) }
 
-// Undo implements [locker.Hold]. What may be late finds its value void on each node that has answered.
+// Undo implements [locker.Hold], for all rounds of the attempt. What may be late finds its value void on each
+// node that has answered.
 func (h *hold) Undo(ctx context.Context) error {
-	return h.undo.Undo(ctx, func(ctx context.Context) error { return h.free(ctx, abandoned) })
+	err := h.undo.Undo(ctx, func(ctx context.Context) error { return h.free(ctx, abandoned) })
+	if h.before == nil || err != nil && !errors.Is(err, locker.ErrLost) {
+		return err
+	}
+	if before := h.before.Undo(ctx); before != nil {
+		return before
+	}
+	return err
 }
 
 func (h *hold) free(ctx context.Context, as stage) error {
@@ -86,7 +95,7 @@ func (h *hold) giveUp() (left locker.Grant) {
 	some := false
 	for _, s := range h.sites {
 		some = some || s.asking || s.left != none
-		if s.asking || s.left == late {
+		if s.asking || s.left == late || h.before != nil {
 			left.Hold = h
 		}
 	}

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,40 @@ func TestUndoIsForAllNodes(t *testing.T) {
 			assert.Zero(t, s.holders(t, "n"))
 		})
 	}
+}
+
+// Undo is for all rounds of an Acquire, and not for the last one alone: what an earlier one may have left on
+// every node keeps the others out.
+func TestUndoIsForAllRounds(t *testing.T) {
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{})
+	release(t, acquire(t, b, "warm", time.Minute))
+	req := request("n", time.Minute)
+	first := req.Owner + ".0:"
+	var healed atomic.Bool
+	for _, p := range s.proxies {
+		var lose func(l *lab.Link)
+		lose = func(l *lab.Link) {
+			if !healed.Load() {
+				l.Requests(lab.Drop)
+				p.OnRequest(first, lose)
+			}
+		}
+		p.OnRequest(first, func(l *lab.Link) { // the vote is given, and what follows is lost
+			l.Replies(lab.Drop)
+			p.OnRequest(first, lose)
+		})
+	}
+	g, err := b.Acquire(t.Context(), req)
+	require.Error(t, err)
+	require.NotNil(t, g.Hold, "%v", err)
+	require.Equal(t, 3, s.holders(t, "n"))
+	require.Error(t, g.Hold.Undo(locktest.Within(t, time.Second)))
+	healed.Store(true)
+	within(t, 30*time.Second, "it is over", func() bool {
+		return g.Hold.Undo(locktest.Within(t, time.Second)) == nil
+	})
+	assert.Zero(t, s.holders(t, "n"))
 }
 
 // A key that is no lock is named to those who look at it; who lists locks, or breaks one, does not see it.
