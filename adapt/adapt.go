@@ -1,6 +1,6 @@
 // Package adapt gives a [locker.Locker] to libraries that ask for a lock of a kind of
-// their own: [Gocron], [GocronElector], [Goose], [Migrate], [Certmagic], and [Sync] for a
-// sync.Locker. It imports none of them. Each is tested with the library itself, whose processes are killed.
+// their own: [Gocron], [Goose], [Certmagic], and [Sync] for a sync.Locker. It imports none of
+// them. Each is tested with the library itself, whose processes are killed.
 //
 // # First look whether you need it
 //
@@ -34,7 +34,6 @@ package adapt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -101,6 +100,3 @@ func (h *held) err(name string) error {
 // unlockTimeout bounds an unlock: the libraries give contexts without an end. What is
 // not released by then is released in the background.
 const unlockTimeout = 5 * time.Second
-
-// ErrNotLeader is what a GocronElector returns where its candidate does not lead.
-var ErrNotLeader = errors.New("adapt: this candidate does not lead")

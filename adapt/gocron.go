@@ -42,26 +42,3 @@ func (g *GocronLocker[L]) Lock(ctx context.Context, key string) (L, error) {
 	}
 	return any(lease).(L), nil
 }
-
-// GocronElector is a gocron.Elector (v2): the scheduler of the leader runs all jobs,
-// and the others none.
-//
-//	c := election.New(l, "scheduler", nil)
-//	go c.Run(ctx, func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil })
-//	gocron.WithDistributedElector(adapt.GocronElector{Candidate: c})
-//
-// What is lost: gocron asks when a job begins, and the job is not told when its
-// scheduler leads no more. To stop in time, start the scheduler in the candidate's
-// function, with the function's context for the jobs, and shut it down before that
-// returns: then no elector is needed.
-type GocronElector struct {
-	Candidate interface{ IsLeader() bool } // an election.Candidate
-}
-
-// IsLeader returns nil if the candidate leads, and ErrNotLeader if not. It asks nobody.
-func (e GocronElector) IsLeader(context.Context) error {
-	if !e.Candidate.IsLeader() {
-		return ErrNotLeader
-	}
-	return nil
-}

@@ -22,9 +22,9 @@
 //
 // # Who leads
 //
-// [Candidate.IsLeader] asks nobody: it looks at the clock. [Find] and [Observe] ask the
-// service, for everybody. What they say may be out of date: a leader has to know by
-// itself, and whoever calls the leader at its address has to bear that it is none.
+// [Candidate.IsLeader] asks nobody: it looks at the clock. [Find] asks the service, for
+// everybody. What it says may be out of date: a leader has to know by itself, and
+// whoever calls the leader at its address has to bear that it is none.
 package election
 
 import (

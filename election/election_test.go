@@ -16,7 +16,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/election"
-	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -434,59 +433,4 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, election.New(c, "boss", nil).Run(over, nil), context.Canceled)
-}
-
-func TestObserve(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-		ctx := locktest.Within(t, time.Hour)
-		var seen []string
-		w.running.Go(func() {
-			for leader, err := range election.Observe(ctx, w.client(w.locks), "boss", time.Second) {
-				switch {
-				case err != nil:
-					assert.ErrorIs(t, err, locker.ErrUnavailable)
-					if seen[len(seen)-1] != "?" { // each failed look is told
-						seen = append(seen, "?")
-					}
-				case leader == nil:
-					seen = append(seen, "nobody")
-				default:
-					seen = append(seen, leader.Address)
-				}
-			}
-		})
-		time.Sleep(5 * time.Second)
-		a := w.stand("a", 0, election.Options{})
-		time.Sleep(time.Minute)
-		b := w.stand("b", 0, election.Options{})
-		a.StepDown(time.Minute)
-		time.Sleep(5 * time.Second)
-		w.locks.Fail(fmt.Errorf("cable cut: %w", locker.ErrUnavailable))
-		time.Sleep(5 * time.Second)
-		w.locks.Fail(nil)
-		time.Sleep(5 * time.Second)
-		a.stop()
-		b.stop()
-		time.Sleep(2 * time.Hour)
-		assert.Equal(t, []string{"nobody", "a", "b", "?", "b", "nobody"}, seen)
-	})
-}
-
-type counted int
-
-func (n *counted) Inspect(context.Context, string) (locker.State, error) {
-	*n++
-	return locker.State{}, nil
-}
-
-func TestObserveWithoutAPauseIsNotALoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked counted
-		ctx := locktest.Within(t, 10*time.Second)
-
-		for _, err := range election.Observe(ctx, &asked, "job", 0) {
-			_ = err
-		}
-		assert.LessOrEqual(t, int(asked), 25)
-	})
 }

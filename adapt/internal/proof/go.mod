@@ -8,7 +8,6 @@ replace github.com/golockers/locker => ../../..
 require (
 	github.com/caddyserver/certmagic v0.25.6
 	github.com/go-co-op/gocron/v2 v2.21.2
-	github.com/golang-migrate/migrate/v4 v4.20.1
 	github.com/golockers/locker v0.0.0
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/stretchr/testify v1.12.1

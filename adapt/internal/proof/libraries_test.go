@@ -8,32 +8,23 @@ import (
 	"crypto/x509"
 	"database/sql"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"time"
 
 	"github.com/caddyserver/certmagic"
 	"github.com/go-co-op/gocron/v2"
-	"github.com/golang-migrate/migrate/v4"
-	"github.com/golang-migrate/migrate/v4/database"
-	databasestub "github.com/golang-migrate/migrate/v4/database/stub"
-	"github.com/golang-migrate/migrate/v4/source"
-	sourcestub "github.com/golang-migrate/migrate/v4/source/stub"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 	_ "modernc.org/sqlite"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/adapt"
-	"github.com/golockers/locker/election"
 )
 
 var (
 	_ gocron.Locker              = adapt.Gocron[gocron.Lock](nil)
-	_ gocron.Elector             = adapt.GocronElector{}
 	_ lock.Locker                = adapt.Goose(nil, "")
 	_ lock.SessionLocker         = adapt.Goose(nil, "")
-	_ database.Driver            = driver{}
 	_ certmagic.Storage          = storage{}
 	_ certmagic.TryLocker        = storage{}
 	_ certmagic.LockLeaseRenewer = storage{}
@@ -44,28 +35,18 @@ var (
 type library func(ctx context.Context, l locker.Locker, dir string, work func()) error
 
 var libraries = map[string]library{
-	"gocron locker":  gocronLocker,
-	"gocron elector": gocronElector,
+	"gocron locker": gocronLocker,
 	"goose": gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption {
 		return goose.WithLocker(l)
 	}),
 	"goose session": gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption {
 		return goose.WithSessionLocker(l)
 	}),
-	"migrate":   migrateUp,
 	"certmagic": obtainCertificate,
 }
 
 func gocronLocker(ctx context.Context, l locker.Locker, _ string, work func()) error {
 	return schedule(ctx, work, gocron.WithDistributedLocker(adapt.Gocron[gocron.Lock](l)))
-}
-
-func gocronElector(ctx context.Context, l locker.Locker, _ string, work func()) error {
-	c := election.New(l, "scheduler", &election.Options{TTL: ttl})
-	go func() {
-		_ = c.Run(ctx, func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil })
-	}()
-	return schedule(ctx, work, gocron.WithDistributedElector(adapt.GocronElector{Candidate: c}))
 }
 
 func schedule(_ context.Context, work func(), opt gocron.SchedulerOption) error {
@@ -101,35 +82,6 @@ func gooseProvider(locked func(*adapt.GooseLocker) goose.ProviderOption) library
 		_, err = p.Up(ctx)
 		return err
 	}
-}
-
-type unlocked struct{ database.Driver }
-
-type driver struct {
-	unlocked
-	*adapt.MigrateLock
-	work func()
-}
-
-func (d driver) Run(r io.Reader) error { d.work(); return d.unlocked.Run(r) }
-
-func migrateUp(ctx context.Context, l locker.Locker, _ string, work func()) error {
-	db, err := databasestub.WithInstance(nil, &databasestub.Config{})
-	if err != nil {
-		return err
-	}
-	files, err := sourcestub.WithInstance(nil, &sourcestub.Config{})
-	if err != nil {
-		return err
-	}
-	up := &source.Migration{Version: 1, Direction: source.Up, Identifier: "CREATE"}
-	files.(*sourcestub.Stub).Migrations.Append(up)
-	d := driver{unlocked{db}, adapt.Migrate(ctx, l, "migrations", 10*time.Second), work}
-	m, err := migrate.NewWithInstance("stub", files, "stub", d)
-	if err != nil {
-		return err
-	}
-	return m.Up()
 }
 
 type files struct{ certmagic.Storage }
