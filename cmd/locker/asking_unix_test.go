@@ -65,19 +65,6 @@ func TestMinHoldKeepsTheLockWhenTheJobIsOver(t *testing.T) {
 	}
 }
 
-func TestWaitReturnsWhenTheNameIsFree(t *testing.T) {
-	backend := []with{fileBackend(t)}
-	play(t, backend, prints(`\A\z`, "wait a b"))
-	holder := start(t, backend, locked(nil, "b", "listen")...)
-	holder.expect("group")
-	play(t, backend, fails(75, `"b"`, "wait --wait 100ms a b"))
-	waiter := start(t, backend, "wait", "a", "b")
-	holder.signal(syscall.SIGTERM)
-	holder.wait()
-	assert.Equal(t, 0, waiter.wait())
-	assert.Empty(t, waiter.said())
-}
-
 // Where no lock can be had, the findings say why: that is when they are needed.
 func TestCheckSaysAllWhereNoLockCanBeHad(t *testing.T) {
 	master := lab.StartRedis(t)

@@ -235,15 +235,14 @@ func (s *sentry) endOrphans() {
 	}
 }
 
-// awaitEnd reports whether a group that was killed has ended by then. The remains of processes
-// that nobody has waited for yet are no more than that.
+// awaitEnd reports whether a group that was killed has ended by then, and its remains are gone.
 func awaitEnd(group int, by time.Time) bool {
 	for n := 0; ; n++ {
 		// The first process of a container inherits what the command has left.
 		for n := 1; n > 0; {
 			n, _ = syscall.Wait4(-group, nil, syscall.WNOHANG, nil)
 		}
-		if errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) || onlyZombies(group) {
+		if errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
 			return true
 		}
 		if !time.Now().Before(by) {

@@ -55,8 +55,7 @@ func TestVersionHelpAndCompletion(t *testing.T) {
 	r = do(t, nil, "help", "run")
 	assert.Equal(t, 0, r.status)
 	assert.Contains(t, r.stdout, "locker run --try -q", "help teaches by example")
-	for _, command := range []string{"", "run", "inspect", "list", "wait", "break", "check", "compare",
-		"backends"} {
+	for _, command := range []string{"", "run", "inspect", "list", "break", "check", "compare", "backends"} {
 		r := do(t, nil, "help", command)
 		assert.Equal(t, 0, r.status, command)
 		for _, line := range strings.Split(strings.ReplaceAll(r.stdout, "\t", "    "), "\n") {

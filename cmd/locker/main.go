@@ -95,7 +95,7 @@ https://github.com/golockers/locker/blob/main/docs/run.md`),
 		SilenceUsage: true,
 	}
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newBackends(),
+	root.AddCommand(newRun(), newInspect(), newList(), newBreak(), newCheck(), newBackends(),
 		compare.Command(locker.Openers(openers)))
 	return root
 }

@@ -7,8 +7,3 @@ import "syscall"
 // endWithParent has nothing to do: only Linux ends a process with its parent.
 // The guard does it for the whole group.
 func endWithParent(*syscall.SysProcAttr) {}
-
-// onlyZombies is not asked of the kernel here: init waits for orphans at once.
-func onlyZombies(int) bool { return false }
-
-const platformNotes = ""

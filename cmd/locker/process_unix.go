@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const platformNotes = ""
+
 // process is the command, which leads a process group of its own.
 type process struct {
 	launch

@@ -55,7 +55,6 @@ func TestExitStatus(t *testing.T) {
 		fails(64, "unknown parameter", "run -b file:///tmp?color=red a -- true"),
 		fails(64, "a line end", "list -b", "file://"+dir+"\r\n"),
 		fails(69, "does not exist", "run -b file://"+dir+"/typo a -- true"),
-		fails(69, "does not exist", "wait -b file://"+dir+"/typo a"),
 		fails(64, "requires at least 1 arg", "inspect"),
 		fails(64, "the name is empty", "inspect", ""),
 		fails(64, "scheme", "inspect -b redis: a"),

@@ -17,22 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func init() {
-	roles["mourned"], roles["undertaker"], roles["headless"] = mourned, undertaker, headless
-	runtime.LockOSThread() // the first thread is that of main, for headless
-}
-
-// headless ends its first thread, after which the kernel calls the process a zombie.
-func headless([]string) int {
-	fmt.Printf("pid %d\n", os.Getpid())
-	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
-	return 95
-}
+func init() { roles["mourned"], roles["undertaker"] = mourned, undertaker }
 
 // mourned has a process in its group whose end, after SIGKILL, is up to an undertaker.
-func mourned(how []string) int {
-	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "undertaker",
-		strconv.Itoa(syscall.Getpgrp()), how[0])
+func mourned([]string) int {
+	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "undertaker", strconv.Itoa(syscall.Getpgrp()))
 	child.Stdout, child.SysProcAttr = os.Stdout, &syscall.SysProcAttr{Setpgid: true}
 	fmt.Printf("pid %d\n", os.Getpid())
 	if err := child.Start(); err != nil {
@@ -41,57 +30,48 @@ func mourned(how []string) int {
 	select {}
 }
 
-// undertaker starts a process in a group, and waits for it after USR1 only. If it is "dying", the kernel stops
-// it at its end until then, as one that writes to a disk that is slow.
+// undertaker starts a process in a group. The kernel stops it at its end, as one that writes to a disk that is slow,
+// until USR1.
 func undertaker(args []string) int {
 	of, _ := strconv.Atoi(args[0])
-	dying := args[1] == "dying"
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGUSR1)
 	runtime.LockOSThread() // which traces
 	child := exec.CommandContext(context.Background(), "sleep", "1000")
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: of, Ptrace: dying}
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: of, Ptrace: true}
 	if err := child.Start(); err != nil {
 		return 97
 	}
-	if pid := child.Process.Pid; dying {
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
-		if syscall.PtraceSetOptions(pid, syscall.PTRACE_O_TRACEEXIT) != nil || syscall.PtraceCont(pid, 0) != nil {
-			return 96
-		}
+	pid := child.Process.Pid
+	_, _ = syscall.Wait4(pid, nil, 0, nil)
+	if syscall.PtraceSetOptions(pid, syscall.PTRACE_O_TRACEEXIT) != nil || syscall.PtraceCont(pid, 0) != nil {
+		return 96
 	}
 	fmt.Printf("undertaker %d\n", os.Getpid())
 	<-told
 	return 0 // which leaves the process to its end, and to init
 }
 
-// SIGKILL may take a while: the lock is kept until the last member of the group has ended. Its remains are none.
+// SIGKILL may take a while: the lock is kept until the last member of the group has ended.
 func TestLockIsKeptWhileAProcessOfAKilledGroupIsLeft(t *testing.T) {
 	t.Parallel()
-	for what, c := range map[string]struct {
-		how             string
-		buried, tooLong bool
-	}{
-		"for a while":         {how: "dying", buried: true},
-		"longer than the TTL": {how: "dying", tooLong: true},
-		"as a zombie":         {how: "a zombie"},
-	} {
+	for what, buried := range map[string]bool{"for a while": true, "longer than the TTL": false} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := startService(t)
-			p := start(t, []with{s.through()}, locked(shortTTL, "a", "mourned", c.how)...)
+			p := start(t, []with{s.through()}, locked(shortTTL, "a", "mourned")...)
 			parent, undertaker := number(t, p.expect("pid")), number(t, p.expect("undertaker"))
 			t.Cleanup(func() { _ = syscall.Kill(undertaker, syscall.SIGKILL) })
 			require.NoError(t, syscall.Kill(awaitGuard(t, parent), syscall.SIGKILL))
 			require.Eventually(t, func() bool { return syscall.Kill(parent, 0) != nil }, patience,
 				time.Millisecond, "its locker has waited for it")
-			if c.buried {
+			if buried {
 				assert.Never(t, func() bool { return !s.kept(t) }, 500*time.Millisecond, 5*time.Millisecond)
 				require.NoError(t, syscall.Kill(undertaker, syscall.SIGUSR1))
 			}
 			assert.Equal(t, 74, p.wait())
-			assert.Equal(t, c.tooLong, s.kept(t), "what is left is left to the TTL")
-			assert.Equal(t, c.tooLong, strings.Contains(p.said(), "the lock is not released"))
+			assert.Equal(t, !buried, s.kept(t), "what is left is left to the TTL")
+			assert.Equal(t, !buried, strings.Contains(p.said(), "the lock is not released"))
 		})
 	}
 }
