@@ -13,12 +13,11 @@ BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
 BY_NAME := '^Test(Search|ManyNamesOverHours|TheProgramsOfFencing|SQLiteImmediate|SQLiteWithoutPatience|MariaDBSnapshotIsolation)'
 VIRTUAL := '^Test(BrokenBackendsBreakARule|GoodBackendsKeepEveryRule)'
-SOAK_FOR ?= 30m
 AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test compiled test-packages test-beside prove prove-guards soak $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
+.PHONY: all test compiled test-packages test-beside prove prove-guards $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -79,11 +78,6 @@ prove-guards: servers
 	campaign internal/sqltest '^Test(Postgres|MariaDB)$$/^suite$$/network' . && \
 	campaign examples '^TestSuite$$/network' ./etcd ./zookeeper && \
 	awk '/guarded writes:/ { n += $$2; stores++; print } END { print n, "guarded writes, none of them stale, on", stores, "stores"; exit stores != 7 }' $$log
-
-# Half an hour of holders, waiters and cancellations on one service, outside of CI: does anything pile up? A Redis of its
-# own, or SOAK_URL; SOAK_FOR says how long.
-soak: servers
-	LOCKER_SOAK=$(SOAK_FOR) LOCKER_SOAK_URL=$(SOAK_URL) go test -run '^TestSoak$$' -v -count=1 -timeout 0 ./internal/soak
 
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
 # each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.

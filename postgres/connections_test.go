@@ -19,7 +19,6 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/waiting"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -101,7 +100,7 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 	l := locktest.Lock(t, holder, "a", locker.TTL(6*time.Second))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := waiting.Start(ctx, waiter, "a", 1, settles)
+	w := startWaiters(ctx, waiter, "a", 1)
 	for range 4 {
 		// Longer than a session may be idle, and not so long that pgx asks whether it lives.
 		time.Sleep(600 * time.Millisecond)
@@ -188,7 +187,7 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 			l := locktest.Lock(t, c, "a", locker.TTL(2*time.Second))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			w := waiting.Start(ctx, waiter, "a", 1, settles)
+			w := startWaiters(ctx, waiter, "a", 1)
 			<-w.Ready
 			change()
 			s.Exec(t, "SELECT pg_terminate_backend(pid, 5000) "+ours)
@@ -241,7 +240,7 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := waiting.Start(ctx, c, "a", 1, settles)
+	w := startWaiters(ctx, c, "a", 1)
 	<-w.Ready
 	const away = "SELECT count(*) " + ours + " AND client_addr = '127.0.0.2'"
 	now.Store("127.0.0.1")

@@ -18,12 +18,10 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/waiting"
 	"github.com/golockers/locker/postgres"
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"wait": waitInChild})
 	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit))
 }
 
@@ -169,7 +167,7 @@ func TestBreakTellsWhoWaits(t *testing.T) {
 	defer func() { require.NoError(t, client.Close()) }()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := waiting.Start(ctx, client, "b", 1, settles)
+	w := startWaiters(ctx, client, "b", 1)
 	<-w.Ready
 	_, err := locktest.Break(t.Context(), b, "b")
 	require.NoError(t, err)

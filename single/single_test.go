@@ -23,7 +23,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"wait": waitInChild})
 	var known []goleak.Option
 	for _, f := range lab.LeftBySentinels {
 		known = append(known, goleak.IgnoreAnyFunction(f))

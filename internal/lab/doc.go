@@ -14,12 +14,10 @@
 //   - The network cuts one off: a [Proxy] between client and server, for each direction by itself.
 //     [Hold] keeps what is sent and delivers it later, even if the sender has hung up since: this is
 //     what makes a ghost, the request that its sender gave up and that arrives all the same. [Drop]
-//     is a black hole. [Reset] is a connection torn down. [Proxy.SetDelay] is a slow network, [Proxy.SetIdle]
-//     a load balancer that closes what nobody uses.
+//     is a black hole. [Reset] is a connection torn down. [Proxy.SetDelay] is a slow network.
 //   - A request is carried out and its answer is lost, so that the client cannot know:
 //     [Proxy.LoseReply] (the client waits in vain) and [Proxy.CutReply] (the client sees a reset).
 //     [Proxy.OnRequest] does anything else at the moment a given request passes.
-//   - Months go by: [Ageings].
 //   - The holder itself stops or dies: [StartChild] runs the test binary again in a role of its own,
 //     which can be paused and killed like a server.
 //   - A directory is not on a disk of this host: [MountFUSE], on Linux and as root only.

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -250,18 +249,6 @@ func (n *Etcd) status() (id, leader string) {
 		return "", ""
 	}
 	return reply.Header.ID, reply.Leader
-}
-
-// Keys returns how many keys there are.
-func (n *Etcd) Keys(t TB) int {
-	t.Helper()
-	var reply struct{ Count string }
-	all := map[string]any{"key": "AA==", "range_end": "AA==", "count_only": true}
-	if err := n.post("kv/range", all, &reply); err != nil {
-		t.Fatal(err)
-	}
-	count, _ := strconv.Atoi(reply.Count) // left out if it is 0
-	return count
 }
 
 // Replace takes a member out of the cluster for good, and has a new one with an empty disk and another

@@ -56,12 +56,11 @@ func newZooKeeper(t TB, name string, opts []Option) *ZooKeeper {
 
 func (z *ZooKeeper) data() string { return filepath.Join(z.dir, "data") }
 
-// install puts a certificate where the server looks for it, all of it at once.
+// install puts a certificate where the server looks for it.
 func (z *ZooKeeper) install(c *Certs) error {
 	cert, err := os.ReadFile(c.CertFile)
 	key, failed := os.ReadFile(c.KeyFile)
-	next := z.keyStore() + ".part"
-	return errors.Join(err, failed, os.WriteFile(next, append(key, cert...), 0o600), os.Rename(next, z.keyStore()))
+	return errors.Join(err, failed, os.WriteFile(z.keyStore(), append(key, cert...), 0o600))
 }
 
 func (z *ZooKeeper) keyStore() string { return filepath.Join(z.dir, "server.pem") }
@@ -133,25 +132,18 @@ func (z *ZooKeeper) serves() error {
 	if err == nil && mode == "" {
 		err = errors.New("lab: it does not serve yet")
 	}
-	if err == nil && z.certs != nil {
-		var c *tls.Conn
-		if c, err = z.dialTLS(); err == nil {
-			err = c.Close()
-		}
+	if err != nil || z.certs == nil {
+		return err
 	}
-	return err
-}
-
-// dialTLS connects to the port for TLS. It opens after the plain one, and a first handshake takes a program that has
-// just started some seconds where the machine is busy.
-func (z *ZooKeeper) dialTLS() (*tls.Conn, error) {
+	// The port for TLS opens later, and a first handshake takes a program that has just started some seconds where
+	// the machine is busy.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := (&tls.Dialer{Config: z.certs.ClientConfig()}).DialContext(ctx, "tcp", z.TLSAddr())
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = c.Close()
 	}
-	return c.(*tls.Conn), nil
+	return err
 }
 
 // TLSAddr returns the host:port that clients connect to with TLS.
@@ -189,13 +181,10 @@ func (z *ZooKeeper) FourLetters(command string) (string, error) {
 	return string(answer), err
 }
 
-// Nodes returns how many nodes there are.
-func (z *ZooKeeper) Nodes(t TB) int {
+// Upgrade stops the server, and starts it again with another version, one of the Tool constants, and its data.
+func (z *ZooKeeper) Upgrade(t TB, tool string) {
 	t.Helper()
-	text, err := z.told("mntr", "zk_znode_count\t", "\n")
-	count, failed := strconv.Atoi(text)
-	if err != nil || failed != nil {
-		t.Fatalf("lab: count the nodes of a ZooKeeper: %v, %v", err, failed)
-	}
-	return count
+	z.Stop()
+	z.jar = Need(t, tool)
+	z.Restart(t)
 }

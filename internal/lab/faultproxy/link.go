@@ -21,10 +21,9 @@ type Link struct {
 	stop context.CancelFunc
 
 	// The mutex of the proxy guards what follows, and the pipes.
-	server     net.Conn  // nil until requests pass
-	used       time.Time // when something was sent last
-	packets    int64     // from the client
-	late       bool      // made while the mode of the proxy was HoldOpen
+	server     net.Conn // nil until requests pass
+	packets    int64    // from the client
+	late       bool     // made while the mode of the proxy was HoldOpen
 	cutOnReply bool
 	through    int // of the two deliveries; when both are, the link is over
 }
@@ -53,7 +52,7 @@ type chunk struct {
 
 func newLink(p *Proxy, d *door, client net.Conn) *Link {
 	newPipe := func() *pipe { return &pipe{changed: make(chan struct{}, 1)} }
-	l := &Link{proxy: p, door: d, client: client, requests: newPipe(), replies: newPipe(), used: time.Now()}
+	l := &Link{proxy: p, door: d, client: client, requests: newPipe(), replies: newPipe()}
 	l.ctx, l.stop = context.WithCancel(p.ctx)
 	return l
 }
@@ -141,10 +140,10 @@ func (l *Link) resetClient() {
 
 // push appends to a queue. Nothing may follow the end.
 func (l *Link) push(p *pipe, data []byte, end bool) {
-	l.used, p.ended = time.Now(), end
+	p.ended = end
 	p.count.Sent += int64(len(data))
 	p.count.Held += int64(len(data))
-	p.queue = append(p.queue, chunk{data, end, l.used.Add(l.proxy.delay)})
+	p.queue = append(p.queue, chunk{data, end, time.Now().Add(l.proxy.delay)})
 	p.swallow()
 	if p.finished {
 		p.discard()

@@ -75,7 +75,6 @@ type Proxy struct {
 	requests Mode
 	replies  Mode
 	delay    time.Duration
-	idle     time.Duration // after which connections are closed; 0: never
 	hooks    []*hook
 	greeting func(first []byte) // changes the first bytes of each connection, in place; nil: none does
 	links    map[*Link]struct{}
@@ -222,38 +221,6 @@ func (p *Proxy) change(apply func()) {
 
 func (p *Proxy) holdsOpen() bool { return p.requests == HoldOpen || p.replies == HoldOpen }
 
-// SetIdle closes both ends of each connection on which neither end has sent anything for d, as load
-// balancers and firewalls do: [Stats] counts them. Zero ends it.
-func (p *Proxy) SetIdle(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.idle = d; d > 0 && !p.closed {
-		p.spawn(func() { p.closeIdle(d) })
-	}
-}
-
-// closeIdle closes what is idle for as long as d is the limit.
-func (p *Proxy) closeIdle(d time.Duration) {
-	for p.ctx.Err() == nil {
-		p.mu.Lock()
-		for l := range p.links {
-			if p.idle == d && time.Since(l.used) > d && l.ctx.Err() == nil {
-				p.stats.Idle++
-				l.close()
-			}
-		}
-		over := p.idle != d
-		p.mu.Unlock()
-		if over {
-			return
-		}
-		select {
-		case <-p.ctx.Done():
-		case <-time.After(max(d/20, time.Millisecond)):
-		}
-	}
-}
-
 // Close closes the listeners and all connections, and returns when all goroutines of the proxy have
 // ended. What is held is lost. It must not be called from a hook, which is one of those goroutines.
 func (p *Proxy) Close() {
@@ -327,7 +294,6 @@ func network(target string) string {
 type Stats struct {
 	Accepted int // connections, those refused included
 	Refused  int // connections reset at once, because the mode was Reset
-	Idle     int // connections closed by [Proxy.SetIdle]
 	Open     int // connections that are not over; one with held bytes is not, even if its client has hung up
 
 	Packets int64 // how often something was read from clients: about one for each request

@@ -77,8 +77,6 @@ var stories = map[string]string{
 		a silent; requests pass; a > OK; k = a; requests hold-open; b PING; b silent`,
 	"old connections stay silent for good": `
 		a PING; a > PONG; all drop; a PING; new; b PING; b > PONG; a silent; all hold; all pass; a silent`,
-	"connections that are idle are closed": `
-		a PING; a > PONG; served = 1; idle 50ms; a ends; closed = 1; served = 0; idle 0s; b PING; b > PONG`,
 	"a service moves": `
 		a PING; a > PONG; retarget; a reset; b PING; b > PONG`,
 	"a hook runs before its request is forwarded, and once": `
@@ -226,7 +224,7 @@ func (s *scene) number(what string) (is string) {
 	}
 	s.locked(func() {
 		if n, known := map[string]int{"accepted": stats.Accepted, "open": stats.Open, "refused": stats.Refused,
-			"closed": stats.Idle, "served": len(s.serving), "sent": int(flow.Sent), "held": int(flow.Held),
+			"served": len(s.serving), "sent": int(flow.Sent), "held": int(flow.Held),
 			"delivered": int(flow.Delivered), "dropped": int(flow.Dropped)}[what]; known {
 			is = fmt.Sprint(n)
 		} else {
@@ -257,10 +255,6 @@ func (s *scene) do(words []string, l *faultproxy.Link) {
 		s.Replies(modes[last])
 	case "new":
 		s.PassNew()
-	case "idle":
-		d, err := time.ParseDuration(last)
-		require.NoError(s, err)
-		s.SetIdle(d)
 	case "retarget":
 		assert.Equal(s, s.addr, s.Target())
 		s.Retarget(s.addr)
