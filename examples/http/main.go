@@ -22,7 +22,7 @@ func serve() *httptest.Server {
 	var mu sync.RWMutex // reads have no turn
 	state := ""
 	orders := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
+		if r.Method != http.MethodPut { // a POST is a GET that raises the mark
 			mu.RLock()
 			defer mu.RUnlock()
 			_, _ = io.WriteString(w, state)
@@ -68,11 +68,7 @@ func main() {
 	story.Tell(context.Background(), "redis://localhost:6379", story.Order{
 		Raise: func(ctx context.Context, resource string, token fencing.Token) error {
 			ctx = fencing.NewContext(ctx, resource, token) // fencing.Do has done it where its context came along
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-			if err == nil {
-				httpguard.RaiseFirst(req)
-			}
-			_, err = do(req, err)
+			_, err := do(http.NewRequestWithContext(ctx, http.MethodPost, server.URL, nil))
 			return err
 		},
 		Set: func(ctx context.Context, token fencing.Token, state string) error {

@@ -12,14 +12,10 @@ import (
 	"github.com/golockers/locker/internal/carried"
 )
 
-// Metadata of calls and of their answers.
-const (
-	Key       = "fencing-token" // the token, in decimal digits
-	raiseKey  = "fencing-raise"
-	raisedKey = "fencing-raised"
-)
+// Key is the metadata that a fencing token travels in, in decimal digits.
+const Key = "fencing-token"
 
-// ClientOptions are the settings of a client's interceptors. The zero value, or
+// ClientOptions are the settings of a client's interceptor. The zero value, or
 // nil, means the defaults.
 type ClientOptions struct {
 	// Lock names the lock whose token a call carries, if contexts may have tokens of
@@ -27,18 +23,6 @@ type ClientOptions struct {
 	Lock func(ctx context.Context, method string) string
 
 	_ struct{}
-}
-
-type raiseFirst struct{}
-
-// RaiseFirst returns a context for one unary call that makes the server raise the mark
-// of the call's resource before it handles the call. The answer was then read after the
-// mark was raised, and no earlier holder can write any more. A holder that reads,
-// computes and writes reads with such a call. The call needs a token. If the server has
-// a Guard, the call waits for its resource's turn, whether it writes or not. A stream with
-// such a context is an error that matches [errors.ErrUnsupported].
-func RaiseFirst(ctx context.Context) context.Context {
-	return context.WithValue(ctx, raiseFirst{}, true)
 }
 
 // UnaryClient returns an interceptor that sends the token of a call's context along, if
@@ -55,47 +39,9 @@ func UnaryClient(opts *ClientOptions) grpc.UnaryClientInterceptor {
 		if err != nil {
 			return err
 		}
-		raise := ctx.Value(raiseFirst{}) != nil
-		var header metadata.MD
-		if raise {
-			ctx = metadata.AppendToOutgoingContext(ctx, raiseKey, "1")
-			callOpts = append(callOpts, grpc.Header(&header))
-		}
-		err = fromStatus(invoke(ctx, method, req, reply, conn, callOpts...))
-		if err == nil && raise && len(header.Get(raisedKey)) == 0 {
-			return fmt.Errorf("grpcguard: the server answered %s without having raised the mark: %w", method,
-				errors.ErrUnsupported)
-		}
-		return err
+		return fromStatus(invoke(ctx, method, req, reply, conn, callOpts...))
 	}
 }
-
-// StreamClient is [UnaryClient] for streams.
-func StreamClient(opts *ClientOptions) grpc.StreamClientInterceptor {
-	return func(
-		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
-		stream grpc.Streamer, callOpts ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
-		if ctx.Value(raiseFirst{}) != nil {
-			return nil, fmt.Errorf("grpcguard: %s is a stream: call RaiseFirst for a unary call before it: %w",
-				method, errors.ErrUnsupported)
-		}
-		ctx, err := opts.outgoing(ctx, method)
-		if err != nil {
-			return nil, err
-		}
-		s, err := stream(ctx, desc, conn, method, callOpts...)
-		if err != nil {
-			return nil, fromStatus(err)
-		}
-		return clientStream{s}, nil
-	}
-}
-
-type clientStream struct{ grpc.ClientStream }
-
-// RecvMsg gets the end of the stream, which may be a refusal.
-func (s clientStream) RecvMsg(m any) error { return fromStatus(s.ClientStream.RecvMsg(m)) }
 
 // outgoing returns ctx with its token as metadata, or with what the caller has put there by hand, as a proxy does.
 func (o *ClientOptions) outgoing(ctx context.Context, method string) (context.Context, error) {
@@ -108,7 +54,7 @@ func (o *ClientOptions) outgoing(ctx context.Context, method string) (context.Co
 	}
 	token, err := carried.Outgoing(ctx, lock)
 	switch {
-	case errors.Is(err, fencing.ErrMissing) && lock == "" && ctx.Value(raiseFirst{}) == nil:
+	case errors.Is(err, fencing.ErrMissing) && lock == "":
 		return ctx, nil
 	case err != nil:
 		return nil, fmt.Errorf("grpcguard: %s: %w", method, err)

@@ -5,8 +5,7 @@
 // holds the lock, and sends the token of its context along:
 //
 //	conn, err := grpc.NewClient(target,
-//		grpc.WithUnaryInterceptor(grpcguard.UnaryClient(nil)),
-//		grpc.WithStreamInterceptor(grpcguard.StreamClient(nil)), …)
+//		grpc.WithUnaryInterceptor(grpcguard.UnaryClient(nil)), …)
 //
 // The server names what a call writes to:
 //
@@ -19,9 +18,7 @@
 //			return "" // reads
 //		},
 //	}
-//	grpc.NewServer(
-//		grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)),
-//		grpc.StreamInterceptor(grpcguard.StreamServer(opts)))
+//	grpc.NewServer(grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)))
 //
 // # The answers of the server
 //
@@ -40,8 +37,12 @@
 // handler gets the token by [fencing.TokenFor], with the name of the resource, for the
 // guard of the store. If the handler returns a refusal, the client gets it as such.
 //
-// Streams have no turn, since they may last: their handlers get the token and ask a
-// guard for each write. A stream cannot raise the mark first ([RaiseFirst]).
+// A holder that reads, computes and writes reads by a call for which Options.Resource names
+// the resource, as for a write. With a Guard, no earlier holder can write after that.
+// Without one, the handler first calls the method Raise of the store's guard.
+//
+// Streams are not guarded, since a stream may outlast a hold: let its messages carry the
+// token, and its handler ask a guard for each write.
 //
 // # What it rests on
 //

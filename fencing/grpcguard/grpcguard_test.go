@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,13 +29,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // values is a service without generated code: what is written is a value, and the
 // resource is in the metadata "for".
 type values struct {
-	put func(ctx context.Context, r, value string) error
+	put   func(ctx context.Context, r, value string) error
+	claim func(ctx context.Context, r string) error // before a get; nil: the server has raised the mark
 
 	mu sync.Mutex
 	of map[string]string
 }
 
-const put, get, watch = "/values/Put", "/values/Get", "/values/Watch"
+const put, get, claim = "/values/Put", "/values/Get", "/values/Claim"
 
 func (v *values) set(_ context.Context, r, value string) error {
 	v.mu.Lock()
@@ -53,9 +52,9 @@ func resourceOf(ctx context.Context) string {
 	return ""
 }
 
-// resource: a Get writes nothing, but its mark can be raised.
+// resource: a Get writes nothing. Neither does a Claim, but it raises the mark.
 func resource(ctx context.Context, method string, _ any) string {
-	if method == get && len(metadata.ValueFromIncomingContext(ctx, "fencing-raise")) == 0 {
+	if method == get {
 		return ""
 	}
 	return resourceOf(ctx)
@@ -73,35 +72,27 @@ func (v *values) handler(method string) grpc.MethodHandler {
 			if method == put {
 				return &in, v.put(ctx, resourceOf(ctx), req.(*wrapperspb.StringValue).GetValue())
 			}
+			if method == claim && v.claim != nil {
+				if err := v.claim(ctx, resourceOf(ctx)); err != nil {
+					return nil, err
+				}
+			}
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			return wrapperspb.String(v.of[resourceOf(ctx)]), nil
-		}
-		if intercept == nil {
-			return handle(ctx, &in)
 		}
 		return intercept(ctx, &in, &grpc.UnaryServerInfo{FullMethod: method}, handle)
 	}
 }
 
-// serve starts a server and returns its address. Without options it has no
-// interceptors.
+// serve starts a server and returns its address.
 func serve(t *testing.T, v *values, opts *grpcguard.Options) string {
 	t.Helper()
-	var with []grpc.ServerOption
-	if opts != nil {
-		with = append(with, grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)),
-			grpc.StreamInterceptor(grpcguard.StreamServer(opts)))
-	}
-	s := grpc.NewServer(with...)
+	s := grpc.NewServer(grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)))
 	s.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "values", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "Put", Handler: v.handler(put)},
-			{MethodName: "Get", Handler: v.handler(get)}},
-		Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, stream grpc.ServerStream) error {
-				return v.put(stream.Context(), resourceOf(stream.Context()), "streamed")
-			}}},
+			{MethodName: "Get", Handler: v.handler(get)}, {MethodName: "Claim", Handler: v.handler(claim)}},
 	}, v)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -117,8 +108,7 @@ func serve(t *testing.T, v *values, opts *grpcguard.Options) string {
 func dial(t *testing.T, addr string, opts *grpcguard.ClientOptions) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(grpcguard.UnaryClient(opts)),
-		grpc.WithStreamInterceptor(grpcguard.StreamClient(opts)))
+		grpc.WithUnaryInterceptor(grpcguard.UnaryClient(opts)))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
@@ -146,14 +136,18 @@ func TestSuite(t *testing.T) {
 			v.put = v.set
 			opts := &grpcguard.Options{Resource: resource, Guard: &guard}
 			if name == "guard of its store" {
-				opts.Guard, opts.Raise = nil, guard.Raise
-				v.put = func(ctx context.Context, r, value string) error {
+				opts.Guard = nil
+				guarded := func(ctx context.Context, r string, write func() error) error {
 					token, err := fencing.TokenFor(ctx, r)
 					if err != nil {
 						return err
 					}
-					return guard.Do(ctx, r, token, func() error { return v.set(ctx, r, value) })
+					return guard.Do(ctx, r, token, write)
 				}
+				v.put = func(ctx context.Context, r, value string) error {
+					return guarded(ctx, r, func() error { return v.set(ctx, r, value) })
+				}
+				v.claim = func(ctx context.Context, r string) error { return guarded(ctx, r, nil) }
 			}
 			addr := serve(t, v, opts)
 			guardtest.Run(t, func(t *testing.T) guardtest.Store {
@@ -164,7 +158,7 @@ func TestSuite(t *testing.T) {
 						return cancelled(err)
 					},
 					Raise: func(ctx context.Context, r string, token fencing.Token) error {
-						_, err := call(grpcguard.RaiseFirst(fencing.NewContext(ctx, r, token)), conn, get, r, "")
+						_, err := call(fencing.NewContext(ctx, r, token), conn, claim, r, "")
 						return cancelled(err)
 					},
 					Read: func(ctx context.Context, r string) (string, error) { return call(ctx, conn, get, r, "") },
@@ -210,8 +204,6 @@ func TestARefusalIsAStatusForOtherLanguages(t *testing.T) {
 	_, err = call(metadata.AppendToOutgoingContext(fencing.NewContext(t.Context(), "r", 10), grpcguard.Key, "7"),
 		conn, put, "r", "")
 	guardtest.Stale(t, err, "r", 7, 9)
-	_, err = call(grpcguard.RaiseFirst(fencing.NewContext(t.Context(), "", 10)), conn, get, "", "")
-	assert.Equal(t, codes.Unimplemented, status.Code(err), "nobody knows whose mark to raise")
 	carrier := dial(t, serve(t, v, &grpcguard.Options{Resource: resource}), nil)
 	for _, conn := range []*grpc.ClientConn{conn, carrier} {
 		_, err = call(t.Context(), conn, put, "r", "")
@@ -224,59 +216,6 @@ func TestARefusalIsAStatusForOtherLanguages(t *testing.T) {
 	_, err = call(fencing.NewContext(t.Context(), "r", 8), carrier, put, "r", "")
 	guardtest.Stale(t, err, "r", 8, 9)
 	assert.NotContains(t, status.Convert(err).Message(), "db.internal", "what is around it is the server's own")
-}
-
-func TestStreams(t *testing.T) {
-	var guard fencing.Guard
-	v := &values{put: func(ctx context.Context, r, _ string) error {
-		token, err := fencing.TokenFor(ctx, r)
-		if err != nil {
-			return err
-		}
-		return guard.Do(ctx, r, token, nil)
-	}}
-	conn := dial(t, serve(t, v, &grpcguard.Options{Resource: resource}), nil)
-	stream := func(ctx context.Context, token fencing.Token) error {
-		ctx = fencing.NewContext(metadata.AppendToOutgoingContext(ctx, "for", "r"), "r", token)
-		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, watch)
-		if err != nil {
-			return err
-		}
-		return s.RecvMsg(new(wrapperspb.StringValue))
-	}
-	require.ErrorIs(t, stream(t.Context(), 5), io.EOF)
-	guardtest.Stale(t, stream(t.Context(), 4), "r", 4, 5)
-	require.ErrorIs(t, stream(t.Context(), 0), fencing.ErrMissing)
-
-	// A stream that shall raise the mark is refused, by our own client and for one in another language.
-	require.ErrorIs(t, stream(grpcguard.RaiseFirst(t.Context()), 6), errors.ErrUnsupported)
-	err := stream(metadata.AppendToOutgoingContext(t.Context(), "fencing-raise", "1"), 6)
-	assert.Equal(t, codes.Unimplemented, status.Code(err))
-	mark, _ := guard.Mark("r")
-	assert.Equal(t, fencing.Token(5), mark, "it was not handled")
-}
-
-// A method is not known to be safe, as it is over HTTP. A call that raises the mark first
-// and writes is in its turn, so that no newer holder writes before it has finished.
-func TestACallThatRaisesFirstHasTheTurn(t *testing.T) {
-	var guard fencing.Guard
-	var newer error
-	v := &values{put: func(ctx context.Context, r, _ string) error {
-		mark, _ := guard.Mark(r)
-		assert.Equal(t, fencing.Token(1), mark, "raised before the handler is called")
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		defer cancel()
-		newer = guard.Do(ctx, r, 2, nil)
-		return nil
-	}}
-	conn := dial(t, serve(t, v, &grpcguard.Options{Resource: resource, Guard: &guard}), nil)
-	raise := grpcguard.RaiseFirst(fencing.NewContext(t.Context(), "r", 1))
-	_, err := call(raise, conn, put, "r", "first")
-	require.NoError(t, err)
-	require.ErrorIs(t, newer, context.DeadlineExceeded, "a newer holder wrote meanwhile")
-	require.NoError(t, guard.Do(t.Context(), "r", 2, nil))
-	_, err = call(raise, conn, put, "r", "late")
-	guardtest.Stale(t, err, "r", 1, 2)
 }
 
 func TestClientsAreNotGuessedFor(t *testing.T) {
@@ -294,14 +233,5 @@ func TestClientsAreNotGuessedFor(t *testing.T) {
 		&grpcguard.ClientOptions{Lock: func(context.Context, string) string { return "order" }}), put, "order", "")
 	require.NoError(t, err)
 	assert.Equal(t, "3", v.of["order"])
-
-	// Nobody has raised the mark: by a server without a guard, and by one without interceptors.
-	raise := grpcguard.RaiseFirst(fencing.NewContext(t.Context(), "order", 3))
-	_, err = call(raise, dial(t, addr, nil), get, "order", "")
-	assert.Equal(t, codes.Unimplemented, status.Code(err))
-	_, err = call(raise, dial(t, serve(t, v, nil), nil), get, "order", "")
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	_, err = call(grpcguard.RaiseFirst(t.Context()), dial(t, addr, nil), get, "order", "")
-	require.ErrorIs(t, err, fencing.ErrMissing)
 	assert.Panics(t, func() { grpcguard.UnaryServer(nil) })
 }

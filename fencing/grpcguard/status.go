@@ -42,8 +42,6 @@ func toStatus(err error) error {
 		info.Reason = ReasonMissing
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
-	case errors.Is(err, errors.ErrUnsupported) && status.Code(err) == codes.Unknown:
-		return status.Error(codes.Unimplemented, err.Error())
 	case errors.Is(err, locker.ErrInvalid) && status.Code(err) == codes.Unknown:
 		return status.Error(codes.InvalidArgument, err.Error())
 	default:

@@ -28,7 +28,7 @@
 // # The answers of the server
 //
 // The server refuses a request whose method is not safe (all but GET, HEAD, OPTIONS
-// and TRACE), and a safe request of [RaiseFirst],
+// and TRACE)
 //
 //   - without a token: 428 Precondition Required;
 //   - with a malformed token, or with more than one: 400 Bad Request;
@@ -48,7 +48,14 @@
 // If the state is in a database or another store, leave the Guard out. The Handler then
 // only puts the token into the request's context, where the guard of the store finds it
 // by [fencing.TokenFor] with the resource's name. [WriteError] sends a refusal of that
-// guard back, and Options.Raise takes its method Raise.
+// guard back.
+//
+// # Raise before you read
+//
+// A request with a safe method raises no mark. A holder that reads, computes and writes
+// reads by an unsafe one: a POST, say, whose handler answers what it answers to a GET. With
+// a Guard, no earlier holder can write after that. Without one, the handler first calls the
+// method Raise of the store's guard.
 //
 // # What it rests on
 //

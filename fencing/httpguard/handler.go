@@ -2,7 +2,6 @@ package httpguard
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -29,10 +28,6 @@ type Options struct {
 	// Guard.
 	BodyAhead int64
 
-	// Raise is called for requests of [RaiseFirst] if Guard is nil: it is the method
-	// Raise of the store's guard. nil: such requests are answered with 501.
-	Raise func(ctx context.Context, resource string, token fencing.Token) error
-
 	_ struct{}
 }
 
@@ -41,8 +36,7 @@ const bodyAhead = 1 << 20
 // Handler returns a handler that passes requests to next with their fencing token in
 // the request's context ([fencing.FromContext]). It refuses the requests that the
 // package documentation lists. Requests with a safe method pass with and without a
-// token; their token is not compared with a mark, and they wait for nobody. A request
-// of [RaiseFirst] needs a token, and raises the mark before next is called.
+// token; their token is not compared with a mark, and they wait for nobody.
 //
 // resource names the state that the request writes; see [fencing.Guard.Do]. It is
 // required. The path would be a poor default: one thing often has several paths, and
@@ -83,8 +77,7 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, err := carried.Incoming("header "+Header, r.Header.Values(Header))
-	raise := r.Header.Get(raiseHeader) != ""
-	reads := safe(r.Method) && !raise
+	reads := safe(r.Method)
 	if reads && errors.Is(err, fencing.ErrMissing) {
 		h.next.ServeHTTP(w, r)
 		return
@@ -98,8 +91,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 	case reads:
 		h.next.ServeHTTP(w, carrying(r, resource, token))
-	case raise:
-		h.raised(w, r, resource, token)
 	default:
 		h.guarded(w, r, resource, token)
 	}
@@ -107,23 +98,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func carrying(r *http.Request, resource string, token fencing.Token) *http.Request {
 	return r.WithContext(fencing.NewContext(r.Context(), resource, token))
-}
-
-// raised moves the mark, and then passes the request on.
-func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
-	err := errors.ErrUnsupported
-	if safe(r.Method) {
-		err = h.server().Raise(r.Context(), resource, token)
-	}
-	switch {
-	case err == nil:
-		w.Header().Set(raisedHeader, "1")
-		h.next.ServeHTTP(w, carrying(r, resource, token))
-	case errors.Is(err, errors.ErrUnsupported):
-		fail(w, http.StatusNotImplemented, err.Error())
-	case !WriteError(w, err):
-		fail(w, http.StatusServiceUnavailable, "the mark could not be raised; it may have been: try again")
-	}
 }
 
 func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
@@ -150,14 +124,10 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 	r = carrying(r, resource, token)
 	r.Body = body
 
-	err := h.server().Handle(r.Context(), resource, token, func() { h.next.ServeHTTP(w, r) })
+	err := carried.Handle(r.Context(), h.opts.Guard, resource, token, func() { h.next.ServeHTTP(w, r) })
 	if err != nil && !WriteError(w, err) {
 		fail(w, http.StatusServiceUnavailable, "given up while it waited for its turn: nothing was written")
 	}
-}
-
-func (h *handler) server() carried.Server {
-	return carried.Server{Guard: h.opts.Guard, Store: h.opts.Raise}
 }
 
 type failing struct{ err error }

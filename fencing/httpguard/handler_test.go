@@ -125,17 +125,22 @@ func (v *values) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.of[r.URL.Path] = string(text)
 		return nil
 	}
-	if r.Method == http.MethodPut && v.own == nil {
-		_ = set()
-	} else if r.Method == http.MethodPut {
+	if r.Method == http.MethodPost {
+		set = nil // it raises the mark, and reads
+	}
+	if v.own != nil && r.Method != http.MethodGet {
 		token, err := fencing.TokenFor(r.Context(), nameOf(r))
 		if err == nil {
 			err = v.own.Do(r.Context(), nameOf(r), token, set)
 		}
-		if err != nil && !httpguard.WriteError(w, err) {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+		if err != nil {
+			if !httpguard.WriteError(w, err) {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+			return
 		}
-		return
+	} else if r.Method == http.MethodPut {
+		_ = set()
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -146,15 +151,12 @@ func nameOf(r *http.Request) string { return r.URL.Path[1:] }
 
 func TestSuite(t *testing.T) {
 	var guard fencing.Guard
-	for name, opts := range map[string]*httpguard.Options{
-		"guard of the server": {Guard: &guard},
-		"guard of its store":  {Raise: guard.Raise},
-	} {
+	for name, v := range map[string]*values{"guard of the server": {}, "guard of its store": {own: &guard}} {
 		t.Run(name, func(t *testing.T) {
-			guard = fencing.Guard{}
-			v := &values{of: map[string]string{}}
-			if opts.Guard == nil {
-				v.own = &guard
+			guard, v.of = fencing.Guard{}, map[string]string{}
+			opts := &httpguard.Options{Guard: &guard}
+			if v.own != nil {
+				opts = nil
 			}
 			s := httptest.NewServer(httpguard.Handler(v, nameOf, opts))
 			t.Cleanup(s.Close)
@@ -165,15 +167,10 @@ func TestSuite(t *testing.T) {
 
 // overHTTP is what the client of a server has for a store.
 func overHTTP(t *testing.T, c *http.Client, base string, guard *fencing.Guard) guardtest.Store {
-	do := func(
-		ctx context.Context, method, r string, token fencing.Token, value string, raise bool,
-	) (string, error) {
+	do := func(ctx context.Context, method, r string, token fencing.Token, value string) (string, error) {
 		req, err := http.NewRequestWithContext(fencing.NewContext(ctx, r, token), method,
 			base+"/"+url.PathEscape(r), strings.NewReader(value))
 		require.NoError(t, err)
-		if raise {
-			httpguard.RaiseFirst(req)
-		}
 		resp, err := c.Do(req)
 		if err != nil {
 			return "", err
@@ -190,37 +187,20 @@ func overHTTP(t *testing.T, c *http.Client, base string, guard *fencing.Guard) g
 	}
 	return guardtest.Store{
 		Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
-			_, err := do(ctx, http.MethodPut, r, token, value, false)
+			_, err := do(ctx, http.MethodPut, r, token, value)
 			return err
 		},
 		Raise: func(ctx context.Context, r string, token fencing.Token) error {
-			_, err := do(ctx, http.MethodGet, r, token, "", true)
+			_, err := do(ctx, http.MethodPost, r, token, "")
 			return err
 		},
 		Read: func(ctx context.Context, r string) (string, error) {
-			return do(ctx, http.MethodGet, r, 0, "", false)
+			return do(ctx, http.MethodGet, r, 0, "")
 		},
 		Mark: func(_ context.Context, r string) (fencing.Token, error) {
 			mark, _ := guard.Mark(r)
 			return mark, nil
 		},
-	}
-}
-
-func TestRaiseThatNobodyDoesIsNotTakenForOne(t *testing.T) {
-	guarded := serve(t, nil, func(http.ResponseWriter, *http.Request) { t.Error("handled") })
-	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer plain.Close()
-	for url, want := range map[string]int{guarded.URL: http.StatusNotImplemented, plain.URL: http.StatusOK} {
-		req := request(t, "GET", url, 7, "")
-		httpguard.RaiseFirst(req)
-		resp, err := newClient(t).Do(req)
-		require.NoError(t, err)
-		assert.Equal(t, want, resp.StatusCode)
-		if err = httpguard.CheckResponse(resp); want == http.StatusOK {
-			require.ErrorIs(t, err, errors.ErrUnsupported)
-		}
-		require.NoError(t, resp.Body.Close())
 	}
 }
 

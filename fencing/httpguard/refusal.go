@@ -71,11 +71,8 @@ func fail(w http.ResponseWriter, status int, text string) {
 // [*fencing.StaleError], or an error that matches [fencing.ErrMissing]. For every other
 // response it returns nil, whatever its status: check the status afterwards. It does not
 // read the body.
-//
-// If resp answers a request of [RaiseFirst] with a success but does not say that the
-// mark was raised, the error matches [errors.ErrUnsupported].
 func CheckResponse(resp *http.Response) error {
-	h, asked := resp.Header, resp.Request != nil && resp.Request.Header.Get(raiseHeader) != ""
+	h := resp.Header
 	switch refused := h.Get(RefusedHeader); {
 	case refused == stale && resp.StatusCode == http.StatusPreconditionFailed:
 		resource, _ := url.QueryUnescape(h.Get(resourceHeader)) // for people only
@@ -83,8 +80,6 @@ func CheckResponse(resp *http.Response) error {
 	case refused == missing && resp.StatusCode == http.StatusPreconditionRequired:
 		return fmt.Errorf("httpguard: the server refused the write: %w: send the request through a Transport, with the "+
 			"token in its context", fencing.ErrMissing)
-	case asked && resp.StatusCode < 300 && h.Get(raisedHeader) == "":
-		return fmt.Errorf("httpguard: the server answered without having raised the mark: %w", errors.ErrUnsupported)
 	}
 	return nil
 }

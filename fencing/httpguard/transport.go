@@ -13,22 +13,6 @@ import (
 // 1 to 20 decimal digits.
 const Header = "Fencing-Token"
 
-// The headers of a request that raises the mark first, and of the answer to it.
-const (
-	raiseHeader  = "Fencing-Raise"
-	raisedHeader = "Fencing-Raised"
-)
-
-// RaiseFirst makes the server raise the mark of req's resource before it handles req,
-// whose method must be safe. The answer was then read after the mark was raised, and no
-// earlier holder can write any more. A holder that reads, computes and writes reads
-// with such a request. A [Transport] sends it only with a token. [CheckResponse] also
-// reports a server that has not raised the mark.
-func RaiseFirst(req *http.Request) {
-	req.Header.Set(raiseHeader, "1")
-	req.Header.Set("Cache-Control", "no-cache") // a cached answer would be older than the mark
-}
-
 // Transport is an [http.RoundTripper] that sends the fencing token of each request's
 // context along (see [fencing.Do] and [fencing.NewContext]). It does not send a request
 // with an unsafe method and without a token: the error matches [fencing.ErrMissing]. The
@@ -65,7 +49,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			req.Header = http.Header{}
 		}
 		req.Header.Set(Header, token.String())
-	case !safe(req.Method) || req.Header.Get(raiseHeader) != "":
+	case !safe(req.Method):
 		// A RoundTripper always closes the body.
 		if req.Body != nil {
 			_ = req.Body.Close()

@@ -4,7 +4,6 @@ package carried
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/golockers/locker"
@@ -31,31 +30,14 @@ func Incoming(header string, values []string) (fencing.Token, error) {
 	return 0, fmt.Errorf("%s is there %d times: want it once: %w", header, len(values), locker.ErrInvalid)
 }
 
-// Server admits tokens with the Guard of the server, or leaves that to the guard of its store.
-type Server struct {
-	Guard *fencing.Guard
-	Store func(ctx context.Context, resource string, token fencing.Token) error // raises the mark in the store
-}
-
-// Raise raises the mark of resource. If nobody can, the error matches [errors.ErrUnsupported].
-func (s Server) Raise(ctx context.Context, resource string, token fencing.Token) error {
-	switch {
-	case resource == "" || s.Guard == nil && s.Store == nil:
-		return fmt.Errorf("the server cannot raise the mark of what this is for: %w", errors.ErrUnsupported)
-	case s.Guard != nil:
-		return s.Guard.Raise(ctx, resource, token)
-	}
-	return s.Store(ctx, resource, token)
-}
-
-// Handle calls handle, with a Guard in the resource's turn and only if the token is not lower than the mark. The mark
-// then moves, whatever comes of it.
-func (s Server) Handle(ctx context.Context, resource string, token fencing.Token, handle func()) error {
-	if s.Guard == nil || resource == "" {
+// Handle calls handle, with the Guard of the server in the resource's turn, and only if the token is not lower than
+// the mark. The mark then moves, whatever comes of it. Without a guard, or a resource, it only calls handle.
+func Handle(ctx context.Context, guard *fencing.Guard, resource string, token fencing.Token, handle func()) error {
+	if guard == nil || resource == "" {
 		handle()
 		return nil
 	}
-	return s.Guard.Do(ctx, resource, token, func() error { handle(); return nil })
+	return guard.Do(ctx, resource, token, func() error { handle(); return nil })
 }
 
 // Refused makes the error of a refusal that a server has sent. The texts may be malformed: then it has no numbers.
