@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Redis is a redis-server on 127.0.0.1 that belongs to a test. Its methods may be called from any
@@ -176,54 +179,31 @@ func (r *Redis) SetCerts(t TB, certs *Certs) {
 	r.certs = certs
 }
 
-// dial connects straight to the server, with every right.
-func (r *Redis) dial(timeout time.Duration) (*Conn, error) {
-	raw, err := (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), "tcp", r.Addr())
-	if err != nil {
-		return nil, err
-	}
-	if r.certs != nil {
-		raw = tls.Client(raw, r.certs.ClientConfig())
-	}
-	c := newConn(raw)
-	if r.asksWho() {
-		if _, err := c.do(timeout, "AUTH", adminUser, adminPassword); err != nil {
-			_ = c.Close()
-			return nil, err
-		}
-	}
-	return c, nil
-}
-
-// Conn connects straight to the server as [Redis.Do] does, for commands that depend on earlier ones of
-// the same connection: WAIT, MULTI. It is closed when the test ends.
-func (r *Redis) Conn(t TB) *Conn {
-	t.Helper()
-	c, err := r.dial(patience)
-	if err != nil {
-		t.Fatalf("lab: connect to %s at %s: %v", r.name, r.Addr(), err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // Do sends one command to the server, on a connection of its own that no [Proxy] is in the way of, and
-// as a user with all rights. It waits two minutes at most. Each call has another connection: for what depends on
-// earlier commands (WAIT counts the replicas that have what its own connection wrote) see [Redis.Conn].
+// as a user with all rights. It waits two minutes at most. What depends on earlier commands of a connection
+// (WAIT counts the replicas that have what its own connection wrote) needs a client of the test's own.
 //
-// The reply is nil, an int64, a string, or a []any of these and of [ReplyError]. An error that the
-// server answered is a ReplyError. Arguments are sent as fmt.Sprint prints them, a []byte as it is.
+// The reply is nil, an int64, a string, or a []any of these and of errors.
 func (r *Redis) Do(args ...any) (any, error) {
 	return r.do(patience, args...)
 }
 
 func (r *Redis) do(timeout time.Duration, args ...any) (reply any, err error) {
-	c, err := r.dial(timeout)
+	raw, err := (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), "tcp", r.Addr())
 	if err == nil {
+		if r.certs != nil {
+			raw = tls.Client(raw, r.certs.ClientConfig())
+		}
+		o := &redis.Options{Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: timeout, WriteTimeout: timeout,
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return raw, nil }} // the driver would log
+		if r.asksWho() {
+			o.Username, o.Password = adminUser, adminPassword
+		}
+		c := redis.NewClient(o)
 		defer func() { _ = c.Close() }()
-		reply, err = c.do(timeout, args...)
+		reply, err = c.Do(context.Background(), args...).Result()
 	}
-	if err != nil { // the command only: what follows may be a password
+	if err != nil && !errors.Is(err, redis.Nil) { // the command only: what follows may be a password
 		return nil, fmt.Errorf("lab: %v on %s at %s: %w", args[0], r.name, r.Addr(), err)
 	}
 	return reply, nil
@@ -309,9 +289,7 @@ func (r *Redis) Commands(t TB) Commands {
 	}
 	count.add("info", -r.looks) // this one is counted by the server when it has answered
 	r.looks++
-	if r.asksWho() {
-		count.add("auth", -r.looks)
-	}
+	count.add("hello", -r.looks)
 	return count
 }
 

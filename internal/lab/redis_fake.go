@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -65,13 +67,11 @@ func (f *FakeRedis) Count(command string) int {
 
 func (f *FakeRedis) serve(raw net.Conn) {
 	defer func() { _ = raw.Close() }()
-	for c := newConn(raw); ; {
-		words, err := c.read()
-		args, _ := words.([]any)
-		if err != nil || len(args) == 0 {
+	for r := bufio.NewReader(raw); ; {
+		command, err := readCommand(r)
+		if err != nil {
 			return
 		}
-		command := strings.ToLower(args[0].(string))
 		f.mu.Lock()
 		f.received[command]++
 		f.mu.Unlock()
@@ -88,4 +88,23 @@ func (f *FakeRedis) serve(raw net.Conn) {
 			return
 		}
 	}
+}
+
+// readCommand reads a command with its arguments, and returns its lower-case name.
+func readCommand(r *bufio.Reader) (command string, err error) {
+	var words, size int
+	_, err = fmt.Fscanf(r, "*%d\n", &words)
+	for i := range words {
+		if _, err = fmt.Fscanf(r, "$%d\n", &size); err != nil {
+			return "", err
+		}
+		text := make([]byte, size+len("\r\n"))
+		if _, err = io.ReadFull(r, text); err != nil {
+			return "", err
+		}
+		if i == 0 {
+			command = strings.ToLower(string(text[:size]))
+		}
+	}
+	return command, err
 }

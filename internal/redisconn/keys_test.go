@@ -101,12 +101,7 @@ func FuzzKeysAreInjective(f *testing.F) {
 
 func TestAllKeysOfALockAreInOneHashSlot(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithConfig("cluster-enabled", "yes"))
-	conn := server.Conn(t)
-	slot := func(key string) any {
-		reply, err := conn.Do("CLUSTER", "KEYSLOT", []byte(key))
-		require.NoError(t, err)
-		return reply
-	}
+	slot := func(key string) any { return server.MustDo(t, "CLUSTER", "KEYSLOT", []byte(key)) }
 	for _, name := range awkward {
 		for _, key := range append(keysOf(name), redisconn.SlotTokensKey(name)) {
 			require.Equal(t, slot(redisconn.LockKey(name)), slot(key), "slot of %q", key)
