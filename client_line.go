@@ -30,8 +30,9 @@ type line struct {
 	// All calls, in the order in which they came, also those that ask the service: the first,
 	// and where the name is shared others beside it.
 	first, last *call
-	asking      int // how many ask
-	waiting     int // how many are calls of Lock
+	calls       int // how many they are
+	asking      int // of them ask
+	waiting     int // are calls of Lock
 
 	held   bool      // the service has refused one since it granted the last
 	outage error     // why it could not be asked the last time; nil: it has answered
@@ -101,12 +102,13 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		ln = &line{name: name}
 		ls.byName[name] = ln
 	}
-	at := ln.waiter() == nil && ln.mayAsk(cl)
+	at := ln.asking == ln.calls && ln.mayAsk(cl)
 	if err := ln.keepsOut(ctx, cl, at); err != nil {
 		ls.mu.Unlock()
 		return err
 	}
 	cl.line = ln
+	ln.calls++
 	if cl.wait {
 		ls.waiting++
 		ln.waiting++
@@ -161,10 +163,14 @@ func (ln *line) ask(cl *call) {
 	ln.asking++
 }
 
-// waiter returns the first call that does not ask; nil: all do.
+// waiter returns the first call that does not ask; nil: all do. Thousands of sharers that do not wait
+// may ask: they are not looked through under the mutex of all lines.
 func (ln *line) waiter() *call {
+	if ln.asking == ln.calls {
+		return nil
+	}
 	cl := ln.first
-	for cl != nil && cl.place != waits {
+	for cl.place != waits {
 		cl = cl.after
 	}
 	return cl
@@ -208,6 +214,7 @@ func (ls *lines) remove(cl *call) (place *HeldError) {
 // unlink takes cl out of its line.
 func (ls *lines) unlink(cl *call) {
 	ln := cl.line
+	ln.calls--
 	if cl.place != waits {
 		if ln.asking--; ln.asking == 0 {
 			ln.held = false // that was told to cl
