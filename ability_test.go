@@ -110,7 +110,6 @@ func TestOperatorsReturnWithTheirContext(t *testing.T) {
 		l, err := c.Lock(t.Context(), "job")
 		require.NoError(t, err)
 		s.script("operate", "1m")
-		listed := 0
 		for what, call := range map[string]func(ctx context.Context) error{
 			"inspect": func(ctx context.Context) error { _, err := c.Inspect(ctx, "job"); return err },
 			"break": func(ctx context.Context) error {
@@ -118,12 +117,7 @@ func TestOperatorsReturnWithTheirContext(t *testing.T) {
 			},
 			"check": func(ctx context.Context) error { _, err := c.Check(ctx); return err },
 			"raise": func(ctx context.Context) error { return l.RaiseToken(ctx, 7) },
-			"list": func(ctx context.Context) (err error) {
-				for _, err = range c.List(ctx, "") {
-					listed++
-				}
-				return err
-			},
+			"list":  func(ctx context.Context) error { return listError(ctx, c) },
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			began := time.Now()
@@ -132,6 +126,5 @@ func TestOperatorsReturnWithTheirContext(t *testing.T) {
 			cancel()
 		}
 		time.Sleep(2 * time.Minute)
-		assert.Equal(t, 2, listed, "a state and the error: List has ended")
 	})
 }

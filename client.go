@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,8 +30,8 @@ type Client struct {
 
 	lines    lines
 	schedule schedule
-	busy     inFlight      // whatever Close waits for
-	undoing  chan struct{} // has one element for each take-back that asks
+	busy     inFlight     // whatever Close waits for
+	undoing  atomic.Int64 // take-backs that ask
 
 	statsMu sync.Mutex
 	stats   Stats
@@ -41,10 +42,8 @@ type Client struct {
 	endRest context.CancelFunc
 	closed  func() error // closes, once
 
-	mu         sync.Mutex
-	pending    map[*Lease]struct{} // those that are taken back
-	brief      context.Context     // of releases without a deadline of their own
-	briefUntil time.Time
+	mu      sync.Mutex
+	pending map[*Lease]struct{} // those that are taken back
 }
 
 var _ Locker = (*Client)(nil)
@@ -53,8 +52,7 @@ var _ Locker = (*Client)(nil)
 // caller still owns b, and closes it after the Client if needed. If a setting is out
 // of range, or b is nil, every Lock and TryLock returns an error that says so.
 func New(b Backend, opts *Options) *Client {
-	c := &Client{backend: b, made: time.Now(), undoing: make(chan struct{}, maxUndoing),
-		pending: make(map[*Lease]struct{})}
+	c := &Client{backend: b, made: time.Now(), pending: make(map[*Lease]struct{})}
 	c.schedule.stepped = func() {
 		for _, l := range c.lines.leases() {
 			_ = l.Err() // looks at both clocks
@@ -101,57 +99,32 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 }
 
 // List returns the State of every name that begins with prefix and is held or waited for by
-// a client with the same Options.Prefix, in no order. It is for people:
-// names come and go while it runs. An error is the last that it yields. It matches
-// [errors.ErrUnsupported] if the backend has no [Operator].
+// a client with the same Options.Prefix, in no order. It is for people: names come and go while
+// the service is asked, which is before the first is yielded. An error is all that it yields. It
+// matches [errors.ErrUnsupported] if the backend has no [Operator].
 //
 //	for st, err := range client.List(ctx, "invoice/") { … }
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
-		o, err := ability[Operator](c, "list its locks", nil)
-		if err != nil {
-			yield(State{}, &Error{Op: "list", Name: prefix, Err: err})
-			return
-		}
-		inner, cancel := context.WithCancel(ctx)
-		defer cancel()
-		found := make(chan State)
-		var end error // of what the backend yields, once found is closed
-		go func() {
-			defer close(found)
-			for st, err := range o.List(inner, c.opts.Prefix+prefix) {
+		all, err := operate(ctx, c, "list", prefix, "list its locks", nil, func(o Operator) (all []State, err error) {
+			for st, err := range o.List(ctx, c.opts.Prefix+prefix) {
+				if err != nil {
+					return nil, err
+				}
 				name, ok := strings.CutPrefix(st.Name, c.opts.Prefix)
-				switch {
-				case err != nil:
-					end = err
-					return
-				case !ok || !strings.HasPrefix(name, prefix):
-					continue
-				}
-				select {
-				case found <- c.own(st, name):
-				case <-inner.Done():
-					end = ctxError(inner)
-					return
+				if ok && strings.HasPrefix(name, prefix) {
+					all = append(all, c.own(st, name))
 				}
 			}
-		}()
-		for {
-			select {
-			case st, ok := <-found:
-				if ok && yield(st, nil) {
-					continue
-				} else if ok {
-					return
-				}
-				err = fromBackend(ctx, end)
-			case <-ctx.Done(): // whatever the backend does (R8)
-				err = ctxError(ctx)
+			return all, ctx.Err()
+		})
+		if err != nil {
+			yield(State{}, err)
+		}
+		for _, st := range all {
+			if !yield(st, nil) {
+				return
 			}
-			if err != nil {
-				yield(State{}, &Error{Op: "list", Name: prefix, Err: err})
-			}
-			return
 		}
 	}
 }
@@ -189,29 +162,22 @@ func (c *Client) Check(ctx context.Context) ([]Finding, error) {
 	})
 }
 
-// ability returns the backend as an I, or an error: wrong settings, wrong arguments
-// of the call, or a backend without this ability.
-func ability[I any](c *Client, what string, wrong error) (I, error) {
-	i, ok := c.backend.(I)
-	switch {
-	case c.optErr != nil:
-		return i, c.optErr
-	case c.isClosed():
-		return i, ErrClosed
-	case wrong != nil:
-		return i, wrong
-	case !ok:
-		return i, fmt.Errorf("backend %s cannot %s: %w", c.guarantees.Backend, what, errors.ErrUnsupported)
-	}
-	return i, nil
-}
-
-// operate lets f ask the backend for something that no lock waits for, and returns in time (R8).
+// operate lets f ask the backend for something that no lock waits for, if the backend can do what
+// an I does, and returns in time (R8).
 func operate[I, T any](ctx context.Context, c *Client, op, name, what string, wrong error,
 	f func(I) (T, error)) (none T, err error) {
 	var v T
-	i, err := ability[I](c, what, wrong)
-	if err == nil {
+	i, ok := c.backend.(I)
+	switch {
+	case c.optErr != nil:
+		err = c.optErr
+	case c.isClosed():
+		err = ErrClosed
+	case wrong != nil:
+		err = wrong
+	case !ok:
+		err = fmt.Errorf("backend %s cannot %s: %w", c.guarantees.Backend, what, errors.ErrUnsupported)
+	default:
 		err = aside(ctx, func() (err error) { v, err = f(i); return err })
 	}
 	if err != nil {

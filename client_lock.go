@@ -25,8 +25,9 @@ func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Op
 	cl := &call{client: c, op: op, name: name, wait: wait, began: began}
 	returns := false
 	defer func() {
-		if !returns {
-			cl.abandon()
+		// The backend or a function of Trace has panicked: the caller may recover, and go on with the Client.
+		if !returns && cl.lease != nil {
+			go func() { _ = cl.lease.Unlock(context.Background()) }()
 		}
 	}()
 	err := c.contend(ctx, cl, opts)
@@ -36,17 +37,6 @@ func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Op
 	cl.done(ctx, time.Since(began), err)
 	returns = true
 	return cl.lease, err
-}
-
-// abandon clears up after a call that does not return, since the backend or a function of
-// Trace has panicked: its caller may recover, and go on with the Client.
-func (cl *call) abandon() {
-	switch {
-	case cl.lease != nil:
-		go func() { _ = cl.lease.Unlock(context.Background()) }()
-	case cl.line != nil:
-		cl.leave()
-	}
 }
 
 // contend waits in the line for the name of cl, and at its head makes attempts until
@@ -72,14 +62,13 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 	if err := c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
 		return err
 	}
-	defer cl.poll.End()
+	defer cl.leave()
 	for {
 		err := cl.attempt(ctx)
 		if err == nil {
 			return nil
 		}
 		if err = cl.follow(ctx, err); err != nil {
-			cl.leave()
 			return err
 		}
 	}

@@ -153,7 +153,7 @@ func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 type inFlight struct {
 	n    atomic.Int64
 	mu   sync.Mutex
-	idle chan struct{} // made by a waiter; closed when n is 0
+	idle chan struct{} // made by Close; closed when n is 0
 }
 
 func (f *inFlight) add() { f.n.Add(1) }
@@ -179,18 +179,13 @@ func (f *inFlight) done() {
 	}
 }
 
-// wait waits until nothing is in flight; it returns false at the deadline.
+// wait waits, once, until nothing is in flight; it returns false at the deadline.
 func (f *inFlight) wait(deadline time.Time) bool {
+	idle := make(chan struct{})
 	f.mu.Lock()
-	if f.n.Load() == 0 {
-		f.mu.Unlock()
-		return true
-	}
-	if f.idle == nil {
-		f.idle = make(chan struct{})
-	}
-	idle := f.idle
+	f.idle = idle
 	f.mu.Unlock()
+	f.run(func() {}) // whose end is looked at
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {

@@ -109,14 +109,7 @@ func (l *Lease) undoAtClose() {
 	}
 	// Without this, a long TTL or the process would keep the lock. If the program ends sooner, its
 	// locks end with it.
-	time.AfterFunc(time.Until(keep), func() {
-		for delay := time.Second; delay < 2*time.Minute; delay *= 2 {
-			if err := l.askUndo(context.Background()); err == nil || errors.Is(err, ErrClosed) {
-				return
-			}
-			time.Sleep(delay)
-		}
-	})
+	time.AfterFunc(time.Until(keep), func() { _ = l.askUndo(context.Background()) })
 }
 
 // mayUndo reports whether it is time for a take-back.
@@ -131,24 +124,16 @@ func (l *Lease) mayUndo() bool {
 // undo makes one attempt, and arranges for another if something may be left.
 func (l *Lease) undo() {
 	c := l.client
-	ctx := c.rest
-	if ctx.Err() != nil { // Close is through: only one brief attempt remains
-		brief, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		ctx = brief
+	ctx, last := c.rest, c.isClosed()
+	if ctx.Err() != nil { // Close is through
+		ctx = clock.Within(context.Background(), time.Second)
 	}
-	select {
-	case c.undoing <- struct{}{}:
-	default:
-		if !c.isClosed() { // no goroutine waits for the others
-			c.schedule.set(l, time.Now().Add(clock.Jitter(l.nextPause(nil))))
-			return
-		}
-		c.undoing <- struct{}{}
+	err := ErrUnavailable // it waits without a goroutine while too many ask
+	if c.undoing.Add(1) <= maxUndoing || last {
+		err = l.askUndo(ctx)
 	}
-	err := l.askUndo(ctx)
-	<-c.undoing
-	if err != nil && !c.isClosed() {
+	c.undoing.Add(-1)
+	if err != nil && !last {
 		c.schedule.set(l, time.Now().Add(clock.Jitter(l.nextPause(err))))
 	} else if l.undone() {
 		l.tellUndone(err)

@@ -138,11 +138,15 @@ func noteOf(err error) *HeldError {
 	return nil
 }
 
-// leave takes the call out of its line, and what the backend has noted for it out of the service.
+// leave ends the wait of the call. If it has no lock, it takes the call out of its line, and what the
+// backend has noted for it out of the service.
 func (cl *call) leave() {
-	c, note := cl.client, cl.note
-	cl.note = nil // once, also if a function of Trace panics afterwards
-	c.removeNote(note)
+	cl.poll.End()
+	if cl.lease != nil {
+		return
+	}
+	c := cl.client
+	c.removeNote(cl.note)
 	c.lines.mu.Lock()
 	place := c.lines.remove(cl)
 	c.lines.mu.Unlock()

@@ -19,7 +19,7 @@ func TestOptionsHaveBounds(t *testing.T) {
 			a tries ttl 500us: invalid unsupported "a TTL of 500µs is outside of what backend scripted can do"`,
 		"of a MaxHold": `
 			a locks maxhold 0s: invalid "leave it out for no bound"
-			a tries maxhold -1s: invalid "positive duration"
+			a tries maxhold -1s: invalid "at least 10ms"
 			a tries maxhold 1ms: invalid "at least 10ms"; count acquire 0`,
 		"of a MinHold": `
 			a tries minhold -1s: invalid; a tries minhold 10000h: invalid unsupported

@@ -244,9 +244,9 @@ var errPanicked = fmt.Errorf("the release is not confirmed, it has panicked: %w"
 // a function of Trace panics, the lock is taken back.
 func (l *Lease) letGo(ctx context.Context) {
 	defer l.client.busy.done()
-	err, returns := errPanicked, false
+	err := errPanicked
 	defer func() {
-		if !returns {
+		if err == errPanicked { //nolint:errorlint // as it is
 			l.takeBack(unreleased)
 		}
 		l.mu.Lock()
@@ -261,7 +261,7 @@ func (l *Lease) letGo(ctx context.Context) {
 	case errors.Is(over, ErrLost):
 		l.takeBack(unlocked) // in place of that of a lost one, which comes later
 	}
-	err, returns = over, true
+	err = over
 }
 
 // release asks the service once to release the lock, and leaves the rest to a
@@ -274,8 +274,11 @@ func (l *Lease) release(ctx context.Context) error {
 		l.released(ctx, 0, nil)
 		return nil
 	}
-	brief, cancel := l.client.briefly(ctx, now)
-	defer cancel()
+	brief := clock.Within(ctx, unlockTimeout)
+	if ctx.Done() == nil {
+		brief = clock.Within(carrying(l.client.rest, ctx), unlockTimeout)
+	}
+	defer brief.Cancel()
 	if l.client.guarantees.Queue {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused.
@@ -329,25 +332,6 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 		c.attempted(next, took, context.Canceled)
 	}
 	return err
-}
-
-// briefly returns a context for a release, which ends with ctx, and after
-// unlockTimeout or little more. Releases whose callers set no deadline share one
-// context for a second: a timer for each would be four of the twenty allocations of a
-// lock and unlock.
-func (c *Client) briefly(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {
-	if ctx.Done() != nil {
-		limited := clock.Within(ctx, unlockTimeout)
-		return limited, limited.Cancel
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !now.Before(c.briefUntil) {
-		brief, cancel := context.WithTimeout(c.rest, unlockTimeout+time.Second)
-		context.AfterFunc(brief, cancel) // nobody knows when the last release with it is through
-		c.brief, c.briefUntil = brief, now.Add(time.Second)
-	}
-	return carrying(c.brief, ctx), func() {}
 }
 
 // carrying returns ctx with the values of another context, too.

@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,28 +12,6 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/memory"
 )
-
-// A call that left its line long ago does not end the line of those who came after it.
-func TestWhoLeavesTwiceLeavesOnce(t *testing.T) {
-	b := memory.New()
-	var c *locker.Client
-	var second *locker.Lease
-	c = locker.New(b, &locker.Options{Trace: &locker.Trace{LockDone: func(_ context.Context, e locker.Event) {
-		if errors.Is(e.Err, locker.ErrRefused) { // it has left, and leaves again as it panics
-			b.Fail(nil)
-			second, _ = c.Lock(context.Background(), "job")
-			panic("a trace")
-		}
-	}}})
-	b.Fail(locker.ErrRefused)
-	assert.Panics(t, func() { _, _ = c.Lock(context.Background(), "job") })
-	assert.Equal(t, 1, c.Stats().Held)
-	require.NoError(t, c.Close())
-	require.ErrorIs(t, second.Err(), locker.ErrClosed)
-	st, err := b.Inspect(t.Context(), "job")
-	require.NoError(t, err)
-	assert.False(t, st.Held, "after Close, the service keeps it")
-}
 
 // A loss is being told while its client is closed.
 func TestCloseWaitsForALossThatIsBeingTold(t *testing.T) {

@@ -193,11 +193,9 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	case s.TTL < lo || s.TTL > hi:
 		return s, invalid("a TTL of %v is outside of what backend %s can do: give one from %v to %v (%w)",
 			s.TTL, backend, lo, hi, errors.ErrUnsupported)
-	case s.MaxHold < 0 || s.holdGiven && s.MaxHold == 0:
-		return s, invalid("a MaxHold of %v is not possible: give a positive duration, or leave it out for "+
-			"no bound", s.MaxHold)
-	case s.MaxHold != 0 && s.MaxHold < minMaxHold:
-		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.MaxHold, minMaxHold)
+	case s.MaxHold < minMaxHold && (s.MaxHold != 0 || s.holdGiven):
+		return s, invalid("a MaxHold of %v is not possible: give at least %v, or leave it out for no bound", s.MaxHold,
+			minMaxHold)
 	case s.MinHold < 0:
 		return s, invalid("a MinHold of %v is not possible: give a positive duration", s.MinHold)
 	case s.MinHold > 0 && longest == 0:
