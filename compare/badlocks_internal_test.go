@@ -18,25 +18,23 @@ type flaw string
 
 const (
 	none            flaw = "good"
-	sinceAnswer     flaw = "since-answer"    // its validity counts from the answer
-	noOwnerCheck    flaw = "no-owner-check"  // Release deletes whatever is there
-	ownSignal       flaw = "own-signal"      // its own loss signal, when renewals have failed for long
-	boasts          flaw = "boasts"          // its leases are said to be longer than the service keeps them
-	renewsOthers    flaw = "renews-others"   // a renewal sets the key, whoever has it
-	sharedSession   flaw = "shared-session"  // the owner is the host, not the attempt
-	forgetsTokens   flaw = "forgets-tokens"  // the counter lives as long as the lock
-	neverExpires    flaw = "never-expires"   // the key has no TTL
-	leavesGhosts    flaw = "leaves-ghosts"   // what an unknown outcome left is kept alive by its client
-	claimsQueue     flaw = "claims-queue"    // it declares an order and polls
-	claimsRestart   flaw = "claims-restart"  // it declares that locks outlive the loss of the server's data
-	losesLeases     flaw = "loses-leases"    // a lease is said to be lost now and then
-	ignoresCommands flaw = "ignores-errors"  // no answer is taken for a yes
-	letsReadersIn   flaw = "lets-readers-in" // who shares does not look for who does not
+	noOwnerCheck    flaw = "no-owner-check" // Release deletes whatever is there
+	ownSignal       flaw = "own-signal"     // its own loss signal, when renewals have failed for long
+	boasts          flaw = "boasts"         // its leases are said to be longer than the service keeps them
+	renewsOthers    flaw = "renews-others"  // a renewal sets the key, whoever has it
+	sharedSession   flaw = "shared-session" // the owner is the host, not the attempt
+	forgetsTokens   flaw = "forgets-tokens" // the counter lives as long as the lock
+	neverExpires    flaw = "never-expires"  // the key has no TTL
+	leavesGhosts    flaw = "leaves-ghosts"  // what an unknown outcome left is kept alive by its client
+	claimsQueue     flaw = "claims-queue"   // it declares an order and polls
+	claimsRestart   flaw = "claims-restart" // it declares that locks outlive the loss of the server's data
+	losesLeases     flaw = "loses-leases"   // a lease is said to be lost now and then
+	ignoresCommands flaw = "ignores-errors" // no answer is taken for a yes
 )
 
 var flaws = []flaw{
-	none, sinceAnswer, noOwnerCheck, ownSignal, boasts, renewsOthers, sharedSession, forgetsTokens, neverExpires,
-	leavesGhosts, claimsQueue, claimsRestart, losesLeases, ignoresCommands, letsReadersIn,
+	none, noOwnerCheck, ownSignal, boasts, renewsOthers, sharedSession, forgetsTokens, neverExpires,
+	leavesGhosts, claimsQueue, claimsRestart, losesLeases, ignoresCommands,
 }
 
 // badOpeners are a lock on one Redis in some tens of lines, with each flaw under a scheme of its own.
@@ -75,9 +73,6 @@ func (b *badLock) Guarantees() locker.Guarantees {
 	if b.flaw == claimsQueue {
 		g.Order = locker.OrderFIFO
 	}
-	if b.flaw == letsReadersIn {
-		g.Shared = locker.SharingWithTokens
-	}
 	if b.flaw == claimsRestart {
 		g.SurvivesRestart = true
 	}
@@ -102,9 +97,6 @@ func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	h := &badHold{lock: b, key: req.Name, owner: req.Owner, ttl: req.TTL, lost: req.Lost}
 	if b.flaw == sharedSession {
 		h.owner, _ = os.Hostname()
-	}
-	if req.Shared {
-		h.key += ":" + h.owner
 	}
 	since := time.Now()
 	answer, err := badAcquire.Run(ctx, b.rdb, []string{h.key, h.key + ":token"}, h.owner,
@@ -145,8 +137,6 @@ type badHold struct {
 
 func (h *badHold) validity(since time.Time) locker.Validity {
 	switch h.lock.flaw {
-	case sinceAnswer:
-		since = time.Now()
 	case boasts:
 		return locker.Validity{Since: since, TTL: 3 * h.ttl / 2}
 	case ownSignal, renewsOthers:

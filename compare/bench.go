@@ -23,7 +23,7 @@ type bench struct {
 	host.Host
 	ctx     context.Context
 	run     *run
-	index   int           // among the services of run.json
+	index   int           // among the services of the report
 	name    string        // the head of its column
 	key     string        // the same, fit for a file name
 	opens   time.Duration // how long the service may take to answer for the first time
@@ -32,7 +32,6 @@ type bench struct {
 	start   func(b *bench)    // sets what follows
 	address                   // where the service is
 	version string            // of its servers
-	watched []*lab.Process    // those that the lab has started
 	faults  []serverFault     // what can be done to them
 	untried map[string]string // by fault: why it cannot be done here
 
@@ -51,24 +50,17 @@ type serverFault struct {
 	history.Fault
 	takes  int                           // how many servers it takes away, for as long as it lasts
 	long   bool                          // it lasts for longer than a TTL before it is healed
-	lasts  time.Duration                 // and for so long more
 	before func(b *bench)                // before the locks are taken
 	inject func(b *bench) (proof string) // returns by what it was seen to take effect; "": it was not
 	heal   func(b *bench)
 	after  func(b *bench) // when the trials are over
-
-	must     bool     // heal it, whatever happens
-	services []string // those that it is for; nil: all
+	own    bool           // it is the user's: heal it, whatever happens
 }
 
-// begin opens the service, starts the holders, and says in run.json what the service is and declares.
+// begin opens the service, starts the holders, and says in the report what the service is and declares.
 func (b *bench) begin() {
 	b.untried = map[string]string{}
 	b.start(b)
-	b.Cleanup(watchServers(func(e history.Event) {
-		e.Service = b.name
-		b.run.write(e)
-	}, b.watched))
 	// Straight first, so that an error speaks of the service and not of a proxy.
 	client, err := openAgain(b.ctx, b.run.openers, b.straight, nil, b.opens/2)
 	if err != nil {
@@ -95,7 +87,7 @@ func (b *bench) begin() {
 	})
 }
 
-// describe changes what run.json says of the service.
+// describe changes what the report says of the service.
 func (b *bench) describe(f func(s *history.Service)) {
 	b.run.mu.Lock()
 	defer b.run.mu.Unlock()
@@ -137,22 +129,18 @@ type task struct {
 func (b *bench) tasks() []task {
 	tasks := []task{{history.Fault{ID: healthy}, (*round).healthy}}
 	for _, f := range clientFaults {
-		if f.net && b.hosts == nil {
+		if f.Class == history.Client && b.hosts == nil {
 			b.leave(f.ID, b.why)
 		}
-		if f.shares && b.g.Shared == locker.SharingNone {
-			b.leave(f.ID, "it has no shared locks")
-		}
-		tasks = append(tasks, task{f.Fault, f.script})
+		tasks = append(tasks, task(f))
 	}
 	for _, f := range b.faults {
-		if f.services != nil && !slices.Contains(f.services, b.name) {
-			b.leave(f.ID, "it is not for this service")
-		}
 		tasks = append(tasks, task{f.Fault, func(r *round) { r.serverFault(f) }})
 	}
 	tasks = append(tasks, task{history.Fault{ID: order}, (*round).order})
-	return slices.DeleteFunc(tasks, func(t task) bool { return !b.run.wants(t.ID) || b.untried[t.ID] != "" })
+	return slices.DeleteFunc(tasks, func(t task) bool {
+		return len(b.run.only) > 0 && !slices.Contains(b.run.only, t.ID) || b.untried[t.ID] != ""
+	})
 }
 
 // tryAll does everything once, whatever it takes, and then, while there is time, again and again.
@@ -201,7 +189,8 @@ func (b *bench) round(t task, turn int) error {
 	for i := range b.locks {
 		r.names = append(r.names, fmt.Sprintf("%s%s/%d", b.run.prefix, r.id, i))
 	}
-	begin, end := history.Event{Kind: history.TrialBegin, Value: int64(b.ttl)}, history.Event{Kind: history.TrialEnd}
+	begin := history.Event{Kind: history.TrialBegin, Value: int64(b.ttl)}
+	end := history.Event{Kind: history.TrialEnd}
 	if t.Class != "" {
 		begin.Fault = t.ID
 	}
@@ -212,7 +201,7 @@ func (b *bench) round(t task, turn int) error {
 		r.faultEnd("it was healed after something else had failed")
 	}
 	if b.ctx.Err() != nil {
-		return err // what was cut short stays without an end, and is not counted
+		return err // what was cut short is not judged
 	}
 	if err != nil {
 		if d := time.Duration(b.run.stalled.Load() - before); d > 0 {
@@ -221,6 +210,7 @@ func (b *bench) round(t task, turn int) error {
 		end.Error = err.Error()
 	}
 	r.event(end)
+	b.run.judge(r.id)
 	b.run.say("%s: %s: %s", b.name, t.ID, cmp.Or(end.Error, "done"))
 	return cmp.Or(err, b.Do(func() { b.recover(err) }))
 }

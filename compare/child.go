@@ -35,7 +35,6 @@ type command struct {
 	Within time.Duration // hold: how long to wait for the lock
 	Again  bool          // hold: ask again where the service is away
 	Try    bool          // hold: do not wait, but ask again and again
-	Shared bool          // hold: together with others
 	Gate   bool          // hold: stand still between a check of the lease and the act, until "open"
 	Keep   time.Duration // hold: how long; 0: until "release"
 	For    time.Duration // hold: again and again, for so long
@@ -264,20 +263,16 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // lock asks for the lock; nil if it was not granted.
 func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
-	ask := history.Event{Shared: c.Shared}
+	ask := history.Event{}
 	if end, ok := ctx.Deadline(); ok {
 		ask.Until = history.Until(end)
-	}
-	var opts []locker.Option
-	if c.Shared {
-		opts = append(opts, locker.Shared())
 	}
 	lock := h.client.Lock
 	if c.Try {
 		lock, ask.Value = h.client.TryLock, 1
 	}
 	h.tell(c, history.Ask, ask)
-	lease, err := lock(ctx, c.Name, opts...)
+	lease, err := lock(ctx, c.Name)
 	switch {
 	case err == nil:
 		token, _ := lease.Token()

@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -75,11 +73,6 @@ func (h *holder) start() {
 	}
 	text, _ := json.Marshal(part{URL: b.through(hosts), TTL: b.ttl, Act: max(b.ttl/50, 10*time.Millisecond),
 		Opens: b.opens + 5*time.Second}) // a process has to start, too
-	journal, err := history.Create(filepath.Join(b.run.dir, process+".jsonl"))
-	if err != nil {
-		b.run.stop(err)
-		b.Fatal(err)
-	}
 	stdout, out := io.Pipe()
 	h.proc = lab.StartProcess(b, process, func() (cmd *exec.Cmd, err error) {
 		cmd = exec.CommandContext(context.Background(), b.run.program)
@@ -90,19 +83,14 @@ func (h *holder) start() {
 	var listening sync.WaitGroup
 	stdin := h.stdin
 	listening.Go(func() {
-		for lines := bufio.NewReader(stdout); ; {
-			line, err := lines.ReadBytes('\n')
-			if err != nil {
-				break
-			}
+		for lines := json.NewDecoder(stdout); ; {
 			var e history.Event
-			if json.Unmarshal(line, &e) == nil { // half a line is of a process that was killed
-				e.Service, e.Process = b.name, process
-				h.hear(e, journal, stdin)
+			if err := lines.Decode(&e); err != nil { // half a line is of a process that was killed
+				_ = stdout.CloseWithError(err)
+				return
 			}
-		}
-		if err := journal.Close(); err != nil {
-			b.run.stop(err)
+			e.Process = process
+			h.hear(e, stdin)
 		}
 	})
 	end := func() {
@@ -169,23 +157,15 @@ func (h *holder) end() {
 	h.proc.Kill()
 }
 
-// hear notes what one life of the process says, and writes it down if it is of its history.
-func (h *holder) hear(e history.Event, journal *history.Journal, stdin io.Writer) {
-	if h.note(e) {
-		return
-	}
-	if err := journal.Write(e); err != nil {
-		h.bench.run.stop(err)
-	}
+// hear notes what one life of the process says, and journals it.
+func (h *holder) hear(e history.Event, stdin io.Writer) {
+	journal := h.bench.run.journal
+	journal.Add(e)               // of no trial where it is no part of a history
 	if e.Kind == history.Acted { // the recorder: what is protected has been acted upon now
 		e.Kind, e.At = history.Landed, 0
-		h.bench.run.write(e)
+		journal.Add(e)
 		send(stdin, command{Do: "landed", Caller: e.Caller, Seq: e.Seq})
 	}
-}
-
-// note notes what the process says, and reports whether that is no part of its history.
-func (h *holder) note(e history.Event) (aside bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.callers[e.Caller]
@@ -195,16 +175,12 @@ func (h *holder) note(e history.Event) (aside bool) {
 	switch e.Kind {
 	case isOpen:
 		h.open = h.open || h.process == e.Process
-		return true
 	case failed:
 		h.failed = e.Error
-		return true
 	case atGate:
 		s.gate = true
-		return true
 	case isOver:
 		s.done = true
-		return true
 	case history.Granted:
 		s.granted, s.until = true, e.Until
 	case history.Renewed:
@@ -212,7 +188,6 @@ func (h *holder) note(e history.Event) (aside bool) {
 	case history.GaveUp, history.Refused:
 		s.gaveUp, s.err = true, e.Error
 	}
-	return false
 }
 
 func (h *holder) send(c command) { send(h.stdin, c) }
@@ -240,10 +215,7 @@ func (h *holder) network(f func(p *lab.Proxy)) {
 
 // heal undoes what was done to the holder, but for its death.
 func (h *holder) heal() {
-	h.network(func(p *lab.Proxy) {
-		p.SetDelay(0)
-		p.Set(lab.Pass)
-	})
+	h.network(func(p *lab.Proxy) { p.Set(lab.Pass) })
 	if h.proc.Running() {
 		h.proc.Resume()
 	}

@@ -1,9 +1,12 @@
 package compare
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,6 +51,40 @@ func startFile(b *bench) {
 	for _, f := range labFaults {
 		b.untried[f.ID] = "it has no server"
 	}
+}
+
+// Faults of servers, which are done by the lab, or by the user's own commands.
+var (
+	serversPaused = history.Fault{ID: "server-paused", Class: history.Pause,
+		What: "The server, or the leader of several, stands still for longer than a TTL, and goes on."}
+	leaderKilled = history.Fault{ID: "leader-killed", Class: history.Down,
+		What: "The server that leads is killed, and another takes over."}
+	memberAlone = history.Fault{ID: "member-isolated", Class: history.Server,
+		What: "The leader reaches its clients and none of the other members."}
+	minorityDown = history.Fault{ID: "minority-down", Class: history.Down,
+		What: "As many servers as the service can spare are killed, and started again later."}
+	majorityDown = history.Fault{ID: "majority-down", Class: history.Down,
+		What: "One server more than the service can spare is killed, and started again later."}
+	restarted = history.Fault{ID: "restart", Class: history.Restart,
+		What: "All servers of the service are killed (SIGKILL) and started again with what they had on disk."}
+	restartedEmpty = history.Fault{ID: "restart-empty", Class: history.DataLost,
+		What: "A server is killed and started again with an empty disk."}
+	failedOver = history.Fault{ID: "fail-over", Class: history.Failover,
+		What: "The primary is killed when its replica has not yet got the last writes; the replica takes its " +
+			"place."}
+	clockStepped = history.Fault{ID: "clock-stepped", Class: history.Clock,
+		What: "A server's wall clock jumps forward by a minute."}
+
+	labFaults = []history.Fault{serversPaused, leaderKilled, memberAlone, minorityDown, majorityDown, restarted,
+		restartedEmpty, failedOver, clockStepped}
+)
+
+// allFaults are all that there are, tried or not.
+func allFaults() (all []history.Fault) {
+	for _, f := range clientFaults {
+		all = append(all, f.Fault)
+	}
+	return append(all, labFaults...)
 }
 
 // which are the servers that a fault is for.
@@ -176,7 +213,7 @@ func startRedis(b *bench) {
 	primary := lab.StartRedis(b, lab.WithAppendOnly())
 	link := lab.StartProxy(b, primary.Addr())
 	b.at("redis://"+primary.Addr(), alone)
-	b.watched, b.version = []*lab.Process{primary.Process}, "Redis "+primary.Info(b, "server")["redis_version"]
+	b.version = "Redis " + primary.Info(b, "server")["redis_version"]
 	b.faults = []serverFault{
 		paused(these(primary.Process)),
 		killed(restarted, 1, these(primary.Process), false),
@@ -201,10 +238,11 @@ func startRedlock(b *bench) {
 // redlockWith starts five Redis for a redlock with these parameters.
 func redlockWith(b *bench, parameters string, opts ...lab.Option) {
 	guard := 2 * b.ttl
+	var all []*lab.Process
 	var addrs []string
 	for range 5 {
 		r := lab.StartRedis(b, opts...)
-		b.watched, addrs = append(b.watched, r.Process), append(addrs, r.Addr())
+		all, addrs = append(all, r.Process), append(addrs, r.Addr())
 		b.version = "Redis " + r.Info(b, "server")["redis_version"]
 	}
 	b.at("redlock://"+strings.Join(addrs, ",")+"?"+parameters, map[string]string{
@@ -212,7 +250,6 @@ func redlockWith(b *bench, parameters string, opts ...lab.Option) {
 		memberAlone.ID:  "its servers do not talk to each other",
 		failedOver.ID:   "no server takes another's place",
 	})
-	all := b.watched
 	b.faults = []serverFault{
 		paused(these(all[0])),
 		killed(minorityDown, 2, these(all[:2]...), false),
@@ -241,10 +278,11 @@ func startEtcd(b *bench) {
 		clockStepped.ID:   "libfaketime cannot move the clock of a static Go program",
 	})
 	b.version = "etcd 3"
+	var all []*lab.Process
 	for _, n := range c.Nodes {
-		b.watched = append(b.watched, n.Process)
+		all = append(all, n.Process)
 	}
-	b.led(func(b *bench) *lab.Process { return c.Leader(b).Process }, c.Start, func(b *bench) (string, func()) {
+	b.led(all, func(b *bench) *lab.Process { return c.Leader(b).Process }, c.Start, func(b *bench) (string, func()) {
 		cut := c.Leader(b)
 		undo := c.Isolate(cut)
 		return c.Leader(b, cut).Addr(), undo
@@ -257,15 +295,16 @@ func startZooKeeper(b *bench) {
 		restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
 		clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: its tests step the other one",
 	})
+	var all []*lab.Process
 	for _, z := range e.Servers {
-		b.watched = append(b.watched, z.Process)
+		all = append(all, z.Process)
 	}
 	b.version = "ZooKeeper"
 	text, _ := e.Servers[0].FourLetters("srvr")
 	if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
 		b.version += " " + rest[:strings.IndexAny(rest+" ", "-, ")]
 	}
-	b.led(func(b *bench) *lab.Process { return e.Leader(b).Process }, e.Restart, func(b *bench) (string, func()) {
+	b.led(all, func(b *bench) *lab.Process { return e.Leader(b).Process }, e.Restart, func(b *bench) (string, func()) {
 		cut := e.Leader(b)
 		e.Isolate(cut, lab.Drop)
 		return e.Leader(b, e.Others(cut)...).Addr(), func() { e.Isolate(cut, lab.Pass) }
@@ -274,21 +313,21 @@ func startZooKeeper(b *bench) {
 
 // led sets what can be done to three servers of which one leads. revive starts those that do not run;
 // isolate cuts the leader off from the others, and returns where the server is that these follow then.
-func (b *bench) led(leader func(b *bench) *lab.Process, revive func(t lab.TB),
+func (b *bench) led(all []*lab.Process, leader func(b *bench) *lab.Process, revive func(t lab.TB),
 	isolate func(b *bench) (follow string, undo func())) {
 	one := func(b *bench) []*lab.Process { return []*lab.Process{leader(b)} }
 	// The leader goes last, so that a majority is there as long as can be.
 	others := func(n int) which {
 		return func(b *bench) []*lab.Process {
 			l := leader(b)
-			return slices.DeleteFunc(slices.Clone(b.watched), func(o *lab.Process) bool { return o == l })[:n]
+			return slices.DeleteFunc(slices.Clone(all), func(o *lab.Process) bool { return o == l })[:n]
 		}
 	}
 	b.faults = []serverFault{
 		killed(leaderKilled, 1, one, false),
 		killed(minorityDown, 1, others(1), false),
 		killed(majorityDown, 2, others(2), false),
-		killed(restarted, len(b.watched), these(b.watched...), false),
+		killed(restarted, len(all), these(all...), false),
 	}
 	for i := range b.faults {
 		b.faults[i].heal = func(b *bench) { revive(b) }
@@ -310,7 +349,7 @@ func startPostgres(b *bench) {
 	b.at(primary.URL(primary.Addr(), "sslmode=disable"), alone)
 	b.untried[restartedEmpty.ID] = "a database that has lost its files is no database: what a backup brings " +
 		"back is in the documentation of package postgres"
-	b.watched, b.version = []*lab.Process{primary.Process}, "PostgreSQL "+primary.Query(b, "SHOW server_version")
+	b.version = "PostgreSQL " + primary.Query(b, "SHOW server_version")
 	b.faults = []serverFault{
 		paused(these(primary.Process)),
 		killed(restarted, 1, these(primary.Process), false),
@@ -321,4 +360,58 @@ func startPostgres(b *bench) {
 		stepped(0, 0, func(b *bench) *lab.Process { return lab.StartPostgres(b, lab.WithClock()).Process }),
 		killed(majorityDown, 1, these(primary.Process), false),
 	}
+}
+
+// ownFault is a fault of a service that exists already, by the user's own commands.
+type ownFault struct{ inject, heal string }
+
+// staged is a service that exists already. Its servers are left alone but for faults of the user's own.
+func (b *bench) staged(a address) {
+	b.address = a
+	for _, f := range labFaults {
+		own, has := b.run.faults[f.ID]
+		if !has {
+			b.untried[f.ID] = "servers that are not the lab's are left alone: give a command that does it (--fault)"
+			continue
+		}
+		f.What += " Done by: " + own.inject
+		b.faults = append(b.faults, serverFault{Fault: f, long: true, own: true,
+			inject: func(b *bench) string {
+				out, err := shell(b.ctx, own.inject)
+				if err != nil {
+					b.Fatalf("fault %s: %v", f.ID, err)
+				}
+				return cmp.Or(out, "its command ended with status 0")
+			},
+			heal: func(b *bench) {
+				if own.heal == "" {
+					return
+				}
+				// Also when the run has been interrupted.
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 2*time.Minute)
+				defer cancel()
+				_, err := shell(ctx, own.heal)
+				if err != nil && b.ctx.Err() != nil {
+					_, err = shell(ctx, own.heal) // Ctrl-C is sent to the command, too
+				}
+				if err != nil {
+					b.run.say("fault %s COULD NOT BE HEALED by %q: %v", f.ID, own.heal, err)
+					b.Fatalf("fault %s could not be healed: %v", f.ID, err)
+				}
+			},
+		})
+	}
+}
+
+// shell runs a command, and returns the last line that it wrote.
+func shell(ctx context.Context, command string) (string, error) {
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	last := lines[len(lines)-1]
+	if err != nil {
+		return last, fmt.Errorf("%q: %w: %s", command, err, last)
+	}
+	return last, nil
 }

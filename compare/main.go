@@ -28,8 +28,8 @@ const (
 	ExitHeld        = 0   // all that is declared, or required, held
 	ExitBroken      = 1   // something declared, or required, was broken
 	ExitNotTried    = 2   // nothing was broken, and not everything required could be tried
-	ExitUsage       = 64  // the command line, a URL or a file is wrong
-	ExitUnavailable = 69  // no service could be reached or came back, or histories cannot be written or read
+	ExitUsage       = 64  // the command line or a URL is wrong
+	ExitUnavailable = 69  // no service could be reached or came back, or the history cannot be written
 	ExitInterrupted = 130 // Ctrl-C, and nothing was broken by then
 )
 
@@ -70,9 +70,8 @@ func (s StatusError) Error() string { return fmt.Sprintf("exit status %d", int(s
 // Command is `locker compare` for the services that openers open, as a part of another command. Its other
 // errors are about the command line. The program calls [PlayHolder] first.
 func Command(openers locker.Openers) *cobra.Command {
-	o := &options{}
-	var fault []string
-	var faults string
+	p := &plan{openers: openers}
+	var faults, heals []string
 	cmd := &cobra.Command{
 		Use:   "compare [flags] [SERVICE | URL]...",
 		Short: "Test what lock services guarantee, under real faults",
@@ -87,8 +86,8 @@ killed, it takes locks under a prefix of its own, and servers fail only where
 
 Exit status: 0 if all that is declared (or required) held; 1 if something
 declared was broken; 2 if something required could not be tried; 64 if the
-command line is wrong; 69 if no service could be reached, or a history cannot be
-read or written; 130 after Ctrl-C.`),
+command line is wrong; 69 if no service could be reached, or the history cannot
+be written; 130 after Ctrl-C.`),
 		Example: strings.TrimPrefix(`
   Everything there is, in some minutes:
     locker compare
@@ -101,89 +100,83 @@ read or written; 130 after Ctrl-C.`),
       --fault 'restart=kubectl rollout restart sts/redis --watch'
 
   A gate in a pipeline:
-    locker compare --require exclusion,told,tokens redis://staging:6379
-
-  The verdicts again, from the histories:
-    locker compare --recheck DIR`, "\n"),
+    locker compare --require exclusion,told,tokens redis://staging:6379`, "\n"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.openers, o.urls = openers, args
-			if err := o.parse(fault, faults, cmd.Flags().Changed("ttl")); err != nil {
+			p.urls = args
+			if err := p.parse(faults, heals, cmd.Flags().Changed("ttl")); err != nil {
 				return err
 			}
-			if status := o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()); status != ExitHeld {
+			if status := p.main(cmd.OutOrStdout(), cmd.ErrOrStderr()); status != ExitHeld {
 				return StatusError(status)
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.tries, "for", 3*time.Minute,
+	f.DurationVar(&p.tries, "for", 3*time.Minute,
 		"try for this `time`: everything once, and then again\nand again; 0s: everything once")
-	f.DurationVar(&o.ttl, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs)")
-	f.StringVar(&o.dir, "out", "",
-		"`directory` for the report and the histories\n(default: a new temporary one)")
-	f.StringSliceVar(&o.require, "require", nil,
+	f.DurationVar(&p.ttl, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs)")
+	f.StringVar(&p.dir, "out", "", "`directory` for the report and the history\n(default: a new temporary one)")
+	f.StringSliceVar(&p.require, "require", nil,
 		"`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")
-	f.StringSliceVar(&o.only, "only", nil, "try only these `faults`, or healthy, order")
-	f.StringArrayVar(&fault, "fault", nil,
-		"`NAME=COMMAND` that does something to the servers;\nmore than once for more")
-	f.StringVar(&faults, "faults", "",
-		"`file` of faults with commands to inject, to prove\nand to heal them (docs/compare.md)")
-	f.StringVar(&o.rechecks, "recheck", "", "judge the histories in this `directory` again")
+	f.StringSliceVar(&p.only, "only", nil, "try only these `faults`, or healthy, order")
+	f.StringArrayVar(&faults, "fault", nil,
+		"`NAME=COMMAND` that brings a fault of servers\nabout, such as restart; more than once for more")
+	f.StringArrayVar(&heals, "heal", nil, "`NAME=COMMAND` that mends what --fault NAME has done")
 	return cmd
 }
 
-// options are what the command line says.
-type options struct {
-	plan
-	rechecks string
-	require  []string
-}
-
-// parse takes over the faults of the user's own, and says what is wrong with the command line.
-func (o *options) parse(fault []string, faults string, timed bool) error {
-	for _, s := range fault {
+// parse takes over the commands for faults, and says what is wrong with the command line.
+func (p *plan) parse(faults, heals []string, timed bool) error {
+	p.faults = map[string]ownFault{}
+	for i, s := range slices.Concat(faults, heals) {
 		name, command, ok := strings.Cut(s, "=")
-		if !ok {
-			return fmt.Errorf("--fault %q: write NAME=COMMAND", s)
+		own, has := p.faults[name]
+		switch {
+		case !ok || command == "":
+			return fmt.Errorf("--fault and --heal %q: write NAME=COMMAND", s)
+		case !slices.ContainsFunc(labFaults, func(f history.Fault) bool { return f.ID == name }):
+			return fmt.Errorf("--fault and --heal: there is no %q: there is %s", name, strings.Join(ids(labFaults), ", "))
+		case i < len(faults):
+			own.inject = command
+		case !has:
+			return fmt.Errorf("--heal %s: there is no --fault %s", name, name)
+		default:
+			own.heal = command
 		}
-		o.faults = append(o.faults, ownFault{Name: name, Inject: command})
+		p.faults[name] = own
 	}
-	if faults != "" {
-		more, err := readFaults(faults)
-		if err != nil {
-			return err
-		}
-		o.faults = append(o.faults, more...)
-	}
-	for _, rule := range o.require {
+	for _, rule := range p.require {
 		if all := check.Rules(); !slices.Contains(all, rule) {
 			return fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(all, ", "))
 		}
 	}
-	if o.tries < 0 || timed && (o.ttl < 10*time.Millisecond || o.ttl > time.Minute) {
-		return errors.New("--for is not negative, and --ttl is from 10ms to 1m")
+	for _, id := range p.only {
+		if known := append(ids(allFaults()), healthy, order); !slices.Contains(known, id) {
+			return fmt.Errorf("--only: there is no %q to try: there is %s", id, strings.Join(known, ", "))
+		}
 	}
-	if o.rechecks != "" && len(o.urls) > 0 {
-		return errors.New("--recheck asks no service: write no URL")
+	if p.tries < 0 || timed && (p.ttl < 10*time.Millisecond || p.ttl > time.Minute) {
+		return errors.New("--for is not negative, and --ttl is from 10ms to 1m")
 	}
 	return nil
 }
 
-// run compares, or judges again, and returns the exit status.
-func (o *options) run(out, errs io.Writer) int {
-	if o.rechecks != "" {
-		report, err := recheck(o.rechecks)
-		return o.finish(report, err, o.rechecks, false, out, errs)
+// main compares, prints the table, and returns the exit status.
+func (p *plan) main(out, errs io.Writer) int {
+	say := func(text string) {
+		text = strings.TrimPrefix(strings.TrimPrefix(text, "compare: "), "locker: open: ")
+		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(text, "\n", "; "))
 	}
-	ours := o.dir == ""
+	ours := p.dir == ""
 	if ours {
 		var err error
-		if o.dir, err = os.MkdirTemp("", "locker-compare-"); err != nil {
-			return o.finish(nil, err, "", false, out, errs)
+		if p.dir, err = os.MkdirTemp("", "locker-compare-"); err != nil {
+			say(err.Error())
+			return ExitUnavailable
 		}
 	}
-	o.live, o.command = errs, asked()
+	p.live, p.command = errs, asked()
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // by nohup
 		ends = append(ends, syscall.SIGHUP) // the terminal is gone: what was broken is still to be healed
@@ -191,10 +184,37 @@ func (o *options) run(out, errs io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), ends...)
 	defer cancel()
 	context.AfterFunc(ctx, cancel) // a second Ctrl-C ends it at once
-	report, err := o.plan.run(ctx)
-	status := o.finish(report, err, o.dir, ctx.Err() != nil, out, errs)
-	if ours && (report == nil || report.Trials == 0) {
-		_ = os.RemoveAll(o.dir)
+	r, failed := p.run(ctx)
+	if ours && (r == nil || r.Trials == 0) {
+		_ = os.RemoveAll(p.dir)
+	}
+	if r == nil {
+		say(failed.Error())
+		var file *fs.PathError
+		if errors.As(failed, &file) && !errors.Is(failed, fs.ErrExist) {
+			return ExitUnavailable
+		}
+		return ExitUsage
+	}
+	status, why := p.status(r)
+	short := ExitHeld // what a report says that is not of the whole
+	if err := errors.Join(failed, report.Table(out, r)); err != nil {
+		say(err.Error())
+		short = ExitUnavailable
+	} else if r.Trials > 0 {
+		fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", filepath.Join(p.dir, history.PageFile))
+	}
+	if r.Interrupted != "" {
+		say("the table has what was seen until the end: " + r.Interrupted)
+		if short = ExitUnavailable; ctx.Err() != nil {
+			short = ExitInterrupted
+		}
+	}
+	for _, line := range why {
+		say(line)
+	}
+	if status != ExitBroken && short != ExitHeld {
+		return short
 	}
 	return status
 }
@@ -211,67 +231,27 @@ func asked() string {
 	return strings.Join(shown, " ")
 }
 
-// finish prints the table, and returns the exit status. failed is what kept the report from being read
-// or written as a whole, or, without a report, the run from beginning.
-func (o *options) finish(r *history.Report, failed error, dir string, signalled bool, out, errs io.Writer) int {
-	say := func(text string) {
-		text = strings.TrimPrefix(strings.TrimPrefix(text, "compare: "), "locker: open: ")
-		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(text, "\n", "; "))
-	}
-	if r == nil {
-		say(failed.Error())
-		var file *fs.PathError
-		if o.rechecks == "" && errors.As(failed, &file) && !errors.Is(failed, fs.ErrExist) {
-			return ExitUnavailable
-		}
-		return ExitUsage
-	}
-	status, why := o.status(r)
-	short := ExitHeld // what a report says that is not of the whole
-	if err := errors.Join(failed, report.Table(out, r)); err != nil {
-		say(err.Error())
-		short = ExitUnavailable
-	}
-	page := filepath.Join(dir, history.PageFile)
-	if _, err := os.Stat(page); err == nil && r.Trials > 0 {
-		fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", page)
-	}
-	if r.Interrupted != "" {
-		say("the table has what was seen until the end: " + r.Interrupted)
-		if short = ExitUnavailable; signalled {
-			short = ExitInterrupted
-		}
-	}
-	for _, line := range why {
-		say(line)
-	}
-	if status != ExitBroken && short != ExitHeld {
-		return short
-	}
-	return status
-}
-
 // status is the exit status that a report has, with the reasons.
-func (o *options) status(r *history.Report) (int, []string) {
+func (p *plan) status(r *history.Report) (int, []string) {
 	var broken, untried []string
 	tried := false
 	for i, s := range r.Run.Services {
 		tried = tried || s.Missing == ""
-		if s.Missing != "" && len(o.urls) > 0 {
+		if s.Missing != "" && len(p.urls) > 0 {
 			untried = append(untried, s.Name+": "+s.Missing)
 		}
 		seen := map[string]bool{} // by rule: it was tried
 		for _, row := range r.Rows {
 			c, what := &row.Cells[i], "declared"
 			seen[row.Rule] = seen[row.Rule] || c.Verdict == history.Held || c.Broken > 0
-			if c.Verdict == history.Undeclared && slices.Contains(o.require, row.Rule) {
+			if c.Verdict == history.Undeclared && slices.Contains(p.require, row.Rule) {
 				what = "required"
 			} else if c.Verdict != history.Broken {
 				continue
 			}
 			broken = append(broken, fmt.Sprintf("%s: %s: %s, and BROKEN: %s", s.Name, row.Title, what, c.Worst))
 		}
-		for _, rule := range o.require {
+		for _, rule := range p.require {
 			if !seen[rule] {
 				untried = append(untried, fmt.Sprintf("%s: %s is required, and was not tried", s.Name, rule))
 			}

@@ -6,11 +6,41 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/internal/lab"
 )
+
+// clientFaults are what is done to holders and to their network, each with the one name that it has
+// everywhere. They need nobody's permission.
+var clientFaults = []struct {
+	history.Fault
+	script func(r *round)
+}{
+	{history.Fault{ID: "holder-stopped", Class: history.Stopped,
+		What: "The holder has looked at its lease and stands still past the TTL before it acts, as in a pause of the " +
+			"garbage collector or of a virtual machine. When it goes on, it acts at once, and another has held the " +
+			"lock meanwhile."}, (*round).holderStopped},
+	{history.Fault{ID: "holder-killed", Class: history.Killed,
+		What: "The holder's process ends without a word."}, (*round).holderKilled},
+	{history.Fault{ID: "holder-cut-off", Class: history.Client,
+		What: "What the holder sends and what it is sent vanishes, and no connection breaks."},
+		func(r *round) { r.cut(drop) }},
+	{history.Fault{ID: "half-cut", Class: history.Client,
+		What: "The holder's renewals arrive, and their answers do not."}, func(r *round) { r.cut(dropReplies) }},
+	{history.Fault{ID: "replies-lost", Class: history.Client,
+		What: "A client's request is carried out, and it never gets the answer. It gives up; what it has left " +
+			"has to go away."}, (*round).repliesLost},
+	{history.Fault{ID: "requests-late", Class: history.Client,
+		What: "A client's request is under way for so long that the client has given up; it arrives while " +
+			"another holds the lock."}, (*round).requestsLate},
+	{history.Fault{ID: "unlock-late", Class: history.Client,
+		What: "A holder's release arrives when its lease is over and another holds the lock."},
+		(*round).unlockLate},
+}
+
+// What is tried beside faults.
+const healthy, order = "healthy", "order"
 
 // round is some locks to which the same is done at the same time: one trial.
 type round struct {
@@ -23,15 +53,12 @@ type round struct {
 	proven bool   // the fault was seen to take effect
 	look   func() // for that, once more
 	on     string // the process that the fault is for
-
-	sharing bool  // who holds, shares with
-	beside  group // these
 }
 
 // event journals what the round does.
 func (r *round) event(e history.Event) {
 	e.Service, e.Trial = r.name, r.id
-	r.run.write(e)
+	r.run.journal.Add(e)
 }
 
 func (r *round) fault(kind history.Kind, detail string, takes int) {
@@ -71,7 +98,7 @@ func (b *bench) free() time.Duration { return 2*b.ttl + b.g.DeadHolderSlack + 2*
 
 // take has h hold each name, and waits until it does.
 func (r *round) take(h *holder, c command) group {
-	c.Within, c.Again, c.Shared = r.free()+3*time.Second, true, r.sharing
+	c.Within, c.Again = r.free()+3*time.Second, true
 	g := h.hold(r, c)
 	if !r.wait(c.Within, func() bool { return g.all(granted) }) {
 		r.Fatalf("a lock that was free was not granted within %v (%s)", c.Within, g.trouble())
@@ -122,9 +149,6 @@ func (r *round) end(groups ...group) {
 // handOn waits until a holder that is in trouble is followed by those who wait, if its lock has a
 // deadline, and ends the trouble.
 func (r *round) handOn(a, next group, heal func()) {
-	if r.sharing {
-		r.beside.tell("release")
-	}
 	if a.all(func(s *seen) bool { return s.until == 0 }) {
 		r.sleep(r.ttl) // it lasts as long as the process does: nobody may follow
 	} else {
@@ -135,22 +159,18 @@ func (r *round) handOn(a, next group, heal func()) {
 	r.faultEnd("")
 }
 
-// loops has so many callers of some holders lock and unlock for a while; of those that share there are
-// these.
-func (r *round) loops(callers, sharers int, holders ...*holder) {
+// healthy has two callers of each holder lock and unlock for a while.
+func (r *round) healthy() {
 	var all []group
-	for _, h := range holders {
-		for i := range callers {
-			all = append(all, h.hold(r, command{For: 3 * r.ttl / 2, Keep: time.Millisecond,
-				Shared: i < sharers}))
+	for range 2 {
+		for _, h := range r.holders() {
+			all = append(all, h.hold(r, command{For: 3 * r.ttl / 2, Keep: time.Millisecond}))
 		}
 	}
 	for _, g := range all {
 		r.wait(r.free()+4*r.ttl, func() bool { return g.all(done) })
 	}
 }
-
-func (r *round) healthy() { r.loops(2, 0, r.a, r.b, r.c) }
 
 // order has waiters of two clients begin to wait one after the other.
 func (r *round) order() {
@@ -163,21 +183,17 @@ func (r *round) order() {
 	r.finish(all...)
 }
 
-// stopped has the holder stand still, with gate set between a check and an act.
-func (r *round) stopped(gate bool) {
+// holderStopped has the holder stand still between a check and an act.
+func (r *round) holderStopped() {
 	lab.NeedPause(r)
-	a := r.take(r.a, command{Gate: gate})
+	a := r.take(r.a, command{Gate: true})
 	next := r.queue(r.b)
-	proof := "its process stands still"
-	if gate {
-		proof += " between a check of its lease and its act"
-		if !r.wait(r.free(), func() bool { return a.all(func(s *seen) bool { return s.gate }) }) {
-			r.Fatalf("the holder did not get to an act")
-		}
+	if !r.wait(r.free(), func() bool { return a.all(func(s *seen) bool { return s.gate }) }) {
+		r.Fatalf("the holder did not get to an act")
 	}
 	r.faultBegin(r.a, 0)
 	r.a.proc.Pause()
-	r.proof(proof)
+	r.proof("its process stands still between a check of its lease and its act")
 	r.handOn(a, next, func() {
 		a.tell("open")
 		r.a.proc.Resume()
@@ -223,23 +239,6 @@ func (r *round) cut(how func(p *lab.Proxy)) {
 	a := r.take(r.a, command{})
 	next := r.queue(r.b)
 	r.disturb(how, func() group { return a })
-	r.handOn(a, next, r.a.heal)
-	r.end(a, next)
-}
-
-func (r *round) holderSlow() {
-	delay := r.ttl / 10
-	if r.g.Exclusion == locker.ExclusionQuorum || len(r.a.proxies) > 1 {
-		delay = r.ttl / 50 // what they expect of their network is better
-	}
-	r.connect()
-	var next group
-	a := r.disturb(func(p *lab.Proxy) { p.SetDelay(delay) }, func() group {
-		a := r.take(r.a, command{})
-		r.a.network(drop)
-		next = r.queue(r.b)
-		return a
-	})
 	r.handOn(a, next, r.a.heal)
 	r.end(a, next)
 }
@@ -292,29 +291,6 @@ func (r *round) arrive(a, next group) {
 	r.end(a, next, last)
 }
 
-// readersAndWriters has readers hold together while a writer waits, and then all come and go.
-func (r *round) readersAndWriters() {
-	r.faultBegin(nil, 0)
-	r.share(r.b)
-	a := r.take(r.a, command{})
-	r.proof("two clients held it at the same time")
-	writer := r.queue(r.c)
-	a.tell("release")
-	r.sleep(r.ttl / 4)
-	r.beside.tell("release")
-	r.wait(r.free(), func() bool { return writer.all(granted) })
-	r.finish(a, r.beside, writer)
-	r.loops(3, 2, r.a, r.b, r.c)
-	r.faultEnd("")
-	r.end()
-}
-
-// share has who holds from now on share with h, until the lock is to be handed on.
-func (r *round) share(h *holder) {
-	r.sharing = true
-	r.beside = r.take(h, command{})
-}
-
 // serverFault does something to servers while locks are held and waited for.
 func (r *round) serverFault(f serverFault) {
 	do := func(f func(b *bench)) {
@@ -326,12 +302,17 @@ func (r *round) serverFault(f serverFault) {
 	defer do(f.after)
 	a := r.take(r.a, command{})
 	next := r.queue(r.b)
-	r.faultBegin(nil, f.takes)
+	takes := f.takes
+	if f.own {
+		takes = map[string]int{leaderKilled.ID: 1, minorityDown.ID: max(1, r.g.ServerCrashes),
+			majorityDown.ID: r.g.ServerCrashes + 1}[f.ID]
+	}
+	r.faultBegin(nil, takes)
 	heal := func() {
 		do(f.heal)
 		f.heal = nil
 	}
-	if f.must {
+	if f.own {
 		defer heal()
 	}
 	r.proof(f.inject(r.bench))
@@ -339,7 +320,7 @@ func (r *round) serverFault(f serverFault) {
 	rival := r.c.hold(r, command{Within: 4*r.free() + 10*time.Second, Try: true})
 	// Is it served meanwhile? Where it is declared that this can be borne, there is time to show it.
 	down := f.Class == history.Down
-	bears := down && f.takes <= r.g.ServerCrashes
+	bears := down && takes <= r.g.ServerCrashes
 	within := 3 * r.ttl / 2
 	if bears {
 		within = check.ServedWindow(r.ttl) + time.Second
@@ -351,7 +332,6 @@ func (r *round) serverFault(f serverFault) {
 	if f.long {
 		r.sleep(13 * r.ttl / 10)
 	}
-	r.sleep(f.lasts)
 	if down {
 		r.faultEnd("") // from here on it may be served again
 	}

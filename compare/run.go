@@ -36,17 +36,15 @@ type plan struct {
 
 	tries   time.Duration // everything once, whatever it takes, and then again and again for so long; 0: once
 	ttl     time.Duration // of the locks, or the service's shortest; 0: a second, or two with URLs
-	faults  []ownFault
+	faults  map[string]ownFault
 	only    []string     // names of faults, healthy and order; none: everything
-	dir     string       // where the histories and the report go; there must not be a run in it
+	require []string     // rules that have to be tried and to hold
+	dir     string       // where the history and the report go; there must not be a run in it
 	live    io.Writer    // gets what happens, for people
 	command string       // how the run was asked for
 	locks   int          // that share each fault; 0: 4
 	lab     []labService // nil: labServices
 }
-
-// What is tried beside faults.
-const healthy, order = "healthy", "order"
 
 // run is what all benches of a comparison share.
 type run struct {
@@ -59,16 +57,9 @@ type run struct {
 	stop    context.CancelCauseFunc
 	stalled atomic.Int64 // nanoseconds in which this process was not run
 
-	mu   sync.Mutex
-	head history.Run
-}
-
-// write appends to the parent's journal. When that fails the run ends: what cannot be written down is
-// not worth trying.
-func (r *run) write(e history.Event) {
-	if err := r.journal.Write(e); err != nil {
-		r.stop(err)
-	}
+	mu     sync.Mutex
+	head   history.Run
+	judged *check.Checker
 }
 
 // say tells people what happens.
@@ -79,22 +70,27 @@ func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.live, "%6s  %s\n", after, fmt.Sprintf(format, args...))
 }
 
-// save writes run.json.
-func (r *run) save() error {
+// judge judges a trial that is over, and tells what it has broken. When its history cannot be written the run
+// ends: what cannot be written down is not worth trying.
+func (r *run) judge(trial string) {
+	events, err := r.journal.End(trial)
+	if err != nil {
+		r.stop(err)
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.head.Save(r.dir)
+	news := r.judged.Trial(events)
+	r.mu.Unlock()
+	for _, line := range news {
+		r.say("%s", line)
+	}
 }
 
 // run tries every service of the plan, with every fault that can be made, judges what was seen, and
 // leaves report.json and report.html in the plan's directory. When ctx ends it stops, mends what it has
-// broken, ends what it has started, and judges what there is; the report then says that it was
+// broken, ends what it has started, and reports what there is; the report then says that it was
 // interrupted. No report is a run that could not begin; an error beside a report, one that could not be
-// read or written as a whole.
+// written as a whole.
 func (p plan) run(caller context.Context) (*history.Report, error) {
-	if err := p.check(); err != nil {
-		return nil, err
-	}
 	program, err := os.Executable()
 	if err == nil {
 		p.dir, err = filepath.Abs(p.dir) // servers are started in directories of their own
@@ -106,6 +102,8 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 	defer stop(nil)
 	r := &run{plan: p, program: program, stop: stop, began: time.Now()}
 	r.prefix = fmt.Sprintf("locker-compare/%x/", r.began.UnixNano())
+	r.head = history.Run{Began: r.began, Command: p.command, Machine: machine(), Faults: allFaults()}
+	r.judged = check.New(&r.head)
 	benches, err := r.services()
 	if err != nil {
 		return nil, err
@@ -113,22 +111,15 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
-	r.journal, err = history.Create(filepath.Join(r.dir, "parent.jsonl"))
-	if err != nil {
+	if r.journal, err = history.Create(r.dir); err != nil {
 		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another "+
 			"directory: %w", r.dir, err)
 	}
-	r.head.Began, r.head.Command, r.head.Machine, r.head.Faults = r.began, p.command, machine(), p.allFaults()
-	if err := r.save(); err != nil {
-		return nil, errors.Join(err, r.journal.Close())
-	}
 	stopWatching := watchStalls(func(e history.Event) {
 		r.stalled.Add(e.Value)
-		r.write(e)
+		r.journal.Add(e)
 	})
-	stopTelling := r.tellBroken()
 	r.all(ctx, benches)
-	stopTelling()
 	stopWatching()
 	err = r.journal.Close()
 	if ctx.Err() != nil {
@@ -144,72 +135,14 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 	if err != nil {
 		r.head.Interrupted = err.Error()
 	}
-	if err := r.save(); err != nil {
-		r.head.Interrupted = cmp.Or(r.head.Interrupted, err.Error())
-	}
-	return conclude(&r.head, r.dir)
+	seen := r.judged.Report()
+	return seen, report.Save(seen, r.dir)
 }
 
-// recheck judges the histories in dir again, without any service, and writes the report anew.
-func recheck(dir string) (*history.Report, error) {
-	head, err := history.LoadRun(dir)
-	if err != nil {
-		return nil, err
-	}
-	return conclude(head, dir)
-}
-
-// conclude judges the histories in dir, and leaves report.json and report.html there.
-func conclude(head *history.Run, dir string) (*history.Report, error) {
-	r, err := check.Check(head, history.Read(dir))
-	return r, errors.Join(err, report.Save(r, dir))
-}
-
-// check says what is wrong with the plan.
-func (p *plan) check() error {
-	known := things()
-	for i := range p.faults {
-		f := &p.faults[i]
-		if err := f.check(); err != nil {
-			return err
-		}
-		if slices.Contains(known, f.Name) {
-			return fmt.Errorf("compare: two faults are named %s", f.Name)
-		}
-		known = append(known, f.Name)
-	}
-	isURL := func(s string) bool { return strings.Contains(s, "://") }
-	if len(p.faults) > 0 && !slices.ContainsFunc(p.urls, isURL) {
-		return errors.New("compare: faults of your own need services of your own: give their URLs")
-	}
-	for _, id := range p.only {
-		if !slices.Contains(known, id) {
-			return fmt.Errorf("compare: there is no %q to try: there is %s", id, strings.Join(known, ", "))
-		}
-	}
-	return nil
-}
-
-// wants reports whether the plan has a fault, or what else there is, in it.
-func (p *plan) wants(id string) bool { return len(p.only) == 0 || slices.Contains(p.only, id) }
-
-// things are all that --only can have, but for faults of the user's own.
-func things() []string {
-	all := []string{healthy, order}
-	for _, f := range (&plan{}).allFaults() {
+// ids are the names of faults.
+func ids(faults []history.Fault) (all []string) {
+	for _, f := range faults {
 		all = append(all, f.ID)
-	}
-	return all
-}
-
-// allFaults are all that the plan knows, tried or not.
-func (p *plan) allFaults() (all []history.Fault) {
-	for _, f := range clientFaults {
-		all = append(all, f.Fault)
-	}
-	all = append(all, labFaults...)
-	for i := range p.faults {
-		all = append(all, p.faults[i].fault().Fault)
 	}
 	return all
 }
@@ -227,13 +160,17 @@ func (r *run) services() (benches []*bench, err error) {
 			urls = append(urls, l.scheme)
 		}
 	}
-	if len(urls) == 0 {
+	isURL := func(s string) bool { return strings.Contains(s, "://") }
+	switch {
+	case len(urls) == 0:
 		return nil, errors.New("compare: the lab has none of the services that this program opens: give URLs")
+	case len(r.faults) > 0 && !slices.ContainsFunc(urls, isURL):
+		return nil, errors.New("compare: faults of your own need services of your own: give their URLs")
 	}
 	for i, raw := range urls {
-		scheme, _, isURL := strings.Cut(raw, "://")
+		scheme, _, _ := strings.Cut(raw, "://")
 		kind := scheme
-		if before, after, ok := strings.Cut(scheme, "="); ok && !isURL {
+		if before, after, ok := strings.Cut(scheme, "="); ok && !isURL(raw) {
 			scheme, kind = before, after
 		}
 		if r.openers[scheme] == nil {
@@ -242,13 +179,13 @@ func (r *run) services() (benches []*bench, err error) {
 		}
 		b := &bench{run: r, index: i, name: scheme, locks: cmp.Or(r.locks, 4)}
 		b.ttl, b.opens = cmp.Or(r.ttl, time.Second), 40*time.Second
-		if isURL {
+		if isURL(raw) {
 			b.ttl, b.opens = cmp.Or(r.ttl, 2*time.Second), 10*time.Second
 			a, err := parseAddress(raw)
 			if err != nil {
 				return nil, fmt.Errorf("compare: %w", err)
 			}
-			b.start = func(b *bench) { b.staged(a, r.faults) }
+			b.start = func(b *bench) { b.staged(a) }
 		} else if at := slices.Index(kinds, kind); at < 0 {
 			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already "+
 				"is given by its URL", locker.ErrInvalid, kind, strings.Join(kinds, ", "))
@@ -265,14 +202,6 @@ func (r *run) services() (benches []*bench, err error) {
 		b.key = strings.NewReplacer("/", "-", "+", "-", ":", "-").Replace(b.name)
 		names, benches = append(names, b.name), append(benches, b)
 		r.head.Services = append(r.head.Services, history.Service{Name: b.name})
-	}
-	for _, f := range r.faults {
-		for _, name := range f.Services {
-			if !slices.Contains(names, name) {
-				return nil, fmt.Errorf("compare: fault %s: there is no service %q: there is %s",
-					f.Name, name, strings.Join(names, ", "))
-			}
-		}
 	}
 	return benches, nil
 }
@@ -302,30 +231,12 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))
 }
 
-// tellBroken judges what there is from time to time, and tells what is new. It spends no more than a
-// twentieth of the time on it.
-func (r *run) tellBroken() (stop func()) {
-	var next time.Time
-	told := map[string]bool{}
-	return stall.Every(5*time.Second, func() {
-		began := time.Now()
-		if began.Before(next) {
-			return
+// watchStalls tells when this process was not run for a while: what was late then is nobody's fault.
+func watchStalls(tell func(history.Event)) (stop func()) {
+	return stall.Watch(10*time.Millisecond, func(late time.Duration) {
+		if late > 50*time.Millisecond {
+			tell(history.Event{Kind: history.Stall, Value: int64(late)})
 		}
-		r.mu.Lock()
-		head := r.head
-		head.Services = slices.Clone(r.head.Services)
-		r.mu.Unlock()
-		seen, _ := check.Check(&head, history.Read(r.dir)) // where it was not read to its end: journals grow
-		for _, row := range seen.Rows {
-			for _, c := range row.Cells {
-				if id := c.Service + "\x00" + row.ID; c.Broken > 0 && !told[id] {
-					told[id] = true
-					r.say("%s: %s: %s: %s", c.Service, row.Title, c.Verdict, c.Worst)
-				}
-			}
-		}
-		next = time.Now().Add(20 * time.Since(began))
 	})
 }
 

@@ -41,11 +41,11 @@ func TestCompare(t *testing.T) {
 	assert.FileExists(t, filepath.Join(out, "report.html"))
 
 	r = do(t, nil, "help", "compare")
-	assert.Contains(t, r.stdout, "--recheck directory")
+	assert.Contains(t, r.stdout, "--heal NAME=COMMAND")
 	r = do(t, nil, "compare", "--nosuch")
 	assert.Equal(t, result{64, "", "locker: unknown flag: --nosuch (see locker compare --help)\n"}, r)
-	r = do(t, nil, "compare", "--faults", filepath.Join(out, "nosuch"), "redis://127.0.0.1:1")
-	assert.Equal(t, 64, r.status, r.stderr) // what cannot be read is no answer that cannot be written
+	r = do(t, nil, "compare", "--fault", "nosuch=true", "redis://127.0.0.1:1")
+	assert.Equal(t, 64, r.status, r.stderr)
 }
 
 func TestVersionHelpAndCompletion(t *testing.T) {

@@ -35,9 +35,7 @@ var subjects = []string{
 }
 
 func main() {
-	if !slices.ContainsFunc(os.Args[1:], func(arg string) bool {
-		return openers[scheme(arg)] != nil || strings.HasPrefix(arg, "--recheck")
-	}) {
+	if !slices.ContainsFunc(os.Args[1:], func(arg string) bool { return openers[scheme(arg)] != nil }) {
 		os.Args = append(os.Args, subjects...)
 	}
 	compare.Main(openers)

@@ -202,16 +202,6 @@ func (p *Process) all(r *run, do func(*os.Process)) {
 	}
 }
 
-// Waits returns for each thread of the process, by its number, how long it could have run so far and had to
-// wait for a processor. It is empty where the process does not run, and on systems other than Linux.
-func (p *Process) Waits() map[int]time.Duration {
-	waits := map[int]time.Duration{}
-	if r, running := p.current(); running {
-		p.all(r, func(o *os.Process) { addWaits(o.Pid, waits) })
-	}
-	return waits
-}
-
 // Pause stops the process where it stands (SIGSTOP), with those that it has started to serve its clients, and
 // returns once it does stand still. Its connections stay, and the kernel goes on accepting for it. The test fails
 // where the system cannot do that (Windows): call [NeedPause] first.

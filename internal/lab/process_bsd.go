@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // endWithParent has nothing to do: only Linux lets the kernel watch over it. See guardOrphan.
@@ -39,9 +38,6 @@ func guardOrphan(pid int) (stop func(), err error) {
 		_ = w.Close()
 	}, nil
 }
-
-// addWaits has nothing to add: only Linux tells.
-func addWaits(int, map[int]time.Duration) {}
 
 // suspended reports whether a process stands still.
 func suspended(pid int) bool {

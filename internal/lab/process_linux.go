@@ -6,9 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
-	"time"
 )
 
 // endWithParent makes the kernel kill the process when this one dies, however it dies. The kernel
@@ -25,20 +23,6 @@ func endWithParent(cmd *exec.Cmd) {
 
 // guardOrphan has nothing to do: see endWithParent.
 func guardOrphan(int) (func(), error) { return func() {}, nil }
-
-// addWaits adds, for each thread of a process, how long it could have run and had no processor.
-func addWaits(pid int, waits map[int]time.Duration) {
-	tasks := fmt.Sprintf("/proc/%d/task/", pid)
-	threads, _ := os.ReadDir(tasks)
-	for _, thread := range threads {
-		var ran, waited int64
-		text, err := os.ReadFile(tasks + thread.Name() + "/schedstat")
-		if _, bad := fmt.Sscan(string(text), &ran, &waited); err == nil && bad == nil { // else it has ended
-			id, _ := strconv.Atoi(thread.Name())
-			waits[id] = time.Duration(waited)
-		}
-	}
-}
 
 // suspended reports whether all threads of a process stand still.
 func suspended(pid int) bool {

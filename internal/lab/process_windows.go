@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"time"
 )
 
 const canSuspend = false
@@ -18,8 +17,6 @@ func guardOrphan(int) (func(), error) { return func() {}, nil }
 func suspend(*os.Process) error { return errors.ErrUnsupported }
 
 func suspended(int) bool { return false }
-
-func addWaits(int, map[int]time.Duration) {}
 
 func resume(*os.Process) error { return errors.ErrUnsupported }
 

@@ -1,10 +1,32 @@
+// Package check judges histories: what was promised, what was seen. It is a pure function of a run's
+// description and the events of its trials, in the order of time.
+//
+// # What it needs of a trial
+//
+// A trial is one try of one service, with one fault or none; its lock names are its own. Its events lie
+// between its TrialBegin and its TrialEnd, which is written when all calls had the time to return, and
+// all holders the time to be told. Callers other than the holder should ask while it holds, since a
+// lock that nobody else wants proves nothing.
+//
+//   - All its locks share its fault: a trial is one observation, broken if one of them is.
+//   - A fault has a FaultBegin before it and an Evidence when it was seen to have an effect. A trial
+//     with a fault and without Evidence is set aside.
+//   - A kill is a fault of class Killed, a stop one of class Stopped: its FaultBegin, before the
+//     signal, names the process, and so does a stop's FaultEnd, after SIGCONT.
+//   - Ask and UnlockBegin carry the deadline of their context in Until: an answer that is more than a
+//     second late, or none by TrialEnd, is a call that hangs.
+//   - For the order of waiters, they begin to wait at least 300 ms apart.
+//   - At the end of a trial with a fault a caller asks for each name once more, with a deadline beyond
+//     TTL and slack: it shows what was left behind.
+//   - A Stall, of whichever process, is time that does not count where something was only too slow. It
+//     never excuses two holders at once.
+//
+// A lease's belief begins with Granted and ends with the earliest of its latest Until, ToldLost,
+// UnlockBegin, and the FaultBegin that kills its process. What each rule asks of these beliefs is in
+// docs/compare.md, by the names for --require.
 package check
 
 import (
-	"errors"
-	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"time"
 
@@ -23,87 +45,51 @@ const (
 // to take over first, also on a machine that is busy.
 func ServedWindow(ttl time.Duration) time.Duration { return 10*time.Second + 2*ttl }
 
-// Check judges the events of a run, in the order of time. It returns a report of what it has read also
-// with an error, which is one of reading.
-func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.Report, error) {
-	c := &checker{run: run, trials: map[string]*trial{}, ended: map[string]bool{}, cells: map[place]*tally{},
-		report: &history.Report{Version: 1, Run: *run, Interrupted: run.Interrupted}}
-	var failed error
-	var first, last int64
-	for e, err := range events {
-		if failed = err; err != nil {
-			break
-		}
-		if c.report.Events++; c.report.Events == 1 {
-			first = e.At
-		}
-		last = e.At
-		c.event(e)
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.trials)) {
-		c.collect(c.trials[id], last, cutShort)
-	}
-	switch {
-	case failed != nil:
-	case c.silent != "":
-		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under "+
-			"which lock", c.silent)
-	case run.Interrupted == "" && (c.stray || len(c.trials) > 0):
-		failed = errors.New("check: parent.jsonl is missing or cut short: it does not say when trials began and ended")
-	}
-	c.report.Seconds = float64(last-first) / 1e9
-	c.addRows()
-	return c.report, failed
-}
+// Checker judges the trials of a run, one after the other.
+type Checker struct {
+	run   *history.Run
+	cells map[place]*tally
 
-type checker struct {
-	run    *history.Run
-	report *history.Report
-	trials map[string]*trial // under way
-	cells  map[place]*tally
-	ended  map[string]bool
-	silent string // a process that acted, and has no journal
-	stray  bool   // there was an event of a trial that has not begun
+	events, trials int
+	first, last    int64 // events
 }
 
 // place is where a cell is in the table.
 type place struct{ service, rule, fault string }
 
-// event gives an event to the trials that it concerns.
-func (c *checker) event(e history.Event) {
-	t := c.trials[e.Trial]
-	switch e.Kind {
-	case history.TrialBegin:
-		i := slices.IndexFunc(c.run.Services, func(s history.Service) bool { return s.Name == e.Service })
-		if i < 0 || t != nil {
-			return
-		}
-		t = &trial{c: c, id: e.Trial, service: &c.run.Services[i], ttl: e.Value}
-		if e.Fault != "" {
-			t.fault = &history.Fault{ID: e.Fault, Class: history.Client}
-			if i := slices.IndexFunc(c.run.Faults, func(f history.Fault) bool { return f.ID == e.Fault }); i >= 0 {
-				t.fault = &c.run.Faults[i]
-			}
-		}
-		c.trials[e.Trial] = t
-	case history.Stall, history.Starved: // of the parent, they are everybody's
-		for _, t := range c.trials {
-			if e.Service == "" || e.Service == t.service.Name {
-				t.events = append(t.events, e)
-			}
-		}
-		return
+// New returns a Checker of trials of the services and faults of run.
+func New(run *history.Run) *Checker { return &Checker{run: run, cells: map[place]*tally{}} }
+
+// Trial judges a trial that is over, and says what it is the first to have broken.
+func (c *Checker) Trial(events []history.Event) (news []string) {
+	begin, end := events[0], events[len(events)-1]
+	if c.first == 0 || begin.At < c.first {
+		c.first = begin.At
 	}
-	if t == nil { // it came after the end of its trial
-		c.stray = c.stray || e.Trial != "" && !c.ended[e.Trial]
-		return
+	c.events, c.trials, c.last = c.events+len(events), c.trials+1, max(c.last, end.At)
+	t := &trial{id: begin.Trial, ttl: begin.Value, events: events}
+	for i, s := range c.run.Services {
+		if s.Name == begin.Service {
+			t.service = &c.run.Services[i]
+		}
 	}
-	if t.events = append(t.events, e); e.Kind == history.TrialEnd {
-		c.collect(t, e.At, e.Error)
-		c.report.Trials++
-		delete(c.trials, e.Trial)
-		c.ended[e.Trial] = true
+	if i := slices.IndexFunc(c.run.Faults, func(f history.Fault) bool { return f.ID == begin.Fault }); i >= 0 {
+		t.fault = &c.run.Faults[i]
 	}
+	t.judge(end.At)
+	return c.collect(t, end.Error)
+}
+
+// Check judges a whole history, of trials that may have been tried side by side.
+func Check(run *history.Run, all []history.Event) *history.Report {
+	c, j := New(run), history.Journal{}
+	for _, e := range all {
+		if j.Add(e); e.Kind == history.TrialEnd {
+			events, _ := j.End(e.Trial) // it is not written
+			c.Trial(events)
+		}
+	}
+	return c.Report()
 }
 
 // span is a time.

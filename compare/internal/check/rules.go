@@ -53,19 +53,16 @@ func (t *trial) breaks(rule, name string, took span, limit time.Duration, says s
 	}
 }
 
-// counted are the breaks that count, now that all stalls are known, and how slow the service was: which
+// counted is the worst break that counts, now that all stalls are known, and how slow the service was: which
 // of two callers was first is known only beyond the time that a request takes.
 func (t *trial) counted(rule string, f *finding) (worst *breach) {
 	for i := range f.breaks {
-		b, stalls := &f.breaks[i], t.stalls
-		switch rule {
-		case Order:
+		b := &f.breaks[i]
+		if rule == Order {
 			b.limit += 2 * time.Duration(t.slowest)
-		case FalseLoss:
-			stalls = t.waits // a lease that a server did not renew while it did not run is lost for a reason
 		}
 		size := b.to - b.from
-		if (b.limit < 0 || size-b.within(stalls) > int64(b.limit)) && (worst == nil || size > worst.to-worst.from) {
+		if (b.limit < 0 || size-b.within(t.stalls) > int64(b.limit)) && (worst == nil || size > worst.to-worst.from) {
 			worst = b
 		}
 	}
@@ -86,7 +83,7 @@ func (t *trial) witness(b *breach) *history.Witness {
 	}
 	at := 0
 	for i := range t.events {
-		if e := &t.events[i]; (e.Name == "" || e.Name == b.name || b.name == "") && e.Kind != history.Starved {
+		if e := &t.events[i]; e.Name == "" || e.Name == b.name || b.name == "" {
 			if w.Events = append(w.Events, *e); e.At <= told {
 				at = len(w.Events)
 			}
@@ -107,7 +104,7 @@ func (t *trial) witness(b *breach) *history.Witness {
 func (t *trial) judge(at int64) {
 	t.read()
 	for _, l := range t.locks {
-		if l.askers > 1 && l.grants > 0 {
+		if l.askers > 1 && len(l.holds) > 0 {
 			t.finding(Exclusion).applies = true
 		}
 		for i, h := range l.holds {
@@ -125,7 +122,7 @@ func (t *trial) judge(at int64) {
 	for _, by := range t.callers {
 		// It waits, or waited in vain, for what nobody may hold.
 		c, l := by.asks, by.lock
-		if c == nil || c.began.Value == 1 || l.grants == 0 && (!l.unclear || l.askers < 2) ||
+		if c == nil || c.began.Value == 1 || len(l.holds) == 0 && (!l.unclear || l.askers < 2) ||
 			t.absent(by.process, c.began.At, at) {
 			continue
 		}
@@ -140,7 +137,7 @@ func (t *trial) judge(at int64) {
 
 // overlap looks when two believed at once.
 func (t *trial) overlap(l *lock, a, b *hold, at int64) {
-	if a.together(b) || a.until() <= b.granted.At {
+	if a.until() <= b.granted.At {
 		return
 	}
 	for _, of := range a.spans {
@@ -155,23 +152,21 @@ func (t *trial) overlap(l *lock, a, b *hold, at int64) {
 }
 
 // tokens: a token is greater than those of all holders who had theirs before this one asked, or whose
-// belief was over before it was granted. That of a sharer may be equal to that of another.
+// belief was over before it was granted.
 func (t *trial) tokens(l *lock, h *hold, before []*hold) {
 	var over uint64
-	bad := false
-	token := h.granted.Token
 	for _, o := range before {
 		if o.granted.At < h.ask.At || o.until() <= h.granted.At {
 			over = max(over, o.granted.Token)
-			bad = bad || o.granted.Token > token || o.granted.Token == token && !o.together(h)
 		}
 	}
-	if token == 0 && (over == 0 || h.ask.Shared) { // those who share may have none
+	token := h.granted.Token
+	if token == 0 && over == 0 {
 		return
 	}
 	f := t.finding(Tokens)
 	f.applies = f.applies || h.n > 0
-	if bad {
+	if token <= over {
 		t.breaks(Tokens, l.name, span{h.granted.At, h.granted.At}, always,
 			fmt.Sprintf("%s got token %d after %d had been given out", who(h.granted), token, over), h.ask)
 	}
@@ -246,7 +241,7 @@ func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
 	}
 	ranOut := h.renewed == nil && h.until() <= e.At+int64(toldGrace) // it was not to be renewed
 	if (t.lasts() || t.begun == 0) && !ranOut {
-		// A machine that stood still for a quarter of the TTL, for a server alone too, explains it.
+		// A machine that stood still for a quarter of the TTL explains it.
 		t.breaks(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
 			fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given")), h.ask, h.granted)
 	}
@@ -266,7 +261,7 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	case t.fault == nil && !l.unclear:
 		return // a hand-over
 	case t.fault == nil || t.begun == 0 || t.fault.Class == history.Killed || t.fault.Class == history.Stopped:
-	case t.fault.Class == history.Client || t.fault.Class == history.Load:
+	case t.fault.Class == history.Client:
 		// While it lasts, the one that waits may be the one that is cut off.
 		free = max(free, cmp.Or(t.ended, math.MaxInt64))
 	case t.fault.Class == history.Clock && !t.service.Declared.SurvivesClockJump:
@@ -306,14 +301,7 @@ func (t *trial) deadHolder(l *lock, from, at int64, still bool, ask *history.Eve
 func (t *trial) landed(by *caller, l *lock, e *history.Event) {
 	n, sent := by.acts[e.Seq]
 	delete(by.acts, e.Seq)
-	switch {
-	case sent:
-	case by.hold != nil:
-		n = by.hold.n
-	case by.asks == nil:
-		t.c.silent = by.process
-		return
-	default:
+	if !sent {
 		return
 	}
 	switch {

@@ -111,15 +111,11 @@ type tally struct {
 	servers int
 }
 
-const (
-	maxOutcomes = 40 // of a cell
-	cutShort    = "the history ends before the trial does"
-)
+const maxOutcomes = 40 // of a cell
 
-// collect judges a trial that was over at the time at, and adds what was found. aside is why it must
-// not be counted.
-func (c *checker) collect(t *trial, at int64, aside string) {
-	t.judge(at)
+// collect adds what was found in a trial, and says which cells it is the first to have broken. aside is why
+// it must not be counted.
+func (c *Checker) collect(t *trial, aside string) (news []string) {
 	if t.fault != nil && t.shown == 0 {
 		aside = cmp.Or(aside, "the fault had no effect that was seen")
 	}
@@ -140,8 +136,11 @@ func (c *checker) collect(t *trial, at int64, aside string) {
 		cell.servers = max(cell.servers, t.servers)
 		o := history.Outcome{Trial: t.id}
 		switch worst := t.counted(rule.name, f); {
-		case worst != nil && (aside == "" || rule.name == Exclusion && aside != cutShort):
-			// Two at once are a fact, whatever else went wrong with a trial that came to its end.
+		case worst != nil && (aside == "" || rule.name == Exclusion):
+			// Two at once are a fact, whatever else went wrong with a trial.
+			if cell.Broken == 0 {
+				news = append(news, t.service.Name+": broken: "+rule.title+": "+worst.says)
+			}
 			cell.Trials++
 			cell.Broken++
 			o.Broken, o.Note, o.NS = true, worst.says, worst.to-worst.from
@@ -163,23 +162,25 @@ func (c *checker) collect(t *trial, at int64, aside string) {
 		}
 		cell.Outcomes = append(cell.Outcomes, o)
 	}
+	return news
 }
 
-// addRows adds the rows to the report, the worst first: all rules, and those under a fault that were
-// tried on any service; of two at once, under each fault.
-func (c *checker) addRows() {
-	r := c.report
+// Report has the rows, the worst first: all rules, and those under a fault that were tried on any service; of
+// two at once, under each fault.
+func (c *Checker) Report() *history.Report {
+	r := &history.Report{Version: 1, Run: *c.run, Interrupted: c.run.Interrupted, Events: int64(c.events),
+		Trials: c.trials, Seconds: float64(c.last-c.first) / 1e9}
 	for _, rule := range rules {
 		before := len(r.Rows)
 		if rule.split {
-			c.addRow(rule.name, rule.title+": healthy", nil, rule.name == Exclusion)
+			c.addRow(r, rule.name, rule.title+": healthy", nil, rule.name == Exclusion)
 			for i := range c.run.Faults {
 				f := &c.run.Faults[i]
-				c.addRow(rule.name, rule.title+": "+f.ID, f, rule.name == Exclusion)
+				c.addRow(r, rule.name, rule.title+": "+f.ID, f, rule.name == Exclusion)
 			}
 		}
 		if len(r.Rows) == before {
-			c.addRow(rule.name, rule.title, nil, true)
+			c.addRow(r, rule.name, rule.title, nil, true)
 		}
 	}
 	rank := func(row history.Row) (best int) {
@@ -190,9 +191,10 @@ func (c *checker) addRows() {
 	}
 	slices.SortStableFunc(r.Rows, func(a, b history.Row) int { return cmp.Compare(rank(a), rank(b)) })
 	r.Broken, r.Headline = headline(r)
+	return r
 }
 
-func (c *checker) addRow(rule, title string, fault *history.Fault, always bool) {
+func (c *Checker) addRow(r *history.Report, rule, title string, fault *history.Fault, always bool) {
 	row := history.Row{ID: rule, Rule: rule, Title: title}
 	if fault != nil {
 		row.Fault = fault.ID
@@ -205,7 +207,7 @@ func (c *checker) addRow(rule, title string, fault *history.Fault, always bool) 
 		row.Cells = append(row.Cells, cell(s, t, rule, fault))
 	}
 	if always {
-		c.report.Rows = append(c.report.Rows, row)
+		r.Rows = append(r.Rows, row)
 	}
 }
 

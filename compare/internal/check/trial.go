@@ -12,7 +12,6 @@ import (
 
 // trial is a trial that is under way: its events, and what [trial.read] makes of them when it has ended.
 type trial struct {
-	c       *checker
 	id      string
 	service *history.Service
 	fault   *history.Fault // nil: none
@@ -20,7 +19,6 @@ type trial struct {
 	events  []history.Event
 
 	stalls   []span           // of holders, and of the parent
-	waits    []span           // the same, and those of servers
 	begun    int64            // of the fault, 0 before
 	shown    int64            // its evidence, 0 before
 	ended    int64            // of the fault, 0 before
@@ -40,7 +38,6 @@ type trial struct {
 // lock is one name.
 type lock struct {
 	name    string
-	grants  int     // holds so far; those that share are one
 	askers  int     // callers that have asked
 	holds   []*hold // in the order in which they were granted
 	told    []int64 // when holders were told, since the last grant
@@ -68,15 +65,14 @@ type call struct {
 // hold is a lease, and the time in which its holder believes to hold.
 type hold struct {
 	by                    *caller
-	n                     int            // of the lock's grants
+	n                     int            // of the lock's holds
 	ask, granted, renewed *history.Event // the last renewal; nil: none
 	spans                 []span         // more than one if it went on after its deadline
 	over                  bool           // told, unlocked or asked again; else it believes, perhaps past the deadline
 	passed                int64          // when the next one was granted; 0 before
 }
 
-func (h *hold) until() int64          { return h.spans[len(h.spans)-1].to }
-func (h *hold) together(o *hold) bool { return h.ask.Shared && o.ask.Shared }
+func (h *hold) until() int64 { return h.spans[len(h.spans)-1].to }
 
 // events are those that a witness of the hold needs.
 func (h *hold) events() []*history.Event { return []*history.Event{h.ask, h.granted, h.renewed} }
@@ -114,10 +110,8 @@ func (t *trial) read() {
 			// Whichever process stalled, the machine had too little for all; but for a process that was
 			// stopped.
 			if s, ok := t.stopped[e.Process]; !ok || s.to != 0 && s.to < e.At-e.Value {
-				t.stalls, t.waits = join(t.stalls, e), join(t.waits, e)
+				t.stalls = join(t.stalls, e)
 			}
-		case history.Starved:
-			t.waits = join(t.waits, e)
 		case history.TrialBegin, history.TrialEnd:
 		default:
 			if t.dead[e.Process] != 0 && e.Kind != history.Landed {
@@ -224,17 +218,12 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 	if deadline(e) <= e.At {
 		return // over before it was looked at: nobody believed anything
 	}
-	h := &hold{by: by, n: l.grants, ask: by.asks.began, granted: e, spans: []span{{e.At, deadline(e)}}}
+	h := &hold{by: by, n: len(l.holds), ask: by.asks.began, granted: e, spans: []span{{e.At, deadline(e)}}}
 	for _, o := range l.holds {
-		switch {
-		case o.over:
-		case !o.together(h):
+		if !o.over {
 			o.passed = cmp.Or(o.passed, e.At)
-		case o.n == l.grants-1:
-			h.n = o.n // nobody is later than those it shares with
 		}
 	}
-	l.grants = h.n + 1
 	f := t.finding(Told)
 	for _, told := range l.told {
 		f.held(e.At-told, f.best == 0 || e.At-told < f.best)
@@ -267,7 +256,7 @@ func (t *trial) renewed(h *hold, l *lock, e *history.Event) {
 		return
 	}
 	h.spans = append(h.spans, span{e.At, deadline(e)})
-	if l.grants-1 > h.n {
+	if len(l.holds)-1 > h.n {
 		t.breaks(Exclusion, l.name, span{e.At, e.At}, always, fmt.Sprintf(
 			"the lease of %s went on after it had run out and another had held", who(h.granted)), h.events()...)
 	}

@@ -1,6 +1,13 @@
+// Package history is what `locker compare` writes down while it runs: the events of each trial, and the
+// report that comes out. All times are nanoseconds of the host's monotonic clock, which is one for all
+// processes, see [Now]. A directory of a run holds
+//
+//	history.jsonl   [Event] values, one JSON object on a line, trial after trial
+//	report.json     a [Report]
+//	report.html     the same for people
 package history
 
-// Event is one line of a journal. Which fields are set depends on its Kind.
+// Event is one line of a history. Which fields are set depends on its Kind.
 //
 // A caller is one goroutine of a child that uses one lease at a time: its
 // events about one name come in the order in which it lived them, an ask first.
@@ -8,7 +15,7 @@ package history
 type Event struct {
 	At      int64  `json:"t"`                    // Now() when it was written
 	Kind    Kind   `json:"k"`                    //
-	Service string `json:"s,omitempty"`          // a Service's Name
+	Service string `json:"s,omitempty"`          // a Service's Name, where a trial begins
 	Trial   string `json:"tr,omitempty"`         // unique in a run
 	Process string `json:"p,omitempty"`          // the child, or the one that a fault is for
 	Caller  int    `json:"c,omitempty"`          // the goroutine in the child
@@ -18,7 +25,6 @@ type Event struct {
 	Seq     uint64 `json:"q,omitempty"`          // an act's number, per caller
 	Fault   string `json:"f,omitempty"`          // a Fault's ID
 	Value   int64  `json:"v,omitempty"`          // see the Kind
-	Shared  bool   `json:"sh,omitempty"`         // of an Ask: together with others that ask so
 	Error   string `json:"e,omitempty"`          // what the library answered
 	Detail  string `json:"d,omitempty"`          // for people
 }
@@ -49,5 +55,4 @@ const (
 	Evidence   Kind = "evidence"    // the fault was seen to have its effect; Detail says by what
 	FaultEnd   Kind = "fault_end"   // the fault is healed; Detail says if it could not be
 	Stall      Kind = "stall"       // for Value nanoseconds a heartbeat of Process ("": the parent) did not run
-	Starved    Kind = "starved"     // for so long a thread of server number Process had no processor
 )

@@ -1,18 +1,15 @@
 package history
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -26,127 +23,86 @@ func Until(t time.Time) int64 {
 	return Now() + int64(left)
 }
 
-// Journal writes events. Its methods may be called from any goroutine.
+// Journal gathers the events of trials that are under way, and writes them down when a trial is over. The
+// zero Journal writes nothing. Its methods may be called from any goroutine.
 type Journal struct {
-	mu  sync.Mutex
-	f   *os.File
-	err error
+	mu     sync.Mutex
+	f      *os.File
+	trials map[string][]Event
 }
 
-// Create makes the journal file at path, which must not exist.
-func Create(path string) (*Journal, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+// Create makes the journal of a run in dir, where none must be.
+func Create(dir string) (*Journal, error) {
+	f, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	return &Journal{f: f}, nil
 }
 
-// Write appends e, of the present if it has no time. The event is with the operating system then, so
-// that it outlives a kill of this process. Once Write has failed, it writes nothing more: the journal
-// ends with a whole line or with half of one, which [Read] leaves out.
-func (j *Journal) Write(e Event) error {
+// Add adds e, of the present if it has no time, to its trial, and a stall to all that are under way. What
+// comes after the end of its trial is of none.
+func (j *Journal) Add(e Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if e.At == 0 {
-		e.At = Now() // under the mutex, so that the journal is sorted
+		e.At = Now()
 	}
-	if j.err != nil {
-		return j.err
+	if e.Kind == TrialBegin {
+		if j.trials == nil {
+			j.trials = map[string][]Event{}
+		}
+		j.trials[e.Trial] = []Event{e}
+		return
 	}
-	line, _ := json.Marshal(e) // an event always can be
-	if _, err := j.f.Write(append(line, '\n')); err != nil {
-		j.err = fmt.Errorf("history: %s ends here: %w", j.f.Name(), err)
-		if errors.Is(err, syscall.ENOSPC) {
-			j.err = fmt.Errorf("%w. Make room, or name a directory on another disk", j.err)
+	for id, events := range j.trials {
+		if id == e.Trial || e.Kind == Stall && e.At > events[0].At {
+			j.trials[id] = append(events, e)
 		}
 	}
-	return j.err
 }
 
-// Close returns the first error that there ever was.
-func (j *Journal) Close() error {
+// End returns the events of a trial that is over, from its TrialBegin to its TrialEnd in the order of time,
+// and writes them down.
+func (j *Journal) End(trial string) ([]Event, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return cmp.Or(j.err, j.f.Close())
+	events := j.trials[trial]
+	delete(j.trials, trial)
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	events = events[:1+slices.IndexFunc(events, func(e Event) bool { return e.Kind == TrialEnd })]
+	if j.f == nil {
+		return events, nil
+	}
+	var lines []byte
+	for _, e := range events {
+		line, _ := json.Marshal(e) // an event always can be
+		lines = append(append(lines, line...), '\n')
+	}
+	if _, err := j.f.Write(lines); err != nil {
+		return events, fmt.Errorf("history: %s ends here: %w", j.f.Name(), err)
+	}
+	return events, nil
 }
 
-// Read returns the events of all journals in dir, in the order of time; those of one time in the order
-// of the journals, so that a history is always read in the same order. It holds one event of each
-// journal in memory. A half line at the end of a journal, as a kill or a full disk leaves it, is left
-// out; any other line that is not an event ends the sequence with an error.
-func Read(dir string) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		paths, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
-		if err == nil && len(paths) == 0 {
-			err = fmt.Errorf("history: no journal (*.jsonl) in %s", dir)
-		}
-		if err != nil {
-			yield(Event{}, err)
-			return
-		}
-		var readers []*reader
-		for _, path := range paths {
-			f, err := os.Open(path)
-			if err != nil {
-				yield(Event{}, fmt.Errorf("history: %w", err))
-				return
-			}
-			defer f.Close()
-			readers = append(readers, &reader{name: path, in: bufio.NewReader(f)})
-			if err := readers[len(readers)-1].next(); err != nil {
-				yield(Event{}, err)
-				return
-			}
-		}
-		for {
-			readers = slices.DeleteFunc(readers, func(r *reader) bool { return r.over })
-			if len(readers) == 0 {
-				return
-			}
-			first := slices.MinFunc(readers, func(a, b *reader) int { return cmp.Compare(a.event.At, b.event.At) })
-			if !yield(first.event, nil) {
-				return
-			}
-			if err := first.next(); err != nil {
-				yield(Event{}, err)
-				return
-			}
-		}
-	}
-}
+// Close returns an error of the file.
+func (j *Journal) Close() error { return j.f.Close() }
 
-// reader reads one journal.
-type reader struct {
-	name  string
-	in    *bufio.Reader
-	line  int
-	event Event
-	over  bool // there is no next event
-}
-
-// next reads the next event.
-func (r *reader) next() error {
-	line, err := r.in.ReadBytes('\n')
-	if errors.Is(err, io.EOF) { // what stands before it is half a line
-		r.over = true
-		return nil
-	}
-	r.line++
-	last := r.event.At
-	r.event = Event{}
-	if err == nil {
-		err = json.Unmarshal(line, &r.event)
-	}
-	switch {
-	case err != nil:
-	case r.event.Kind == "":
-		err = errors.New("it is no event")
-	case r.event.At < last:
-		err = errors.New("time runs backwards")
-	}
+// Read reads the journal of a run in dir again: trial after trial, each in the order of time.
+func Read(dir string) (events []Event, err error) {
+	f, err := os.Open(filepath.Join(dir, journalFile))
 	if err != nil {
-		return fmt.Errorf("history: %s, line %d: %w", r.name, r.line, err)
+		return nil, fmt.Errorf("history: %w", err)
 	}
-	return nil
+	defer f.Close()
+	for lines := json.NewDecoder(f); err == nil; {
+		var e Event
+		if err = lines.Decode(&e); err == nil {
+			events = append(events, e)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return events, nil
+	}
+	return events, fmt.Errorf("history: %s: %w", f.Name(), err)
 }

@@ -1,9 +1,6 @@
 package history
 
-import (
-	"path/filepath"
-	"time"
-)
+import "time"
 
 // Report is what comes out of a run: report.json. Its fields are stable: a field
 // is added, never renamed. Times in it are nanoseconds of the run's clock, see
@@ -66,9 +63,6 @@ type Cell struct {
 	Witness  *Witness  `json:"witness,omitempty"` // of the worst broken trial
 }
 
-// Bad reports whether something declared was broken.
-func (c *Cell) Bad() bool { return c.Verdict == Broken }
-
 // Outcome is one trial as one cell sees it.
 type Outcome struct {
 	Trial  string `json:"trial"`
@@ -87,9 +81,6 @@ type Witness struct {
 	Says   string  `json:"says"` // in a sentence
 	Events []Event `json:"events"`
 }
-
-// Save writes report.json into dir.
-func (r *Report) Save(dir string) error { return save(filepath.Join(dir, ReportFile), r) }
 
 // Duration is a number of nanoseconds as people read it, three digits of it.
 func Duration(ns int64) string {

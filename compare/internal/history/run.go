@@ -1,17 +1,12 @@
 package history
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/golockers/locker"
 )
 
-// Run is what a run was about: all that a history needs beside its events to be
-// judged again.
+// Run is what a run was about: all that is needed beside its events to judge them.
 type Run struct {
 	Began    time.Time `json:"began"`
 	Command  string    `json:"command,omitempty"` // the command line, passwords masked
@@ -48,7 +43,6 @@ type Guarantees struct {
 	Exclusion         string  `json:"exclusion"`
 	Fencing           string  `json:"fencing"`
 	Order             string  `json:"order"`
-	Shared            string  `json:"shared"`
 	DeadHolder        string  `json:"dead_holder"`
 	DeadHolderSlackMS float64 `json:"dead_holder_slack_ms"`
 	ServerCrashes     int     `json:"server_crashes"`
@@ -63,7 +57,7 @@ type Guarantees struct {
 func Declare(g locker.Guarantees) Guarantees {
 	return Guarantees{
 		Backend: g.Backend, Scope: g.Scope.String(), Exclusion: g.Exclusion.String(), Fencing: g.Fencing.String(),
-		Order: g.Order.String(), Shared: g.Shared.String(), DeadHolder: g.DeadHolder.String(),
+		Order: g.Order.String(), DeadHolder: g.DeadHolder.String(),
 		DeadHolderSlackMS: float64(g.DeadHolderSlack) / float64(time.Millisecond),
 		ServerCrashes:     g.ServerCrashes, SurvivesRestart: g.SurvivesRestart,
 		SurvivesFailover:  g.SurvivesFailover,
@@ -87,7 +81,6 @@ const (
 	Client   Class = "client"    // the network between a child and the service: cut, delayed, requests held
 	Stopped  Class = "stopped"   // a child, from FaultBegin to FaultEnd: nobody can tell it anything
 	Killed   Class = "killed"    // a child ends for good with the evidence
-	Load     Class = "load"      // more work than there is room for
 	Server   Class = "server"    // what no declaration excludes: a member cut off from the others
 	Down     Class = "down"      // servers are away, as many as FaultBegin's Value: see ServerCrashes
 	Restart  Class = "restart"   // servers are killed and started again, with their data: SurvivesRestart
@@ -99,38 +92,7 @@ const (
 
 // The files of a run's directory.
 const (
-	runFile    = "run.json"
-	ReportFile = "report.json"
-	PageFile   = "report.html"
+	journalFile = "history.jsonl"
+	ReportFile  = "report.json"
+	PageFile    = "report.html"
 )
-
-// Save writes run.json into dir.
-func (r *Run) Save(dir string) error { return save(filepath.Join(dir, runFile), r) }
-
-// LoadRun reads run.json of dir.
-func LoadRun(dir string) (*Run, error) {
-	b, err := os.ReadFile(filepath.Join(dir, runFile))
-	if err != nil {
-		return nil, fmt.Errorf("history: %s is not the directory of a run: %w", dir, err)
-	}
-	var r Run
-	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, fmt.Errorf("history: %s: %w", filepath.Join(dir, runFile), err)
-	}
-	return &r, nil
-}
-
-// save writes beside path and moves there, so that nobody reads half of it.
-func save(path string, what any) error {
-	b, err := json.MarshalIndent(what, "", " ")
-	if err == nil {
-		err = os.WriteFile(path+".part", append(b, '\n'), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(path+".part", path)
-	}
-	if err != nil {
-		return fmt.Errorf("history: %w", err)
-	}
-	return nil
-}

@@ -49,15 +49,22 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// sample is a report of real trials, in which Redis declares one thing that it does not keep.
-func sample(t *testing.T) *history.Report {
+// judged are the verdicts on trials of a real run; what its services declare can be changed.
+func judged(t *testing.T, dir string, change func(run *history.Run)) *history.Report {
 	t.Helper()
-	run, err := history.LoadRun("../report/testdata/run")
+	var run history.Run
+	text, err := os.ReadFile(filepath.Join("../report/testdata", dir, "run.json"))
 	require.NoError(t, err)
-	run.Services[0].Declared.SurvivesClockJump = true
-	r, err := check.Check(run, history.Read("../report/testdata/run"))
+	require.NoError(t, json.Unmarshal(text, &run))
+	change(&run)
+	events, err := history.Read(filepath.Join("../report/testdata", dir))
 	require.NoError(t, err)
-	return r
+	return check.Check(&run, events)
+}
+
+// sample is a report in which Redis declares one thing that it does not keep.
+func sample(t *testing.T) *history.Report {
+	return judged(t, "run", func(run *history.Run) { run.Services[0].Declared.SurvivesClockJump = true })
 }
 
 func openReport(t *testing.T, r *history.Report) *browser {
@@ -219,16 +226,12 @@ func TestThePageInABrowser(t *testing.T) {
 // who held, when, and where it breaks. The histories are of runs of TestKnownBadLocksAreBroken of
 // package compare.
 func TestTheWitnessOfEachBadLock(t *testing.T) {
-	run, err := history.LoadRun("../report/testdata/badlocks")
-	require.NoError(t, err)
-	r, err := check.Check(run, history.Read("../report/testdata/badlocks"))
-	require.NoError(t, err)
+	r := judged(t, "badlocks", func(*history.Run) {})
 	b := openReport(t, r)
 	b.size(1300, 900)
 	b.until(`document.querySelectorAll("#table td > button").length > 60`)
 	ask[bool](b, `document.querySelectorAll(".fold").forEach((f) => f.click()) || true`)
 	for flaw, row := range map[string]string{
-		"since-answer":     "exclusion/holder-slow-cut-off",
 		"no-owner-check":   "exclusion/unlock-late",
 		"own-signal":       "told/holder-cut-off",
 		"boasts":           "exclusion/holder-cut-off",

@@ -35,14 +35,7 @@ func TestTheCheckerAgreesWithPorcupine(t *testing.T) {
 	said := make(map[[2]bool]int)
 	for i := range histories(t) {
 		events, holds := randomHistory(random)
-		report, err := check.Check(run, func(yield func(history.Event, error) bool) {
-			for _, e := range events {
-				if !yield(e, nil) {
-					return
-				}
-			}
-		})
-		require.NoError(t, err)
+		report := check.Check(run, events)
 		exclusion, tokens := holdsUp(report, check.Exclusion), holdsUp(report, check.Tokens)
 		said[[2]bool{exclusion, tokens}]++
 		alone := porcupine.CheckOperations(model(false), operations(holds))

@@ -28,10 +28,8 @@ var program string
 
 // Save writes report.json and report.html into dir.
 func Save(r *history.Report, dir string) error {
-	if err := r.Save(dir); err != nil {
-		return err
-	}
-	data, err := json.Marshal(r) // < and > are escaped: no string of the report ends the script
+	data, _ := json.MarshalIndent(r, "", " ") // < and > are escaped: no string of the report ends the script
+	err := os.WriteFile(filepath.Join(dir, history.ReportFile), append(data, '\n'), 0o644)
 	if err == nil {
 		fill := strings.NewReplacer("/*style*/", style, "/*program*/", program, "/*report*/", string(data))
 		err = os.WriteFile(filepath.Join(dir, history.PageFile), []byte(fill.Replace(page)), 0o644)

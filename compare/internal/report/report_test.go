@@ -22,12 +22,14 @@ import (
 // what it does not.
 func sample(t *testing.T, declared bool) *history.Report {
 	t.Helper()
-	run, err := history.LoadRun("testdata/run")
+	var run history.Run
+	text, err := os.ReadFile("testdata/run/run.json")
 	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &run))
 	run.Services[0].Declared.SurvivesClockJump = declared
-	r, err := check.Check(run, history.Read("testdata/run"))
+	events, err := history.Read("testdata/run")
 	require.NoError(t, err)
-	return r
+	return check.Check(&run, events)
 }
 
 func table(t *testing.T, r *history.Report) string {
