@@ -13,8 +13,7 @@
 //	err = guard.Do(ctx, pool, pgx.TxOptions{}, "invoice/1234", token, write)
 //
 // If the lock is in the same database, by package postgres, its function Held needs neither marks
-// nor tokens. To remove old marks, call [sqlguard.Guard.Sweep] with the database that pgx's
-// stdlib.OpenDBFromPool returns.
+// nor tokens. To remove old marks, execute the statement Sweep of [sqlguard.Guard.Statements].
 package pgxguard
 
 import (

@@ -46,12 +46,7 @@ type Statements struct {
 
 	Mark   string // parameter: resource. Returns the mark, or no row.
 	Forget string // parameter: resource. Removes its mark.
-}
-
-type statements struct {
-	Statements
-	oldMarks string // parameter: seconds. Returns some resources whose marks were not used for so long.
-	dropMark string // parameters: resource, seconds. Removes the mark if it is still that old.
+	Sweep  string // parameter: seconds. Removes the marks that were not checked for longer.
 }
 
 // In PostgreSQL and SQLite, raise is one statement that never decides by a snapshot.
@@ -78,9 +73,9 @@ token = GREATEST(token, ?), used = GREATEST(used, NOW)`
 
 // statements returns the statements of a dialect for a table, or an error if the
 // dialect or the name of the table is not valid.
-func (d Dialect) statements(table string) (statements, error) {
+func (d Dialect) statements(table string) (Statements, error) {
 	if !identifier.MatchString(table) {
-		return statements{}, fmt.Errorf("sqlguard: Options.Table is %.140q: "+
+		return Statements{}, fmt.Errorf("sqlguard: Options.Table is %.140q: "+
 			"want table or schema.table, each of 1 to 63 ASCII letters, digits and"+
 			" underscores, not a digit first: %w", table, locker.ErrInvalid)
 	}
@@ -91,14 +86,11 @@ func (d Dialect) statements(table string) (statements, error) {
 	token BIGINT NOT NULL CHECK (CHECKED),
 	used BIGINT NOT NULL
 )`
-	s := statements{
-		Statements: Statements{
-			Create: create, Raise: raise,
-			Mark:   "SELECT token FROM TABLE_NAME WHERE resource = $1",
-			Forget: "DELETE FROM TABLE_NAME WHERE resource = $1",
-		},
-		oldMarks: "SELECT resource FROM TABLE_NAME WHERE used < NOW - $1 LIMIT 1000",
-		dropMark: "DELETE FROM TABLE_NAME WHERE resource = $1 AND used < NOW - $2",
+	s := Statements{
+		Create: create, Raise: raise,
+		Mark:   "SELECT token FROM TABLE_NAME WHERE resource = $1",
+		Forget: "DELETE FROM TABLE_NAME WHERE resource = $1",
+		Sweep:  "DELETE FROM TABLE_NAME WHERE used < NOW - $1",
 	}
 	quote, words := `"`, []string(nil)
 	switch d {
@@ -118,13 +110,11 @@ func (d Dialect) statements(table string) (statements, error) {
 		words = []string{"BYTES", "VARBINARY(640)", "CHECKED", "token > 0",
 			"NOW", "CAST(UNIX_TIMESTAMP() AS SIGNED)", "$1", "?", "$2", "?"}
 	default:
-		return statements{}, fmt.Errorf("sqlguard: %v is not a dialect: want Postgres, SQLite or MySQL: %w",
+		return Statements{}, fmt.Errorf("sqlguard: %v is not a dialect: want Postgres, SQLite or MySQL: %w",
 			d, locker.ErrInvalid)
 	}
 	words = append(words, "TABLE_NAME", quote+strings.ReplaceAll(table, ".", quote+"."+quote)+quote)
-	for _, text := range []*string{
-		&s.Create, &s.Raise, &s.Lock, &s.Mark, &s.Forget, &s.oldMarks, &s.dropMark,
-	} {
+	for _, text := range []*string{&s.Create, &s.Raise, &s.Lock, &s.Mark, &s.Forget, &s.Sweep} {
 		*text = strings.NewReplacer(words...).Replace(*text)
 	}
 	return s, nil

@@ -70,8 +70,15 @@
 // collation treats two names as one. To read it, write convert_from(resource, 'UTF8')
 // (PostgreSQL), CAST(resource AS TEXT) (SQLite) or CONVERT(resource USING utf8mb4)
 // (MySQL). A token is a signed 64-bit integer: a token above 2⁶³-1, which only a high
-// token_base makes, is an error. [Guard.Forget] removes the row of a deleted resource,
-// and [Guard.Sweep] rows that were not used for a long time.
+// token_base makes, is an error.
+//
+// [Guard.Forget] removes the row of a deleted resource. The statement Sweep of
+// [Statements] removes the rows that were not checked for so many seconds, by the
+// database's clock. A removed mark no longer protects against older holders: the time has
+// to be longer than any pause of a holder, and than any message with a token can be under
+// way, so days rather than minutes. A row that is checked meanwhile stays, but Sweep waits
+// for the transactions around it, and these for Sweep: run it by itself, when little is
+// written, in MySQL at READ COMMITTED.
 //
 // # Drivers and versions
 //

@@ -23,7 +23,6 @@ type Options struct {
 // for the same table, and its methods may be called from many goroutines at once.
 type Guard struct {
 	dialect Dialect
-	sql     statements
 	core    sqlmark.Guard
 }
 
@@ -38,17 +37,17 @@ func New(d Dialect, opts *Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{d, s, sqlmark.Guard{Name: "sqlguard", Class: d.class, SQL: sqlmark.Statements(s.Statements)}}, nil
+	return &Guard{d, sqlmark.Guard{Name: "sqlguard", Class: d.class, SQL: sqlmark.Statements(s)}}, nil
 }
 
 // Statements returns the SQL statements of g.
-func (g *Guard) Statements() Statements { return g.sql.Statements }
+func (g *Guard) Statements() Statements { return Statements(g.core.SQL) }
 
 // Schema returns the statement that creates the table of marks if it does not exist,
 // without a semicolon, for programs that have migrations. The columns will not change:
 // resource, the name as bytes; token, the mark; used, the time of the last Check in
 // seconds since 1970 by the database's clock.
-func (g *Guard) Schema() string { return g.sql.Create }
+func (g *Guard) Schema() string { return g.core.SQL.Create }
 
 // Create creates the table of marks if it does not exist. Several processes may call it
 // at the same time.

@@ -49,7 +49,7 @@ func OfState(err error) Class {
 }
 
 // Statements are the fields of sqlguard's type of this name.
-type Statements struct{ Create, Raise, Lock, Mark, Forget string }
+type Statements struct{ Create, Raise, Lock, Mark, Forget, Sweep string }
 
 // Guard is the guard of a table.
 type Guard struct {

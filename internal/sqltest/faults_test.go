@@ -34,8 +34,6 @@ func everything(t *testing.T, s *store, db *sql.DB, name string, look func(what 
 	look("Do", g.Do(ctx, db, nil, "r", 1, nothing))
 	_, _, err = g.Mark(ctx, db, "r")
 	look("Mark", err)
-	_, err = g.Sweep(ctx, db, time.Hour)
-	look("Sweep", err)
 	look("Raise", g.Raise(ctx, db, "r", 1))
 	require.NoError(t, ctx.Err())
 }
@@ -154,34 +152,27 @@ func testTables(t *testing.T, s *store) {
 }
 
 // age makes marks older than they are.
-func (s *store) age(t *testing.T, db *sql.DB, table string, by time.Duration, where string) {
+func (s *store) age(t *testing.T, db *sql.DB, table string, by time.Duration) {
 	t.Helper()
-	s.exec(t, db, fmt.Sprintf("UPDATE %s SET used = used - %d %s", table, int(by/time.Second), where))
+	s.exec(t, db, fmt.Sprintf("UPDATE %s SET used = used - %d", table, int(by/time.Second)))
 }
 
 func testSweep(t *testing.T, s *store) {
 	db := s.open(t)
 	g, name := s.guard(t, db)
-	_, err := g.Sweep(t.Context(), db, time.Minute-1)
-	require.ErrorIs(t, err, locker.ErrInvalid)
-	const many = 1100 // more than are looked for at once
-	tx, err := db.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	for i := range many {
-		require.NoError(t, g.Check(t.Context(), tx, fmt.Sprint("old", i), 9))
+	for _, old := range []string{"old0", "old1", "old2"} {
+		require.NoError(t, s.check(t, g, db, old, 9))
 	}
-	require.NoError(t, tx.Commit())
-	s.age(t, db, name, 3*time.Hour, "")
+	s.age(t, db, name, 3*time.Hour)
 	require.NoError(t, s.check(t, g, db, "young", 9))
 	require.NoError(t, s.check(t, g, db, "old0", 9), "used again")
-	for age, want := range map[time.Duration]int64{290 * 365 * 24 * time.Hour: 0, 4 * time.Hour: 0} {
-		n, err := g.Sweep(t.Context(), db, age)
+	for age, want := range map[int]int64{290 * 365 * 24 * 3600: 0, 4 * 3600: 0, 2 * 3600: 2} {
+		removed, err := db.ExecContext(t.Context(), g.Statements().Sweep, age)
+		require.NoError(t, err)
+		n, err := removed.RowsAffected()
 		require.NoError(t, err)
 		assert.Equal(t, want, n)
 	}
-	n, err := g.Sweep(t.Context(), db, 2*time.Hour)
-	require.NoError(t, err)
-	assert.EqualValues(t, many-1, n)
 	require.ErrorIs(t, s.check(t, g, db, "young", 8), fencing.ErrStale)
 	require.ErrorIs(t, s.check(t, g, db, "old0", 8), fencing.ErrStale)
 	require.NoError(t, s.check(t, g, db, "old1", 1), "what a Sweep costs: this holder passes again")
@@ -195,13 +186,13 @@ func testSweepInUse(t *testing.T, s *store) {
 	db := s.open(t)
 	g, name := s.guard(t, db)
 	require.NoError(t, s.check(t, g, db, "r", 9))
-	s.age(t, db, name, 3*time.Hour, "")
+	s.age(t, db, name, 3*time.Hour)
 	tx, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
 	require.NoError(t, g.Check(t.Context(), tx, "r", 9))
 	swept := make(chan error, 1)
-	go func() { _, err := g.Sweep(t.Context(), db, 2*time.Hour); swept <- err }()
+	go func() { _, err := db.ExecContext(t.Context(), g.Statements().Sweep, 2*3600); swept <- err }()
 	s.untilBlocked(t, db)
 	require.NoError(t, tx.Commit())
 	require.NoError(t, <-swept)

@@ -18,7 +18,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"modernc.org/sqlite"
@@ -272,31 +271,6 @@ func TestMariaDBSnapshotIsolation(t *testing.T) {
 	t.Parallel()
 	s := startMariaDB(t, "--innodb-snapshot-isolation=ON")
 	suite(t, s)
-}
-
-// A connection with autocommit=0 commits nothing by itself: what a Sweep did would
-// be undone when it closes, and keep others waiting until then.
-func TestMariaDBWithoutAutocommit(t *testing.T) {
-	t.Parallel()
-	s := startMariaDB(t)
-	direct := s.open(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	marks, table := s.guard(t, direct)
-	db := s.openDSN(t, s.dsn(s.addr, password)+"?autocommit=0")
-	db.SetMaxOpenConns(1)
-	for token := fencing.Token(7); token < 9; token++ { // the second time with a connection that has looked before
-		require.NoError(t, s.check(t, marks, direct, "r", token))
-		s.age(t, direct, table, 3*time.Hour, "")
-		n, err := marks.Sweep(ctx, db, time.Hour)
-		require.NoError(t, err)
-		assert.EqualValues(t, 1, n)
-		assert.Zero(t, mark(t, marks, direct, "r"), "others see it, and do not wait for it")
-	}
-	require.NoError(t, s.check(t, marks, db, "r", 9))
-	require.NoError(t, marks.Raise(ctx, db, "r", 10))
-	require.NoError(t, db.Close())
-	assert.EqualValues(t, 10, mark(t, marks, direct, "r"), "it was not undone")
 }
 
 // openSQLite has a database in a file of its own, with a few more parameters.
