@@ -59,12 +59,8 @@
 // # What it rests on
 //
 // Every write has to go through the guard, and tokens have to rise. [locker.Guarantees]
-// says for each backend when they do. A restored backup of etcd or ZooKeeper sets tokens
-// back, and a move to another service starts them elsewhere. Then the guards refuse
-// everything. But a holder from before, whose token no guard has seen yet, has a higher
-// token than its successors and may write over them. So stop all holders first, and set
-// Options.TokenBase (token_base in the URL) above every token that was given out:
-// docs/fencing.md has a chapter on it.
+// says for each backend when they do. A restored backup, or a move to another service,
+// sets them back: docs/fencing.md says what to do before that.
 //
 // A guard decides which of two writes is accepted. It does not take back a write
 // from before a holder was paused: work of several steps needs a transaction, or

@@ -58,10 +58,10 @@ func (e *StaleError) rewound() bool { return e.Token < e.Mark/1000 }
 // Admit is for authors of guards. A guard has to make sure that nothing comes between
 // this comparison, the move of the mark and the write.
 func Admit(resource string, token, mark Token) error {
-	if err := token.Check(); err != nil {
-		return fmt.Errorf("fencing: %q: %w", resource, err)
-	}
-	if token < mark {
+	switch {
+	case token == 0:
+		return fmt.Errorf("fencing: %q: %w", resource, ErrMissing)
+	case token < mark:
 		return &StaleError{Resource: resource, Token: token, Mark: mark}
 	}
 	return nil

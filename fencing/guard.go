@@ -43,8 +43,8 @@ type guarded struct {
 // and Do returns that error. If write panics, Do cannot know what was written, and
 // the mark moves.
 func (g *Guard) Do(ctx context.Context, resource string, token Token, write func() error) (err error) {
-	if err = token.Check(); err != nil {
-		return Admit(resource, token, 0)
+	if err = Admit(resource, token, 0); err != nil {
+		return err
 	}
 	r := g.user(resource)
 	select {

@@ -43,22 +43,13 @@ func Parse(text string) (Token, error) {
 	return Token(n), nil
 }
 
-// Check returns an error that matches [ErrMissing] if t is no token. It is for
-// authors of guards.
-func (t Token) Check() error {
-	if t == 0 {
-		return ErrMissing
-	}
-	return nil
-}
-
 // String returns the number in decimal digits.
 func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
 
 // MarshalText returns the text of t, or an error that matches [ErrMissing].
 func (t Token) MarshalText() ([]byte, error) {
-	if err := t.Check(); err != nil {
-		return nil, err
+	if t == 0 {
+		return nil, ErrMissing
 	}
 	return strconv.AppendUint(nil, uint64(t), 10), nil
 }

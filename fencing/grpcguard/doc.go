@@ -31,10 +31,9 @@
 //
 // # With a Guard, and without
 //
-// With Options.Guard, the check, the handler and the move of the mark are one step:
-// calls to one resource are handled one at a time. This is for state in the memory of
-// the one process that owns it. If the state is in a database, leave the Guard out: the
-// handler gets the token by [fencing.TokenFor], with the name of the resource, for the
+// Options.Guard is for state in the memory of the one process that owns it: calls to one
+// resource are handled one at a time. If the state is in a database, leave the Guard out:
+// the handler gets the token by [fencing.TokenFor], with the name of the resource, for the
 // guard of the store. If the handler returns a refusal, the client gets it as such.
 //
 // A holder that reads, computes and writes reads by a call for which Options.Resource names

@@ -18,9 +18,8 @@ type Options struct {
 	// token. Resource is required.
 	Resource func(ctx context.Context, method string, req any) string
 
-	// Guard checks the tokens, and lets nothing come between the check
-	// and the write. It is for state in the memory of this process. nil: tokens are
-	// only put into the handler's context, for the guard of a store.
+	// Guard checks the tokens, and lets nothing come between the check and the write.
+	// nil: tokens are only put into the handler's context.
 	Guard *fencing.Guard
 
 	_ struct{}

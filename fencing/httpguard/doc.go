@@ -40,15 +40,11 @@
 //
 // # With a Guard, and without
 //
-// With Options.Guard, the check, the handler and the move of the mark are one step:
-// requests to one resource are handled one at a time. The Guard and its marks are in
-// the memory of one process. So this is for state that ends with the process, and that
-// only one process has.
-//
-// If the state is in a database or another store, leave the Guard out. The Handler then
-// only puts the token into the request's context, where the guard of the store finds it
-// by [fencing.TokenFor] with the resource's name. [WriteError] sends a refusal of that
-// guard back.
+// Options.Guard is for state in the memory of the one process that owns it: requests to one
+// resource are handled one at a time. If the state is in a database or another store, leave
+// the Guard out: the Handler then only puts the token into the request's context, for the
+// guard of the store ([fencing.TokenFor] with the resource's name), whose refusals
+// [WriteError] sends back.
 //
 // # Raise before you read
 //

@@ -14,9 +14,8 @@ import (
 // defaults.
 type Options struct {
 	// Guard checks the tokens, and lets nothing come between the check and the
-	// write. It is for state in the memory of this process; Handlers that write the
-	// same resources share one Guard. nil: tokens are only put into the request's
-	// context, for the guard of a store.
+	// write. Handlers that write the same resources share one Guard. nil: tokens are
+	// only put into the request's context.
 	Guard *fencing.Guard
 
 	// BodyAhead is how many bytes of a body are read into memory before the

@@ -47,8 +47,8 @@
 // # Lost answers
 //
 // A Guard makes the driver send each request once, whatever its MaxRetries is. If the
-// connection is closed without an answer, Raise and Forget repeat their request, since it
-// may be carried out twice; Run does not. A request without an answer may also arrive
+// connection is closed without an answer, Raise repeats its request, since it may be
+// carried out twice; Run does not. A request without an answer may also arrive
 // late. It is refused if a higher token came before it. Otherwise it passes: a guard does
 // not order the writes of one holder. A holder that has to be sure acquires the lock
 // again, and so gets a higher token.
@@ -71,6 +71,6 @@
 // # Rights
 //
 // With the default prefix, an ACL user needs the keys fencing:1:* beside its own, and
-// the commands EVALSHA, EVAL, GET, SET, for Forget also DEL, and those in its scripts. On
-// a Cluster the driver also needs COMMAND, CLUSTER SLOTS and ASKING.
+// the commands EVALSHA, EVAL, GET, SET, and those in its scripts. On a Cluster the driver
+// also needs COMMAND, CLUSTER SLOTS and ASKING.
 package redisguard

@@ -22,7 +22,7 @@ import (
 // leastRights are those that the package comment names.
 var leastRights = []string{
 	"on", ">secret", "resetkeys", "resetchannels", "-@all", "~fencing:1:*", "~app:*", "+evalsha", "+eval",
-	"+get", "+set", "+del",
+	"+get", "+set",
 }
 
 func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
@@ -52,7 +52,6 @@ func everyMethod(t *testing.T, client redisguard.Client, resource string) {
 	require.NoError(t, g.Raise(t.Context(), resource, 4))
 	guardtest.Stale(t, set(t.Context(), g, resource, 2, resource, ""), resource, 2, 4)
 	assert.Equal(t, fencing.Token(4), mustMark(t, g, resource))
-	require.NoError(t, g.Forget(t.Context(), resource))
 }
 
 func TestMissingRightsAreNotAnOutageAndMoveNothing(t *testing.T) {
@@ -143,22 +142,17 @@ func TestAServerThatCannotWriteIsUnavailable(t *testing.T) {
 	assert.NotErrorIs(t, err, locker.ErrUnavailable)
 }
 
-// Raise and Forget ask again when the answer is lost. The driver does not.
+// Raise asks again when the answer is lost. The driver does not.
 func TestWhatMayBeRepeatedIs(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
 	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
 	require.NoError(t, g.Raise(t.Context(), "k", 1))
-	for command, write := range map[string]func() error{
-		"evalsha": func() error { return g.Raise(t.Context(), "k", 2) },
-		"del":     func() error { return g.Forget(t.Context(), "gone") },
-	} {
-		cut := proxy.CutReply(command)
-		before := server.Commands(t)
-		require.NoError(t, write(), command)
-		assert.False(t, cut(), "the reply was not cut")
-		assert.Equal(t, int64(2), server.Commands(t).Since(before)[command], "%s: sent twice", command)
-	}
+	cut := proxy.CutReply("evalsha")
+	before := server.Commands(t)
+	require.NoError(t, g.Raise(t.Context(), "k", 2))
+	assert.False(t, cut(), "the reply was not cut")
+	assert.Equal(t, int64(2), server.Commands(t).Since(before)["evalsha"], "sent twice")
 	assert.Equal(t, fencing.Token(2), mustMark(t, g, "k"))
 }
 
@@ -192,7 +186,6 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 			time.Sleep(1100 * time.Millisecond) // it was idle
 			return g.Run(ctx, "r", 1, push, []string{"{r}:list"}, 1).Err()
 		},
-		"Forget": func() error { return g.Forget(ctx, "gone") },
 	} {
 		var all []*redis.Conn
 		for range 6 {

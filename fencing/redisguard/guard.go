@@ -31,7 +31,7 @@ type Options struct {
 
 	// Keep is how long a mark is remembered after the last accepted write. When it
 	// is gone, a token of any age passes: choose a time longer than any holder can
-	// be paused, and at least a second. 0: DefaultKeep. ForEver: until Forget.
+	// be paused, and at least a second. 0: DefaultKeep.
 	Keep time.Duration
 
 	// Unclustered allows keys outside the hash slot of the mark, if their names
@@ -42,11 +42,8 @@ type Options struct {
 	_ struct{}
 }
 
-// Values of Options.Keep.
-const (
-	DefaultKeep = 30 * 24 * time.Hour
-	ForEver     = time.Duration(-1)
-)
+// DefaultKeep is the default of Options.Keep.
+const DefaultKeep = 30 * 24 * time.Hour
 
 // Guard lets writes to a Redis happen only if no higher token was accepted for their
 // resource. Make it with [New]. Its methods may be called from many goroutines at
@@ -55,7 +52,7 @@ const (
 type Guard struct {
 	client      Client
 	base        string // the beginning of the keys of marks
-	keep        string // Options.Keep for the prelude: in ms, "0" for ever
+	keep        string // Options.Keep for the prelude, in ms
 	unclustered bool
 	answered    atomic.Int64 // when a request was answered last, as a time.Duration after began
 }
@@ -89,10 +86,8 @@ func New(client Client, opts *Options) (*Guard, error) {
 	case strings.ContainsAny(prefix, "{}=%"):
 		return nil, invalid("Options.Prefix is %q: write it without any of {}=%%, which have a meaning in the keys "+
 			"of marks", prefix)
-	case keep == ForEver:
-		keep = 0
 	case keep < time.Second:
-		return nil, invalid("Options.Keep is %v: give at least a second, or ForEver", keep)
+		return nil, invalid("Options.Keep is %v: give at least a second", keep)
 	}
 	return &Guard{client: client, base: prefix + layout, keep: strconv.FormatInt(keep.Milliseconds(), 10),
 		unclustered: o.Unclustered}, nil
@@ -129,15 +124,4 @@ func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error
 			"and delete that key: %w", key, err)
 	}
 	return token, nil
-}
-
-// Forget removes the mark of a resource that is no more. After that, a token of any
-// age passes.
-func (g *Guard) Forget(ctx context.Context, resource string) error {
-	key, err := g.MarkKey(resource)
-	if err != nil {
-		return err
-	}
-	cmd, outcome := g.ask(ctx, true, func() *redis.Cmd { return g.process(ctx, "del", key) })
-	return failed(ctx, "forget the mark of", resource, cmd.Err(), outcome)
 }

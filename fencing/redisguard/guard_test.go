@@ -33,10 +33,6 @@ func TestMarkIsKeptAfterItsLastUse(t *testing.T) {
 	assert.LessOrEqual(t, server.MustDo(t, "PTTL", key), int64(60_000), "what is refused is none")
 
 	client := newClient(t, &redis.Options{Addr: server.Addr()})
-	forEver := newGuard(t, client, &redisguard.Options{Keep: redisguard.ForEver})
-	require.NoError(t, set(t.Context(), forEver, "k", 2, "k", ""))
-	assert.Equal(t, int64(-1), server.MustDo(t, "PTTL", key))
-
 	short := newGuard(t, client, &redisguard.Options{Keep: time.Second, Prefix: "short"})
 	require.NoError(t, set(t.Context(), short, "k", 9, "k", ""))
 	require.ErrorIs(t, set(t.Context(), short, "k", 8, "k", ""), fencing.ErrStale)
@@ -126,7 +122,6 @@ func storeOn(t *testing.T, client redis.UniversalClient) guardtest.Store {
 			return value, err
 		},
 		Mark:    g.Mark,
-		Forget:  g.Forget,
 		AnyName: true,
 	}
 }

@@ -17,7 +17,7 @@ const (
 )
 
 // MarkKey returns the key of a resource's mark, for programs that put [Prelude] before
-// their own scripts, and for people who look at it. With the default prefix, the mark
+// their own scripts, or delete it with its resource (then a token of any age passes). With the default prefix, the mark
 // of
 //
 //	orders/42        is  fencing:1:{orders/42}

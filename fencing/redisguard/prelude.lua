@@ -1,6 +1,6 @@
 -- The guard: it stops the script if the fencing token is lower than the mark, and raises the mark.
 -- The last of KEYS is the key of the mark. The last of ARGV is the token; the one before it is how
--- long to keep the mark, in ms, or 0 for ever. All three are removed: the caller's own begin at 1.
+-- long to keep the mark, in ms. All three are removed: the caller's own begin at 1.
 do
 	local mark, token, keep = table.remove(KEYS), table.remove(ARGV), table.remove(ARGV)
 	-- Whether a is lower than b. Lua's numbers are exact only up to 2^53, and its < on strings depends
@@ -18,7 +18,7 @@ do
 	local function isToken(s)
 		return type(s) == 'string' and string.find(s, '^[1-9][0-9]*$') and not lower('18446744073709551615', s)
 	end
-	if not mark or not isToken(token) or not string.find(keep or '', '^[0-9]+$') then
+	if not mark or not isToken(token) or not string.find(keep or '', '^[1-9][0-9]*$') then
 		return redis.error_reply('FENCEMISSING no fencing token: KEYS has to end with the mark, ' ..
 			'ARGV with the time to keep it in ms and the token')
 	end
@@ -34,11 +34,7 @@ do
 	-- The mark comes before the caller's writes. If this fails, nothing is written at all, and the reply
 	-- names no place in a script, as it does if the caller's text fails: then no lower token is accepted
 	-- after it.
-	local set = {'SET', mark, token}
-	if keep ~= '0' then
-		set[4], set[5] = 'PX', keep
-	end
-	local moved = redis.pcall(unpack(set))
+	local moved = redis.pcall('SET', mark, token, 'PX', keep)
 	if moved.err then
 		return redis.error_reply((string.gsub(moved.err, '^%-', '')))
 	end

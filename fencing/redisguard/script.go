@@ -45,8 +45,8 @@ var prelude string
 // followed by the caller's text. Its arguments are
 //
 //	KEYS  the caller's own; then the key of the mark (Guard.MarkKey)
-//	ARGV  the caller's own; then how long to keep the mark, in ms, or 0 for ever;
-//	      then the token in decimal digits
+//	ARGV  the caller's own; then how long to keep the mark, in ms; then the token in
+//	      decimal digits
 //
 // Prelude removes the last three, so that the caller's text finds only its own KEYS
 // and ARGV. All writers of one resource have to keep its mark for the same time.
@@ -66,10 +66,8 @@ func Prelude() string { return prelude }
 // script that returns nothing has the error redis.Nil. args are what go-redis encodes.
 //
 // keys has to name all keys that the script writes. They have to share the hash slot of
-// the mark, since a Cluster writes only keys of one slot in one step: each has the same
-// {tag} as resource, if that has one, or it is resource itself, or it contains
-// {resource}. Otherwise the error matches [locker.ErrInvalid] and says how to name the
-// key; see [Options.Unclustered].
+// the mark: see "Keys" in the package comment. Otherwise the error matches
+// [locker.ErrInvalid] and says how to name the key.
 //
 // If the token is too low, the error is a [*fencing.StaleError]; without a token it
 // matches [fencing.ErrMissing]. Nothing is written then. An error of the script itself
@@ -80,10 +78,9 @@ func Prelude() string { return prelude }
 //
 // A request whose answer was lost is not repeated, since a script that counts or
 // appends would do so twice. The error then matches [fencing.ErrUnknown]; a caller
-// whose script may run twice calls Run again with the same token. So that a connection
-// which was closed while nobody used it is not such a case, Run reads the mark first if
-// the Guard was idle for a second. Programs with bursts of callers over TLS set the
-// client's ConnMaxIdleTime below the idle limits of servers and load balancers as well.
+// whose script may run twice calls Run again with the same token. Run reads the mark first
+// if the Guard was idle for a second, so that a connection which was closed meanwhile is
+// no such case. Over TLS, set the client's ConnMaxIdleTime below the limits of servers, too.
 //
 // Run blocks as long as the client does. go-redis obeys the deadline of ctx during a
 // request only if its ContextTimeoutEnabled is set, and otherwise its ReadTimeout.

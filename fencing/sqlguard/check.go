@@ -55,11 +55,9 @@ func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resourc
 	fn func(ctx context.Context, tx *sql.Tx) error) error {
 	var tx *sql.Tx
 	begin := func() (_ sqlmark.Tx, err error) { tx, err = db.BeginTx(ctx, opts); return on{tx}, err }
-	write := func() error {
-		if fn == nil {
-			return nil
-		}
-		return fn(ctx, tx)
+	write := func() error { return fn(ctx, tx) }
+	if fn == nil {
+		write = nil
 	}
 	return g.core.Do(ctx, resource, token, begin, write, func() error { return tx.Commit() })
 }

@@ -118,7 +118,7 @@ func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing
 	return fencing.Admit(resource, token, fencing.Token(mark))
 }
 
-// Do begins a transaction, checks, calls fn in it, and commits.
+// Do begins a transaction, checks, calls fn in it unless that is nil, and commits.
 func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, begin func() (Tx, error),
 	fn, commit func() error) error {
 	tx, err := begin()
@@ -130,7 +130,10 @@ func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, be
 	if err = g.Check(ctx, tx, resource, token); err != nil {
 		return err
 	}
-	if err = fn(); err != nil {
+	if fn != nil {
+		err = fn()
+	}
+	if err != nil {
 		unknown, class := sqlstate.Of(err) == sqlstate.NotKnown, g.Class(err)
 		over := rollback() // err may be about another connection
 		if class == Answered || class == Conflict || class == Down ||
