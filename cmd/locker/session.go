@@ -253,7 +253,6 @@ func (s *session) hold(path string, command []string) (int, error) {
 		return status, err
 	}
 	err = s.unlock()
-	s.linger()
 	s.close(clearTimeout)
 	switch {
 	case errors.Is(err, locker.ErrLost):
@@ -276,27 +275,6 @@ func (s *session) unlock() error {
 	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
 	defer cancel()
 	return s.lease.Unlock(ctx)
-}
-
-// linger waits for the end of --min-hold, or for a signal, if that is sooner than the end
-// of the TTL: without locker, the service would keep the lock for all of the TTL.
-func (s *session) linger() {
-	keep := s.flags.minHold + s.flags.minHold/50
-	left := time.Until(s.granted.Add(keep))
-	if keep == 0 || left <= 0 || left >= s.flags.lockTTL() {
-		return
-	}
-	over := time.After(left)
-	for {
-		select {
-		case <-over:
-			return
-		case sig := <-s.signals:
-			if endsWait(sig) {
-				return
-			}
-		}
-	}
 }
 
 // close waits up to timeout until nothing is left in the service. Leftovers end with

@@ -136,17 +136,6 @@ func TestOutageDuringTheWaitIsSatOutForAsLongAsTheWait(t *testing.T) {
 	}
 }
 
-// Without locker, the service would keep the lock for a TTL after the last renewal.
-func TestMinHoldThatIsShorterThanTheTTLEndsInTime(t *testing.T) {
-	t.Parallel()
-	s := startService(t)
-	began := time.Now()
-	r := do(t, []with{s.direct()}, "run", "--min-hold", "1500ms", "a", "--", "true")
-	assert.Equal(t, result{}, r)
-	assert.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond)
-	assert.False(t, s.kept(t), "it has a TTL of 30 s")
-}
-
 // services start a lock service each, and return its URL.
 var services = map[string]func(*testing.T) string{
 	"file":  func(t *testing.T) string { return "file://" + t.TempDir() },

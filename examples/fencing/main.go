@@ -47,7 +47,7 @@ func main() {
 	defer db.Close()
 	guard, err := sqlguard.New(sqlguard.Postgres, nil)
 	must(err)
-	must(guard.Create(ctx, db)) // or guard.Schema() in a migration
+	must(guard.Create(ctx, db)) // or guard.Statements().Create in a migration
 	_, err = db.ExecContext(ctx,
 		"CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, balance BIGINT NOT NULL)")
 	must(err)

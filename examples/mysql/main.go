@@ -37,7 +37,7 @@ func main() {
 	story.Must(err)
 	guard, err := sqlguard.New(sqlguard.MySQL, nil)
 	story.Must(err)
-	story.Must(guard.Create(ctx, db)) // or guard.Schema() in a migration
+	story.Must(guard.Create(ctx, db)) // or guard.Statements().Create in a migration
 	story.Tell(ctx, "redis://localhost:6379", story.Order{
 		Raise: func(ctx context.Context, resource string, token fencing.Token) error {
 			return guard.Raise(ctx, db, resource, token)

@@ -71,7 +71,7 @@ func main() {
 	story.Must(err)
 	guard, err := sqlguard.New(sqlguard.Postgres, nil)
 	story.Must(err)
-	story.Must(guard.Create(ctx, db)) // or guard.Schema() in a migration
+	story.Must(guard.Create(ctx, db)) // or guard.Statements().Create in a migration
 
 	sqlxDB := sqlx.NewDb(db, "pgx")
 	gormDB, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{PrepareStmt: true})

@@ -25,7 +25,7 @@ func main() {
 	story.Must(err)
 	guard, err := sqlguard.New(sqlguard.SQLite, nil)
 	story.Must(err)
-	story.Must(guard.Create(ctx, db))                  // or guard.Schema() in a migration
+	story.Must(guard.Create(ctx, db))                  // or guard.Statements().Create in a migration
 	story.Must(os.MkdirAll("/var/lock/orders", 0o700)) // usually part of the installation
 	story.Tell(ctx, "file:///var/lock/orders", story.Order{
 		Raise: func(ctx context.Context, resource string, token fencing.Token) error {

@@ -38,7 +38,7 @@
 // # Files
 //
 // Beside report.json, in the same directory, there are .report.json.fence, the
-// sidecar, which stays, and, during a write, .report.json.fence-new. Files with such
+// sidecar, which stays (and where people read the mark), and, during a write, .report.json.fence-new. Files with such
 // names cannot be guarded. Without its sidecar a file accepts a token of any age:
 // delete the sidecar only if no holder of an old token can still be running. A sidecar
 // with other content is an error until somebody has looked at it.

@@ -138,16 +138,6 @@ func (g *Guard) Raise(ctx context.Context, token fencing.Token) error {
 	return g.change(ctx, "raise the mark of", token, nothing)
 }
 
-// Mark returns the highest token that was accepted for the file; 0 if there is none.
-// The answer may be out of date when it arrives. Mark does not wait for writers.
-func (g *Guard) Mark(ctx context.Context) (fencing.Token, error) {
-	mark, err := g.glance(ctx)
-	if err != nil {
-		return 0, g.failed("read the mark of", err)
-	}
-	return mark, nil
-}
-
 // change calls prepare, raises the mark to token, and then calls the function that
 // prepare has returned, unless it is nil.
 func (g *Guard) change(ctx context.Context, op string, token fencing.Token,

@@ -24,8 +24,6 @@ const (
 	recordLen = 512
 )
 
-var errRecord = errors.New("not the record of a guard")
-
 // encode returns the content of a sidecar, which always has the same length.
 func encode(mark fencing.Token) []byte {
 	text := fmt.Sprintf("%smark %d\n", magic, mark)
@@ -47,9 +45,8 @@ func readMark(f *os.File) (mark fencing.Token, err error) {
 	_, _ = fmt.Sscanf(string(content), magic+"mark %d\n", &mark)
 	// Damaged or foreign content differs from the encoded mark.
 	if !bytes.Equal(encode(mark), content) {
-		return 0, fmt.Errorf("%s: the content is %w: find out what wrote it; the mark is lost,"+
-			" so delete the file only when no holder of an old token can still be running", f.Name(),
-			errRecord)
+		return 0, fmt.Errorf("%s: the content is not the record of a guard: find out what wrote it; the mark is lost,"+
+			" so delete the file only when no holder of an old token can still be running", f.Name())
 	}
 	return mark, nil
 }
@@ -63,30 +60,6 @@ func (g *Guard) raise(f *os.File, mark fencing.Token) error {
 		return err
 	}
 	return g.syncDir() // the sidecar may be new
-}
-
-// glance reads the mark without a lock, so that a stopped writer blocks no reader. It
-// tries again if the record looks damaged, which may be a write under way.
-func (g *Guard) glance(ctx context.Context) (mark fencing.Token, err error) {
-	const tries = 20
-	for range tries {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		var f *os.File
-		if f, err = g.open(os.O_RDONLY); errors.Is(err, fs.ErrNotExist) {
-			return 0, nil
-		} else if err != nil {
-			return 0, err
-		}
-		mark, err = readMark(f)
-		_ = f.Close()
-		if !errors.Is(err, errRecord) {
-			return mark, err
-		}
-		_ = clock.Sleep(ctx, time.Millisecond)
-	}
-	return 0, err
 }
 
 // lock opens the sidecar and locks it. It creates the sidecar if it is missing, and

@@ -4,7 +4,7 @@
 //
 //	guard, err := pgxguard.New(nil)
 //	…
-//	err = guard.Create(ctx, pool) // or guard.Schema() in a migration
+//	err = guard.Create(ctx, pool) // or sqlguard's Statements.Create in a migration
 //	…
 //	write := func(ctx context.Context, tx pgx.Tx) error {
 //		_, err := tx.Exec(ctx, "UPDATE invoices SET state = 'sent' WHERE id = 1234")
@@ -52,9 +52,6 @@ func New(opts *sqlguard.Options) (*Guard, error) {
 	}
 	return &Guard{sqlmark.Guard{Name: "pgxguard", Class: class, SQL: sqlmark.Statements(g.Statements())}}, nil
 }
-
-// Schema returns the statement that creates the table of marks; see [sqlguard.Guard.Schema].
-func (g *Guard) Schema() string { return g.core.SQL.Create }
 
 // Create creates the table of marks if it does not exist. Several processes may call it at the
 // same time.

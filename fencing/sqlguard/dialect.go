@@ -36,7 +36,10 @@ func (d Dialect) String() string {
 // write the resource, and commit. Do not decide by a mark that was read with Mark: it
 // may be old.
 type Statements struct {
-	Create string // creates the table of marks if it is not there
+	// Create creates the table of marks if it does not exist. It has no semicolon, and is
+	// for migrations, too: the columns will not change. They are resource, the name as
+	// bytes; token, the mark; used, when Raise was last called, in seconds since 1970.
+	Create string
 
 	// Raise moves the mark of a resource up to a token, never down, and locks its row
 	// until the transaction ends. Parameters: resource, token; for MySQL resource,

@@ -9,7 +9,7 @@
 //
 //	guard, err := sqlguard.New(sqlguard.Postgres, nil)
 //	…
-//	err = guard.Create(ctx, db) // or guard.Schema() in a migration
+//	err = guard.Create(ctx, db) // or guard.Statements().Create in a migration
 //	…
 //	err = guard.Do(ctx, db, nil, "invoice/1234", token, func(ctx context.Context, tx *sql.Tx) error {
 //		_, err := tx.ExecContext(ctx, "UPDATE invoices SET state = 'sent' WHERE id = 1234")

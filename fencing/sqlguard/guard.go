@@ -43,12 +43,6 @@ func New(d Dialect, opts *Options) (*Guard, error) {
 // Statements returns the SQL statements of g.
 func (g *Guard) Statements() Statements { return Statements(g.core.SQL) }
 
-// Schema returns the statement that creates the table of marks if it does not exist,
-// without a semicolon, for programs that have migrations. The columns will not change:
-// resource, the name as bytes; token, the mark; used, the time of the last Check in
-// seconds since 1970 by the database's clock.
-func (g *Guard) Schema() string { return g.core.SQL.Create }
-
 // Create creates the table of marks if it does not exist. Several processes may call it
 // at the same time.
 func (g *Guard) Create(ctx context.Context, db *sql.DB) error { return g.core.Create(ctx, on{db}) }

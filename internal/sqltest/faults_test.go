@@ -144,8 +144,8 @@ func testTables(t *testing.T, s *store) {
 	for _, name := range []string{schema + ".order", schema + ".Order_Marks", "group", "Select"} {
 		g, err := sqlguard.New(s.dialect, &sqlguard.Options{Table: name})
 		require.NoError(t, err)
-		s.exec(t, db, g.Schema())
-		s.exec(t, db, g.Schema())
+		s.exec(t, db, g.Statements().Create)
+		s.exec(t, db, g.Statements().Create)
 		require.NoError(t, s.check(t, g, db, "r", 2), name)
 		require.ErrorIs(t, s.check(t, g, db, "r", 1), fencing.ErrStale, name)
 	}
