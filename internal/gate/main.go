@@ -8,7 +8,7 @@
 // most twice. What failed on a machine that did not stall, a data race, a panic, a leaked
 // goroutine or a time-out is never tried again, nor are more than a few tests.
 //
-//	gate [flags of go test] packages
+//	gate [flags of go test] ./packages
 package main
 
 import (
@@ -64,7 +64,8 @@ func (g *gate) run(args []string) bool {
 	for _, o := range r.open {
 		fmt.Fprintln(g.out, o)
 	}
-	left := g.again(flags(args), r.failed)
+	packages := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, ".") })
+	left := g.again(args[:max(0, packages)], r.failed)
 	if len(left) > 0 {
 		sayFailed(g.out, left)
 	}
@@ -221,20 +222,6 @@ func (g *gate) again(flags []string, failed []outcome) (left []outcome) {
 		}
 	}
 	return left
-}
-
-// flags returns the arguments before the packages.
-func flags(args []string) []string {
-	for i := 0; i < len(args); i++ {
-		switch {
-		case !strings.HasPrefix(args[i], "-"):
-			return args[:i]
-		case slices.Contains([]string{"-p", "-run", "-timeout", "-count", "-parallel", "-skip", "-cpu",
-			"-tags"}, args[i]):
-			i++
-		}
-	}
-	return args
 }
 
 // noise are lines that say nothing of why a test failed: the logs of servers.

@@ -29,7 +29,7 @@
 //
 // A test whose server is not installed is skipped, with a message that says what to install; with
 // LOCKER_REQUIRE_SERVERS=1 it fails instead. See [Need], which is also where executables are looked
-// up. Servers and children end with the test binary, even when it is killed.
+// up. Servers and children end with the test binary, on Linux even when it is killed.
 //
 // # Which goroutine may call what
 //

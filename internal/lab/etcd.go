@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -112,49 +113,24 @@ func (n *Etcd) peerURL() string {
 
 // isHealthy returns nil once this member serves linearizable requests.
 func (n *Etcd) isHealthy() error {
-	var health struct{ Health, Reason string }
-	if err := n.ask("/health", nil, &health); err != nil {
-		return err
+	err := n.ask("/health", nil, nil)
+	if err == nil && !n.Running() {
+		err = fmt.Errorf("lab: somebody else has got the port of %s", n.name)
 	}
-	if health.Health != "true" {
-		return fmt.Errorf("lab: %s is not healthy: %s", n.name, health.Reason)
-	}
-	if !n.Running() {
-		return fmt.Errorf("lab: somebody else has got the port of %s", n.name)
-	}
-	return nil
+	return err
 }
 
-// post calls the API of version 3 by its gateway. What the server refuses is an error.
-func (n *Etcd) post(path string, body, into any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	var raw json.RawMessage
-	if err := n.ask("/v3/"+path, bytes.NewReader(text), &raw); err != nil {
-		return err
-	}
-	var refused struct {
-		Code    int
-		Message string
-	}
-	if err := json.Unmarshal(raw, &refused); err != nil || refused.Code != 0 {
-		return fmt.Errorf("lab: %s: %s", path, refused.Message)
-	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(raw, into)
-}
+// post calls the API of version 3 by its gateway.
+func (n *Etcd) post(path string, body, into any) error { return n.ask("/v3/"+path, body, into) }
 
-// ask gets a path, or posts a body to it.
-func (n *Etcd) ask(path string, body io.Reader, into any) error {
-	method := http.MethodGet
+// ask gets a path, or posts a body to it. What the server refuses is an error.
+func (n *Etcd) ask(path string, body, into any) error {
+	method, text := http.MethodGet, []byte(nil)
 	if body != nil {
 		method = http.MethodPost
+		text, _ = json.Marshal(body)
 	}
-	req, err := http.NewRequestWithContext(context.Background(), method, n.URL()+path, body)
+	req, err := http.NewRequestWithContext(context.Background(), method, n.URL()+path, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -163,14 +139,16 @@ func (n *Etcd) ask(path string, body io.Reader, into any) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
+	text, err = io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	} else if err == nil && into != nil {
+		err = json.Unmarshal(text, into)
+	}
 	if err != nil {
-		return err
+		err = fmt.Errorf("lab: %s answered %s with %q: %w", n.name, path, text, err)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("lab: %s answered %s with %q: %w", n.name, path, text, err)
-	}
-	return nil
+	return err
 }
 
 // URL returns the address for clients as etcd has it, with http or https in front.

@@ -21,8 +21,8 @@ const (
 	pollEvery = 5 * time.Millisecond
 )
 
-// Process is a server or a child that belongs to a test. It is killed when the test ends, or when the
-// test binary dies, whichever is first. If the test failed, the end of what it wrote is logged.
+// Process is a server or a child that belongs to a test. It is killed when the test ends, or, on Linux, when
+// the test binary dies. If the test failed, the end of what it wrote is logged.
 //
 // All methods may be called from any goroutine, except those that take a TB.
 type Process struct {
@@ -139,16 +139,9 @@ func (p *Process) start() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("lab: start %s: %w", p.name, err)
 	}
-	unguard, err := guardOrphan(cmd.Process.Pid)
-	if err != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		return fmt.Errorf("lab: guard %s: %w", p.name, err)
-	}
 	r := &run{cmd: cmd, done: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // ProcessState says how it ended
-		unguard()
 		close(r.done)
 	}()
 	p.run = r

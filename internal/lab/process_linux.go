@@ -21,9 +21,6 @@ func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// guardOrphan has nothing to do: see endWithParent.
-func guardOrphan(int) (func(), error) { return func() {}, nil }
-
 // suspended reports whether all threads of a process stand still.
 func suspended(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -8,15 +8,7 @@ import (
 
 const canSuspend = false
 
-// endWithParent has nothing to do: children notice by themselves that their standard input has ended,
-// and none of the servers is started on Windows.
-func endWithParent(*exec.Cmd) {}
-
-func guardOrphan(int) (func(), error) { return func() {}, nil }
-
 func suspend(*os.Process) error { return errors.ErrUnsupported }
-
-func suspended(int) bool { return false }
 
 func resume(*os.Process) error { return errors.ErrUnsupported }
 

@@ -17,7 +17,6 @@ type FakeRedis struct {
 	reply    string
 
 	mu       sync.Mutex
-	open     map[net.Conn]bool
 	received map[string]int // by lower-case command
 }
 
@@ -30,26 +29,21 @@ func StartFakeRedis(t TB, reply string) *FakeRedis {
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}
-	f := &FakeRedis{listener: l, reply: reply, open: map[net.Conn]bool{}, received: map[string]int{}}
+	f := &FakeRedis{listener: l, reply: reply, received: map[string]int{}}
+	life, end := context.WithCancel(context.Background())
 	f.serving.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			f.mu.Lock()
-			f.open[c] = true
-			f.mu.Unlock()
+			context.AfterFunc(life, func() { _ = c.Close() })
 			f.serving.Go(func() { f.serve(c) })
 		}
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		f.mu.Lock()
-		for c := range f.open {
-			_ = c.Close()
-		}
-		f.mu.Unlock()
+		end()
 		f.serving.Wait()
 	})
 	return f

@@ -36,9 +36,7 @@ type pipe struct {
 	queue    []chunk
 	mode     Mode
 	own      bool // the mode was set for this connection alone
-	ended    bool // its sender has hung up
 	gap      bool // something was swallowed
-	lostEnd  bool // the end of the stream among it
 	finished bool // nothing will be delivered any more
 	count    Flow
 }
@@ -120,7 +118,6 @@ func (l *Link) set(p *pipe, m Mode) {
 	if gap || m == Reset && p == l.requests {
 		l.resetServer()
 	}
-	l.settle()
 	p.notify()
 }
 
@@ -140,7 +137,6 @@ func (l *Link) resetClient() {
 
 // push appends to a queue. Nothing may follow the end.
 func (l *Link) push(p *pipe, data []byte, end bool) {
-	p.ended = end
 	p.count.Sent += int64(len(data))
 	p.count.Held += int64(len(data))
 	p.queue = append(p.queue, chunk{data, end, time.Now().Add(l.proxy.delay)})
@@ -148,22 +144,7 @@ func (l *Link) push(p *pipe, data []byte, end bool) {
 	if p.finished {
 		p.discard()
 	}
-	l.settle()
 	p.notify()
-}
-
-// settle gives up a direction whose end was swallowed once its receiver has hung up as well: nobody is
-// left to be told, now or later.
-func (l *Link) settle() {
-	if l.requests.lostEnd && (l.replies.ended || l.server == nil) {
-		l.requests.finish()
-		if l.server == nil {
-			l.replies.finish()
-		}
-	}
-	if l.replies.lostEnd && l.requests.ended {
-		l.replies.finish()
-	}
 }
 
 // close ends the link at once.
@@ -196,7 +177,6 @@ func (p *pipe) swallow() {
 		return
 	}
 	p.gap = true
-	p.lostEnd = p.lostEnd || p.queue[len(p.queue)-1].end
 	p.discard()
 }
 

@@ -260,7 +260,6 @@ func (p *Proxy) open(d *door, client net.Conn) {
 	}
 	p.stats.Accepted++
 	if p.requests == Reset || p.replies == Reset {
-		p.stats.Refused++
 		abort(client)
 		return
 	}
@@ -292,8 +291,7 @@ func network(target string) string {
 
 // Stats counts what went through a [Proxy] since it was started.
 type Stats struct {
-	Accepted int // connections, those refused included
-	Refused  int // connections reset at once, because the mode was Reset
+	Accepted int // connections, those reset at once included
 	Open     int // connections that are not over; one with held bytes is not, even if its client has hung up
 
 	Packets int64 // how often something was read from clients: about one for each request
