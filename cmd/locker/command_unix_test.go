@@ -68,7 +68,6 @@ func TestSlots(t *testing.T) {
 	assert.Equal(t, []string{"0 is slot 0", "1 is slot 1"}, said)
 	assert.Equal(t, 75, do(t, backend, "run", "--slots", "2", "--try", "a", "--", "true").status)
 	third := run("a", "--")
-	awaitWaiting(t, third)
 	assert.Equal(t, 0, do(t, backend, "run", "--slots", "3", "--try", "a", "--", "true").status)
 	first.signal(syscall.SIGTERM)
 	third.expect("a/")
@@ -78,21 +77,15 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-func TestStreamsAreTheCallers(t *testing.T) {
-	in := func(c *exec.Cmd) { c.Stdin = strings.NewReader("to be copied\n") }
-	r := do(t, []with{fileBackend(t), in}, "run", "a", "--", "sh", "-c", "cat; echo aside >&2")
-	assert.Equal(t, result{0, "to be copied", "aside\n"}, r)
-}
-
-func TestOtherDescriptorsAreTheCallers(t *testing.T) {
+func TestStreamsAndDescriptorsAreTheCallers(t *testing.T) {
 	// Such as the pipes of a make with jobs: not the lock in their place.
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
-	third := func(c *exec.Cmd) { c.ExtraFiles = []*os.File{w} }
-	res := do(t, []with{fileBackend(t), third}, "run", "a", "--", "sh", "-c", "echo third >&3")
+	ours := func(c *exec.Cmd) { c.Stdin, c.ExtraFiles = strings.NewReader("to be copied\n"), []*os.File{w} }
+	res := do(t, []with{fileBackend(t), ours}, "run", "a", "--", "sh", "-c", "cat; echo aside >&2; echo third >&3")
 	_ = w.Close()
-	assert.Equal(t, result{0, "", ""}, res)
+	assert.Equal(t, result{0, "to be copied", "aside\n"}, res)
 	got, err := io.ReadAll(r)
 	require.NoError(t, err)
 	assert.Equal(t, "third\n", string(got))

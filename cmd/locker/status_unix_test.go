@@ -29,6 +29,9 @@ func TestExitStatus(t *testing.T) {
 		fails(126, "permission denied", "run a -- "+script),
 		fails(126, "/: cannot be executed", "run a -- /"),
 		fails(126, "exec format error", "run a -- "+broken),
+		fails(75, "nothing is reentrant", "run a -- "+binary+" run a -- echo inner ran"), // it would wait for itself
+		fails(75, "nothing is reentrant", "run a -- "+binary+" run b -- "+binary+" run a -- echo inner ran"),
+		fails(64, "--outlive", "run --outlive -b redis://"+startService(t).Addr()+" a -- true"),
 		fails(64, "NAME -- COMMAND", "run"),
 		fails(64, "NAME -- COMMAND", "run a"),
 		fails(64, "NAME -- COMMAND", "run a true"),

@@ -43,13 +43,6 @@ func TestHeldByAnother(t *testing.T) {
 	assert.Equal(t, 0, waiter.wait())
 }
 
-// It would wait for itself.
-func TestNestedRunOfTheSameNameSaysSo(t *testing.T) {
-	play(t, []with{fileBackend(t)},
-		fails(75, "nothing is reentrant", "run a -- "+binary+" run a -- echo inner ran"),
-		fails(75, "nothing is reentrant", "run a -- "+binary+" run b -- "+binary+" run a -- echo inner ran"))
-}
-
 // A process that has left the command has its environment, and may well ask for the name.
 func TestFormerlyNestedRunWaits(t *testing.T) {
 	for what, change := range map[string]func(url.Values){
@@ -72,10 +65,6 @@ func TestFormerlyNestedRunWaits(t *testing.T) {
 			assert.Equal(t, 0, next.wait())
 		})
 	}
-}
-
-func TestOutliveIsForFiles(t *testing.T) {
-	play(t, []with{startService(t).direct()}, fails(64, "--outlive", "run --outlive a -- echo ran"))
 }
 
 // A job that starts while its service restarts has to run.

@@ -49,22 +49,6 @@ func TestDialectIsKnown(t *testing.T) {
 	assert.Equal(t, "[PostgreSQL SQLite MySQL]", fmt.Sprint(dialects))
 }
 
-// The schema is for migrations: a statement, with the table in it, quoted.
-func TestSchemaIsOneStatement(t *testing.T) {
-	for _, d := range dialects {
-		quote := `"`
-		if d == sqlguard.MySQL {
-			quote = "`"
-		}
-		g, err := sqlguard.New(d, &sqlguard.Options{Table: "app.Marks"})
-		require.NoError(t, err)
-		name := quote + "app" + quote + "." + quote + "Marks" + quote
-		assert.Regexp(t, "^CREATE TABLE IF NOT EXISTS "+name+` \(`, g.Statements().Create)
-		assert.NotContains(t, fmt.Sprint(g.Statements()), ";")
-		assert.NotContains(t, fmt.Sprint(g.Statements()), "TABLE_NAME")
-	}
-}
-
 // A program that imports this package gets no driver, and nothing else of others.
 func TestImportsNothingButTheStandardLibraryAndThisModule(t *testing.T) {
 	out, err := exec.CommandContext(context.Background(), "go", "list", "-deps", "-f",
