@@ -113,21 +113,3 @@ func TestTheDefaultTTLIsOneThatTheBackendCanDo(t *testing.T) {
 		assert.Equal(t, want, s.TTL)
 	}
 }
-
-// renewing is a hold that is renewed whenever somebody asks.
-type renewing struct{ granting }
-
-func (renewing) Renew(context.Context) (Validity, error) {
-	return Validity{Since: time.Now(), TTL: time.Hour}, nil
-}
-
-// An answer that comes after the end, and before the timer of the end, does not bring a lease back.
-func TestALateRenewalRevivesNothing(t *testing.T) {
-	c := New(granting{}, nil)
-	since := time.Now().Add(-time.Second)
-	l := &Lease{client: c, name: "job", start: since, settings: settings{Asked: Asked{TTL: time.Second}},
-		grant: Grant{Hold: renewing{}, Validity: Validity{Since: since, TTL: time.Second}}}
-	require.ErrorIs(t, l.renewOnce(t.Context(), t.Context()), ErrLost)
-	assert.Less(t, l.Until(), time.Now())
-	require.NoError(t, c.Close())
-}

@@ -66,22 +66,6 @@ func TestCloseOfAServiceThatHangsInAllThings(t *testing.T) {
 
 func (f *inFlight) count() int { return int(f.n.Load()) }
 
-// Close would not see it otherwise, and would close the backend before the lock
-// is held or taken back.
-func TestAGrantIsCountedUntilItIsHeld(t *testing.T) {
-	arrived, pass := make(chan struct{}), make(chan struct{})
-	c := New(&crowd{asked: func() { close(arrived); <-pass }}, nil)
-	locked := make(chan error, 1)
-	go func() { _, err := c.Lock(context.Background(), "job"); locked <- err }()
-	<-arrived
-	c.lines.mu.Lock() // where a grant becomes a lease
-	close(pass)
-	assert.Never(t, func() bool { return c.busy.count() == 0 }, 50*time.Millisecond, time.Millisecond)
-	c.lines.mu.Unlock()
-	require.NoError(t, <-locked)
-	require.NoError(t, c.Close())
-}
-
 // Otherwise Close could come between: it leaves a lease that has ended to who
 // has ended it.
 func TestAnUnlockIsCountedBeforeItEndsTheLease(t *testing.T) {

@@ -1,17 +1,9 @@
 package locker_test
 
 import (
-	"context"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/memory"
-	"github.com/golockers/locker/slots"
 )
 
 func TestLockAll(t *testing.T) {
@@ -42,6 +34,9 @@ func TestLockAny(t *testing.T) {
 		"keeps exactly one of those that become free together": `
 			service queue; others hold a 1s; others hold b 1s; others hold c 1s
 			p locks any of a b c: ok in 1s; count Held 1`,
+		"waits for nobody else, and keeps none that comes late": `
+			service queue deaf; others hold b 1s; acquire a: forever then 1m; p locks any of a b: ok in 1s
+			p has b; 2m; count Held 1`,
 		"waits for all that are held": `
 			others hold a 1h; others hold b 1h; p locks until 1m any of a b: held deadline in 1m`,
 		"sits an outage out": `
@@ -69,34 +64,4 @@ func names(ls locker.Leases) (all []string) {
 		all = append(all, l.Name())
 	}
 	return all
-}
-
-// late is a Locker of somebody else: TryLock finds everything held, and the Lock of "late" returns long after
-// its context has ended, with the lock.
-type late struct{ *locker.Client }
-
-func (l late) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
-	if name == "late" {
-		<-ctx.Done()
-		time.Sleep(time.Minute)
-	}
-	return l.Client.Lock(context.WithoutCancel(ctx), name, opts...)
-}
-
-func (late) TryLock(context.Context, string, ...locker.Option) (*locker.Lease, error) {
-	return nil, locker.ErrHeld
-}
-
-func TestLockAnyReleasesALateWin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := closing(t, locker.New(memory.New(), nil))
-		began := time.Now()
-		lease, err := slots.LockAny(t.Context(), late{c}, []string{"late", "soon"})
-		require.NoError(t, err)
-		assert.Equal(t, "soon", lease.Name())
-		assert.Zero(t, time.Since(began), "the winner waits for nobody")
-		time.Sleep(2 * time.Minute)
-		assert.Equal(t, 1, c.Stats().Held)
-		require.NoError(t, lease.Err())
-	})
 }

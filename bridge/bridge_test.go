@@ -285,57 +285,23 @@ func TestAnUnknownOutcomeBesideALoss(t *testing.T) {
 	}
 }
 
-// Who holds both, one of them, or one and waits for the other, is told by one look.
-func TestInspect(t *testing.T) {
+// On each service one sees that the holder came with both; of a long label the end is kept, in whole runes.
+func TestTheLabelOfAHolderWithBoth(t *testing.T) {
 	a, b := forever(), forever()
-	pair, old, young := pairOf(t, a, b), clientOf(t, a, "old-1"), clientOf(t, b, "young-1")
-	inspect := func(c *locker.Client) string {
-		st, err := c.Inspect(t.Context(), "job")
-		require.NoError(t, err)
-		return fmt.Sprintf("%v %q %q token %d, %d share, %d wait", st.Held, st.Label, st.Sharing, st.Token, st.Sharers,
-			st.Waiters)
-	}
-	for range 4 {
-		isFree(t, a)
-	}
-	for _, c := range []struct {
-		by     *locker.Client
-		shared bool
-		want   string
-	}{
-		{pair, false, `true "pair" [] token 5, 0 share, 0 wait`}, // of one and five
-		{old, false, `true "old-1" [] token 6, 0 share, 0 wait`},
-		{young, false, `true "young-1" [] token 6, 0 share, 0 wait`},
-		{pair, true, `true "pair" ["pair"] token 0, 1 share, 0 wait`},
-	} {
-		var opts []locker.Option
-		if c.shared {
-			opts = append(opts, locker.Shared())
-		}
-		l := try(t, c.by, "job", opts...)
-		assert.Equal(t, c.want, inspect(pair))
-		if c.by == pair {
-			assert.Contains(t, inspect(old), `true "pair [memory memory]"`, "with one URL one sees that it came with both")
+	both, err := bridge.New(a, b)
+	require.NoError(t, err)
+	for label, want := range map[string]string{"pair": "pair", strings.Repeat("é", locker.MaxLabelLen/2): strings.Repeat("é", 56)} {
+		l := try(t, clientOf(t, both, label), "job")
+		for _, on := range []fake{a, b} {
+			st, err := on.Inspect(t.Context(), "job")
+			require.NoError(t, err)
+			assert.Equal(t, want+" [memory memory]", st.Label)
 		}
 		unlock(t, l)
 	}
-	assert.Equal(t, `false "" [] token 0, 0 share, 0 wait`, inspect(pair))
-	held := try(t, young, "job")
-	ctx, cancel := context.WithCancel(t.Context())
-	in := lockLater(ctx, pairOf(t, a, b))
-	require.Eventually(t, func() bool {
-		return inspect(pair) == `true "young-1" [] token 8, 0 share, 1 wait`
-	}, soon, time.Millisecond, "and not the one that has the first one and waits")
-	cancel()
-	require.ErrorIs(t, (<-in).err, context.Canceled)
-	unlock(t, held)
-
-	both, err := bridge.New(a, b)
-	require.NoError(t, err)
-	held, err = clientOf(t, both, strings.Repeat("é", locker.MaxLabelLen/2)).Lock(t.Context(), "job")
-	require.NoError(t, err)
-	assert.Contains(t, inspect(old), `"`+strings.Repeat("é", 56)+` [memory memory]"`, "whole runes make room")
-	unlock(t, held)
+	_, err = clientOf(t, both, "").Inspect(t.Context(), "job")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "use the URLs of its two services, memory and memory")
 }
 
 func TestWhatTheTwoCannotDo(t *testing.T) {
