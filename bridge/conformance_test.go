@@ -27,8 +27,6 @@ func TestMain(m *testing.M) {
 // allEnv asks for what takes too long for every run: all pairs, a hundred moves.
 const allEnv = "LOCKER_BRIDGE_ALL"
 
-const soon = time.Minute
-
 // Two in one process: nothing fails here but what is the pair's own.
 func TestConformanceOfMemory(t *testing.T) {
 	of := func(old, young *memory.Backend) conformance.Harness {
