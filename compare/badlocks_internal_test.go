@@ -26,7 +26,6 @@ const (
 	forgetsTokens   flaw = "forgets-tokens" // the counter lives as long as the lock
 	neverExpires    flaw = "never-expires"  // the key has no TTL
 	leavesGhosts    flaw = "leaves-ghosts"  // what an unknown outcome left is kept alive by its client
-	claimsQueue     flaw = "claims-queue"   // it declares an order and polls
 	claimsRestart   flaw = "claims-restart" // it declares that locks outlive the loss of the server's data
 	losesLeases     flaw = "loses-leases"   // a lease is said to be lost now and then
 	ignoresCommands flaw = "ignores-errors" // no answer is taken for a yes
@@ -34,7 +33,7 @@ const (
 
 var flaws = []flaw{
 	none, noOwnerCheck, ownSignal, boasts, renewsOthers, sharedSession, forgetsTokens, neverExpires,
-	leavesGhosts, claimsQueue, claimsRestart, losesLeases, ignoresCommands,
+	leavesGhosts, claimsRestart, losesLeases, ignoresCommands,
 }
 
 // badOpeners are a lock on one Redis in some tens of lines, with each flaw under a scheme of its own.
@@ -69,9 +68,6 @@ func (b *badLock) Guarantees() locker.Guarantees {
 		Backend: string(b.flaw), Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionServer,
 		Fencing:    locker.FencingWhileKept,
 		DeadHolder: locker.RecoveryAfterTTL, RestsOn: "a test",
-	}
-	if b.flaw == claimsQueue {
-		g.Order = locker.OrderFIFO
 	}
 	if b.flaw == claimsRestart {
 		g.SurvivesRestart = true

@@ -45,16 +45,14 @@ type bench struct {
 func (b *bench) Failed() bool { return false }
 
 // serverFault is something that is done to the servers of a service while locks are held. Its functions
-// run on the goroutine of the service's bench and may fail it; those that are nil do nothing.
+// run on the goroutine of the service's bench and may fail it.
 type serverFault struct {
 	history.Fault
-	takes  int                           // how many servers it takes away, for as long as it lasts
-	long   bool                          // it lasts for longer than a TTL before it is healed
-	before func(b *bench)                // before the locks are taken
-	inject func(b *bench) (proof string) // returns by what it was seen to take effect; "": it was not
-	heal   func(b *bench)
-	after  func(b *bench) // when the trials are over
-	own    bool           // it is the user's: heal it, whatever happens
+	takes  int                                        // how many servers it takes away, for as long as it lasts
+	before func(b *bench)                             // before the locks are taken; nil: nothing
+	inject func(b *bench) (proof string, heal func()) // proof: by what it was seen to take effect; "": it was not
+	after  func(b *bench)                             // when the trials are over; nil: nothing
+	own    bool                                       // it is the user's
 }
 
 // begin opens the service, starts the holders, and says in the report what the service is and declares.
@@ -137,7 +135,6 @@ func (b *bench) tasks() []task {
 	for _, f := range b.faults {
 		tasks = append(tasks, task{f.Fault, func(r *round) { r.serverFault(f) }})
 	}
-	tasks = append(tasks, task{history.Fault{ID: order}, (*round).order})
 	return slices.DeleteFunc(tasks, func(t task) bool {
 		return len(b.run.only) > 0 && !slices.Contains(b.run.only, t.ID) || b.untried[t.ID] != ""
 	})

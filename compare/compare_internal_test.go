@@ -118,8 +118,7 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		{forgetsTokens, healthy, check.Tokens},
 		{neverExpires, "holder-killed", check.Dead},
 		{leavesGhosts, "replies-lost", check.Left},
-		{claimsQueue, order, check.Order},
-		{losesLeases, order, check.FalseLoss},
+		{losesLeases, healthy, check.FalseLoss},
 		{noOwnerCheck, "unlock-late", check.Exclusion},
 		{boasts, "holder-cut-off", check.Exclusion},
 		{renewsOthers, "holder-stopped", check.Exclusion},
@@ -146,7 +145,7 @@ func isHeld(t *testing.T, scheme string) {
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	report := compareOne(t, plan{urls: []string{scheme + "://" + lab.StartRedis(t).Addr()}, ttl: time.Second})
-	assert.GreaterOrEqual(t, report.Trials, 9)
+	assert.GreaterOrEqual(t, report.Trials, 8)
 	isWhole(t, report)
 }
 
@@ -230,18 +229,20 @@ func TestTheCommand(t *testing.T) {
 // to be the service's fault alone.
 func TestWhatMakesNoVerdict(t *testing.T) {
 	t.Parallel()
-	for reason, inject := range map[string]func(b *bench) string{
-		"ended by itself": func(b *bench) string { b.b.proc.Kill(); return "" },
-		"it was not granted (this machine stood still for 2s meanwhile)": func(b *bench) string {
+	for reason, inject := range map[string]func(b *bench){
+		"ended by itself": func(b *bench) { b.b.proc.Kill() },
+		"it was not granted (this machine stood still for 2s meanwhile)": func(b *bench) {
 			b.run.stalled.Add(int64(2 * time.Second))
 			b.Fatalf("it was not granted")
-			return ""
 		},
 	} {
 		report := compareOne(t, plan{only: []string{restarted.ID}, lab: []labService{{"file", func(b *bench) {
 			startFile(b)
 			delete(b.untried, restarted.ID)
-			b.faults = []serverFault{{Fault: restarted, inject: inject}}
+			b.faults = []serverFault{{Fault: restarted, inject: func(b *bench) (string, func()) {
+				inject(b)
+				return "", func() {}
+			}}}
 		}}}})
 		c := cell(t, report, check.Exclusion, restarted.ID)
 		assert.Equal(t, history.Inconclusive, c.Verdict, "%+v", c)
@@ -301,11 +302,11 @@ func TestItIsTriedAgain(t *testing.T) {
 			tries: tries, only: []string{restarted.ID}, lab: []labService{{"file", func(b *bench) {
 				startFile(b)
 				delete(b.untried, restarted.ID)
-				b.faults = []serverFault{{Fault: restarted, inject: func(*bench) string {
+				b.faults = []serverFault{{Fault: restarted, inject: func(*bench) (string, func()) {
 					if faults++; faults > 2 {
 						cancel() // which cuts this trial short: it is not counted
 					}
-					return "nothing"
+					return "nothing", func() {}
 				}}}
 			}}}}.run(ctx)
 		require.NoError(t, err)

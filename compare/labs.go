@@ -94,51 +94,42 @@ func these(all ...*lab.Process) which { return func(*bench) []*lab.Process { ret
 
 // paused is the fault of servers that stand still past the TTL.
 func paused(which which) serverFault {
-	var all []*lab.Process
-	return serverFault{Fault: serversPaused, long: true,
+	return serverFault{Fault: serversPaused,
 		before: func(b *bench) { lab.NeedPause(b) },
-		inject: func(b *bench) (proof string) {
-			all = which(b)
+		inject: func(b *bench) (proof string, heal func()) {
+			all := which(b)
 			for _, s := range all {
 				s.Pause()
 				proof += fmt.Sprintf("process %d stands still", s.Pid())
 			}
-			return proof
-		},
-		heal: func(*bench) {
-			for _, s := range all {
-				s.Resume()
+			return proof, func() {
+				for _, s := range all {
+					s.Resume()
+				}
 			}
 		},
 	}
 }
 
-// killed is the fault of n servers that are killed, forget what they have on disk if that is said, and are
-// started again: later where the fault is that they are away, else at once.
-func killed(f history.Fault, n int, which which, forgets bool) serverFault {
-	var all []*lab.Process
-	return serverFault{Fault: f, takes: n, long: f.Class == history.Down,
-		inject: func(b *bench) string {
-			all = which(b)
-			proof := "gone: process"
-			for _, s := range all {
-				proof += fmt.Sprintf(" %d", s.Pid())
-				s.Kill()
-				if forgets {
-					forget(b, s)
+// killed is the fault of n servers that are killed and started again: later where the fault is that they are
+// away, else at once. It is restartedEmpty for a Redis that has forgotten what it had on disk.
+func killed(f history.Fault, n int, which which) serverFault {
+	return serverFault{Fault: f, takes: n, inject: func(b *bench) (string, func()) {
+		all, proof := which(b), "gone: process"
+		for _, s := range all {
+			proof += fmt.Sprintf(" %d", s.Pid())
+			s.Kill()
+			for _, name := range []string{"appendonlydir", "appendonly.aof", "dump.rdb"} {
+				if f.ID != restartedEmpty.ID {
+					break
+				}
+				if err := os.RemoveAll(filepath.Join(s.Dir(), name)); err != nil {
+					b.Fatal(err)
 				}
 			}
-			if forgets {
-				proof += ", and what it had on disk"
-			}
-			return proof
-		},
-		heal: func(b *bench) {
-			for _, s := range all {
-				s.Restart(b)
-			}
-		},
-	}
+		}
+		return proof, func() { lab.Restart(b, all...) }
+	}}
 }
 
 // failover is the fault that a standby, which is started for it, takes the place of its primary, at the
@@ -153,12 +144,12 @@ func failover(primary *lab.Process, link *lab.Proxy,
 			standby, promote = start(b)
 			link.Replies(lab.Hold)
 		},
-		inject: func(b *bench) (proof string) {
+		inject: func(b *bench) (proof string, heal func()) {
 			primary.Kill()
 			link.Set(lab.Reset)
 			proof = promote()
 			b.lead(0, standby.Addr())
-			return proof
+			return proof, func() {}
 		},
 		after: func(b *bench) {
 			link.Set(lab.Pass)
@@ -167,15 +158,6 @@ func failover(primary *lab.Process, link *lab.Proxy,
 			standby.Stop()
 			_ = os.RemoveAll(standby.Dir())
 		},
-	}
-}
-
-// forget removes what a Redis has on disk.
-func forget(b *bench, redis *lab.Process) {
-	for _, name := range []string{"appendonlydir", "appendonly.aof", "dump.rdb"} {
-		if err := os.RemoveAll(filepath.Join(redis.Dir(), name)); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
 
@@ -192,9 +174,9 @@ func stepped(i int, settle time.Duration, start func(b *bench) *lab.Process) ser
 			}
 			b.lead(i, s.Addr())
 		},
-		inject: func(b *bench) string {
+		inject: func(b *bench) (string, func()) {
 			s.JumpClock(b, time.Minute) // which waits until the server tells the new time
-			return "the server tells a time that is a minute ahead of what it was"
+			return "the server tells a time that is a minute ahead of what it was", func() {}
 		},
 		after: func(b *bench) { b.lead(i, old) },
 	}
@@ -216,8 +198,8 @@ func startRedis(b *bench) {
 	b.version = "Redis " + primary.Info(b, "server")["redis_version"]
 	b.faults = []serverFault{
 		paused(these(primary.Process)),
-		killed(restarted, 1, these(primary.Process), false),
-		killed(restartedEmpty, 1, these(primary.Process), true),
+		killed(restarted, 1, these(primary.Process)),
+		killed(restartedEmpty, 1, these(primary.Process)),
 		failover(primary.Process, link, func(b *bench) (*lab.Process, func() string) {
 			r := lab.StartRedis(b, lab.ReplicaOf(link.Addr()))
 			b.wait(10*time.Second, func() bool { return r.Info(b, "replication")["master_link_status"] == "up" })
@@ -227,7 +209,7 @@ func startRedis(b *bench) {
 			}
 		}),
 		stepped(0, 0, clockedRedis),
-		killed(majorityDown, 1, these(primary.Process), false),
+		killed(majorityDown, 1, these(primary.Process)),
 	}
 }
 
@@ -252,10 +234,10 @@ func redlockWith(b *bench, parameters string, opts ...lab.Option) {
 	})
 	b.faults = []serverFault{
 		paused(these(all[0])),
-		killed(minorityDown, 2, these(all[:2]...), false),
-		killed(majorityDown, 3, these(all[:3]...), false),
-		killed(restarted, len(all), these(all...), false),
-		killed(restartedEmpty, 1, these(all[2]), true),
+		killed(minorityDown, 2, these(all[:2]...)),
+		killed(majorityDown, 3, these(all[:3]...)),
+		killed(restarted, len(all), these(all...)),
+		killed(restartedEmpty, 1, these(all[2])),
 	}
 	for i := range b.faults[1:] {
 		// Those that were restarted have to vote again before the next round.
@@ -282,7 +264,7 @@ func startEtcd(b *bench) {
 	for _, n := range c.Nodes {
 		all = append(all, n.Process)
 	}
-	b.led(all, func(b *bench) *lab.Process { return c.Leader(b).Process }, c.Start, func(b *bench) (string, func()) {
+	b.led(all, func(b *bench) *lab.Process { return c.Leader(b).Process }, func(b *bench) (string, func()) {
 		cut := c.Leader(b)
 		undo := c.Isolate(cut)
 		return c.Leader(b, cut).Addr(), undo
@@ -304,16 +286,16 @@ func startZooKeeper(b *bench) {
 	if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
 		b.version += " " + rest[:strings.IndexAny(rest+" ", "-, ")]
 	}
-	b.led(all, func(b *bench) *lab.Process { return e.Leader(b).Process }, e.Restart, func(b *bench) (string, func()) {
+	b.led(all, func(b *bench) *lab.Process { return e.Leader(b).Process }, func(b *bench) (string, func()) {
 		cut := e.Leader(b)
 		e.Isolate(cut, lab.Drop)
 		return e.Leader(b, e.Others(cut)...).Addr(), func() { e.Isolate(cut, lab.Pass) }
 	})
 }
 
-// led sets what can be done to three servers of which one leads. revive starts those that do not run;
-// isolate cuts the leader off from the others, and returns where the server is that these follow then.
-func (b *bench) led(all []*lab.Process, leader func(b *bench) *lab.Process, revive func(t lab.TB),
+// led sets what can be done to three servers of which one leads. isolate cuts the leader off from the others, and
+// returns where the server is that these follow then.
+func (b *bench) led(all []*lab.Process, leader func(b *bench) *lab.Process,
 	isolate func(b *bench) (follow string, undo func())) {
 	one := func(b *bench) []*lab.Process { return []*lab.Process{leader(b)} }
 	// The leader goes last, so that a majority is there as long as can be.
@@ -324,22 +306,16 @@ func (b *bench) led(all []*lab.Process, leader func(b *bench) *lab.Process, revi
 		}
 	}
 	b.faults = []serverFault{
-		killed(leaderKilled, 1, one, false),
-		killed(minorityDown, 1, others(1), false),
-		killed(majorityDown, 2, others(2), false),
-		killed(restarted, len(all), these(all...), false),
+		killed(leaderKilled, 1, one),
+		killed(minorityDown, 1, others(1)),
+		killed(majorityDown, 2, others(2)),
+		killed(restarted, len(all), these(all...)),
+		paused(one),
+		{Fault: memberAlone, inject: func(b *bench) (string, func()) {
+			follow, undo := isolate(b)
+			return "cut off from its peers; they follow " + follow, undo
+		}},
 	}
-	for i := range b.faults {
-		b.faults[i].heal = func(b *bench) { revive(b) }
-	}
-	var undo func()
-	b.faults = append(b.faults, paused(one), serverFault{Fault: memberAlone, long: true,
-		inject: func(b *bench) (proof string) {
-			proof, undo = isolate(b)
-			return "cut off from its peers; they follow " + proof
-		},
-		heal: func(*bench) { undo() },
-	})
 	b.untried[failedOver.ID] = "see the leader killed"
 }
 
@@ -352,13 +328,13 @@ func startPostgres(b *bench) {
 	b.version = "PostgreSQL " + primary.Query(b, "SHOW server_version")
 	b.faults = []serverFault{
 		paused(these(primary.Process)),
-		killed(restarted, 1, these(primary.Process), false),
+		killed(restarted, 1, these(primary.Process)),
 		failover(primary.Process, link, func(b *bench) (*lab.Process, func() string) {
 			p := lab.StartPostgres(b, lab.ReplicaOf(link.Addr()))
 			return p.Process, func() string { p.Promote(b); return "the standby takes writes" }
 		}),
 		stepped(0, 0, func(b *bench) *lab.Process { return lab.StartPostgres(b, lab.WithClock()).Process }),
-		killed(majorityDown, 1, these(primary.Process), false),
+		killed(majorityDown, 1, these(primary.Process)),
 	}
 }
 
@@ -375,31 +351,30 @@ func (b *bench) staged(a address) {
 			continue
 		}
 		f.What += " Done by: " + own.inject
-		b.faults = append(b.faults, serverFault{Fault: f, long: true, own: true,
-			inject: func(b *bench) string {
-				out, err := shell(b.ctx, own.inject)
-				if err != nil {
-					b.Fatalf("fault %s: %v", f.ID, err)
-				}
-				return cmp.Or(out, "its command ended with status 0")
-			},
-			heal: func(b *bench) {
-				if own.heal == "" {
-					return
-				}
-				// Also when the run has been interrupted.
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 2*time.Minute)
-				defer cancel()
-				_, err := shell(ctx, own.heal)
-				if err != nil && b.ctx.Err() != nil {
-					_, err = shell(ctx, own.heal) // Ctrl-C is sent to the command, too
-				}
-				if err != nil {
-					b.run.say("fault %s COULD NOT BE HEALED by %q: %v", f.ID, own.heal, err)
-					b.Fatalf("fault %s could not be healed: %v", f.ID, err)
-				}
-			},
-		})
+		heal := func() {
+			if own.heal == "" {
+				return
+			}
+			// Also when the run has been interrupted.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 2*time.Minute)
+			defer cancel()
+			_, err := shell(ctx, own.heal)
+			if err != nil && b.ctx.Err() != nil {
+				_, err = shell(ctx, own.heal) // Ctrl-C is sent to the command, too
+			}
+			if err != nil {
+				b.run.say("fault %s COULD NOT BE HEALED by %q: %v", f.ID, own.heal, err)
+				b.Fatalf("fault %s could not be healed: %v", f.ID, err)
+			}
+		}
+		b.faults = append(b.faults, serverFault{Fault: f, own: true, inject: func(b *bench) (string, func()) {
+			out, err := shell(b.ctx, own.inject)
+			if err != nil {
+				heal()
+				b.Fatalf("fault %s: %v", f.ID, err)
+			}
+			return cmp.Or(out, "its command ended with status 0"), heal
+		}})
 	}
 }
 

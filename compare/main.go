@@ -119,7 +119,7 @@ be written; 130 after Ctrl-C.`),
 	f.StringVar(&p.dir, "out", "", "`directory` for the report and the history\n(default: a new temporary one)")
 	f.StringSliceVar(&p.require, "require", nil,
 		"`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")
-	f.StringSliceVar(&p.only, "only", nil, "try only these `faults`, or healthy, order")
+	f.StringSliceVar(&p.only, "only", nil, "try only these `faults`, or healthy")
 	f.StringArrayVar(&faults, "fault", nil,
 		"`NAME=COMMAND` that brings a fault of servers\nabout, such as restart; more than once for more")
 	f.StringArrayVar(&heals, "heal", nil, "`NAME=COMMAND` that mends what --fault NAME has done")
@@ -152,7 +152,7 @@ func (p *plan) parse(faults, heals []string, timed bool) error {
 		}
 	}
 	for _, id := range p.only {
-		if known := append(ids(allFaults()), healthy, order); !slices.Contains(known, id) {
+		if known := append(ids(allFaults()), healthy); !slices.Contains(known, id) {
 			return fmt.Errorf("--only: there is no %q to try: there is %s", id, strings.Join(known, ", "))
 		}
 	}

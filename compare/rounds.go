@@ -39,8 +39,8 @@ var clientFaults = []struct {
 		(*round).unlockLate},
 }
 
-// What is tried beside faults.
-const healthy, order = "healthy", "order"
+// healthy is what is tried without a fault.
+const healthy = "healthy"
 
 // round is some locks to which the same is done at the same time: one trial.
 type round struct {
@@ -159,9 +159,10 @@ func (r *round) handOn(a, next group, heal func()) {
 	r.faultEnd("")
 }
 
-// healthy has two callers of each holder lock and unlock for a while.
+// healthy has two callers of each holder lock and unlock for a while, beside locks that are held all the time.
 func (r *round) healthy() {
-	var all []group
+	kept := r.a.hold(r, command{Name: "/kept", Within: r.free(), Again: true})
+	all := []group{}
 	for range 2 {
 		for _, h := range r.holders() {
 			all = append(all, h.hold(r, command{For: 3 * r.ttl / 2, Keep: time.Millisecond}))
@@ -170,17 +171,7 @@ func (r *round) healthy() {
 	for _, g := range all {
 		r.wait(r.free()+4*r.ttl, func() bool { return g.all(done) })
 	}
-}
-
-// order has waiters of two clients begin to wait one after the other.
-func (r *round) order() {
-	all := []group{r.take(r.a, command{})}
-	for i := range 4 {
-		h := []*holder{r.b, r.c}[i%2]
-		all = append(all, h.hold(r, command{Within: 4 * r.free(), Keep: 10 * time.Millisecond}))
-		r.sleep(330 * time.Millisecond)
-	}
-	r.finish(all...)
+	r.finish(kept)
 }
 
 // holderStopped has the holder stand still between a check and an act.
@@ -293,13 +284,12 @@ func (r *round) arrive(a, next group) {
 
 // serverFault does something to servers while locks are held and waited for.
 func (r *round) serverFault(f serverFault) {
-	do := func(f func(b *bench)) {
-		if f != nil {
-			f(r.bench)
-		}
+	if f.before != nil {
+		f.before(r.bench)
 	}
-	do(f.before)
-	defer do(f.after)
+	if f.after != nil {
+		defer f.after(r.bench)
+	}
 	a := r.take(r.a, command{})
 	next := r.queue(r.b)
 	takes := f.takes
@@ -308,14 +298,16 @@ func (r *round) serverFault(f serverFault) {
 			majorityDown.ID: r.g.ServerCrashes + 1}[f.ID]
 	}
 	r.faultBegin(nil, takes)
+	proof, mend := f.inject(r.bench)
+	broken := true
 	heal := func() {
-		do(f.heal)
-		f.heal = nil
+		if broken {
+			broken = false
+			mend()
+		}
 	}
-	if f.own {
-		defer heal()
-	}
-	r.proof(f.inject(r.bench))
+	defer heal() // whatever happens
+	r.proof(proof)
 	// A server that has forgotten gives the lock to whoever asks first, before those who wait look again.
 	rival := r.c.hold(r, command{Within: 4*r.free() + 10*time.Second, Try: true})
 	// Is it served meanwhile? Where it is declared that this can be borne, there is time to show it.
@@ -329,8 +321,8 @@ func (r *round) serverFault(f serverFault) {
 	if bears {
 		r.wait(within, func() bool { return fresh.all(done) })
 	}
-	if f.long {
-		r.sleep(13 * r.ttl / 10)
+	if down || f.own || f.Class == history.Pause || f.Class == history.Server {
+		r.sleep(13 * r.ttl / 10) // past the TTL
 	}
 	if down {
 		r.faultEnd("") // from here on it may be served again

@@ -172,7 +172,7 @@ func (c *EtcdCluster) Restart(t TB) {
 // ready without a majority.
 func (c *EtcdCluster) Start(t TB) {
 	t.Helper()
-	restart(t, processes(c.Nodes)...)
+	Restart(t, processes(c.Nodes)...)
 }
 
 // Addrs returns the host:port for clients of each member.
@@ -245,7 +245,7 @@ func (c *EtcdCluster) Replace(t TB, i int) *Etcd {
 	fresh.state = "existing"
 	c.Nodes[i] = fresh
 	change("add", map[string]any{"peerURLs": []string{fresh.peerURL()}})
-	restart(t, fresh.Process)
+	Restart(t, fresh.Process)
 	return fresh
 }
 

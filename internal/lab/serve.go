@@ -61,9 +61,9 @@ func inUse(log string) bool {
 		strings.Contains(log, "shared memory block") || strings.Contains(log, "lock file")
 }
 
-// restart starts servers again that do not run, on their ports, with the same configuration and data. Somebody else
+// Restart starts servers again that do not run, on their ports, with the same configuration and data. Somebody else
 // may have got a port while it was free, and may give it back.
-func restart(t TB, servers ...*Process) {
+func Restart(t TB, servers ...*Process) {
 	t.Helper()
 	launch(t, func() []*Process { return servers })
 }
@@ -74,7 +74,7 @@ func restart(t TB, servers ...*Process) {
 func (p *Process) Restart(t TB) {
 	t.Helper()
 	p.Kill()
-	restart(t, p)
+	Restart(t, p)
 }
 
 // poll calls check until it returns nil. It gives up when a server that is alone has ended, and when servers have

@@ -74,7 +74,7 @@ func (e *ZooKeeperEnsemble) Addrs() []string { return addrs(e.Servers) }
 // Restart starts all servers that do not run, and returns when all serve: none does before it has a majority.
 func (e *ZooKeeperEnsemble) Restart(t TB) {
 	t.Helper()
-	restart(t, processes(e.Servers)...)
+	Restart(t, processes(e.Servers)...)
 }
 
 // Leader returns the server that leads, and waits for one if there is none. Servers that are not among

@@ -15,7 +15,6 @@
 //     signal, names the process, and so does a stop's FaultEnd, after SIGCONT.
 //   - Ask and UnlockBegin carry the deadline of their context in Until: an answer that is more than a
 //     second late, or none by TrialEnd, is a call that hangs.
-//   - For the order of waiters, they begin to wait at least 300 ms apart.
 //   - At the end of a trial with a fault a caller asks for each name once more, with a deadline beyond
 //     TTL and slack: it shows what was left behind.
 //   - A Stall, of whichever process, is time that does not count where something was only too slow. It
@@ -35,10 +34,9 @@ import (
 
 // Tolerances: what a busy machine may add to a time before it counts.
 const (
-	toldGrace  = 100 * time.Millisecond // between a deadline and a goroutine that learns of it
-	orderGrace = 200 * time.Millisecond // between calling Lock and standing in the service's queue
-	hangGrace  = time.Second            // between a context's end and the call's return
-	freeGrace  = time.Second            // a poll, and a goroutine that is slow
+	toldGrace = 100 * time.Millisecond // between a deadline and a goroutine that learns of it
+	hangGrace = time.Second            // between a context's end and the call's return
+	freeGrace = time.Second            // a poll, and a goroutine that is slow
 )
 
 // ServedWindow is how long servers have to be away until it counts that nobody got a lock: another has

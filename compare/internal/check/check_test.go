@@ -251,26 +251,6 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 				1100 told_lost a`},
 		{name: "a lease that was not to be renewed", held: "false-loss hangs",
 			history: `0 holds a tok=1 until=1001; 1001 told_lost a`},
-		{name: "a waiter overtaken", broken: "order", held: "exclusion false-loss hangs tokens",
-			worst: "c/0 got in before b/0, which had begun to wait 498ms earlier",
-			history: `0 holds a tok=1 until=9001; 2 ask b; 500 ask c; 900 unlock_begin a
-				901 granted c tok=2 until=9101; 902 unlocked a; 903 unlock_begin c
-				904 granted b tok=3 until=9100; 905 unlocked c`},
-		{name: "a waiter overtaken, where everything is slow", aside: "order",
-			held: "exclusion false-loss hangs tokens",
-			history: `0 ask a; 190 granted a tok=1 until=9001; 202 ask b; 700 ask c
-				900 unlock_begin a; 901 granted c tok=2 until=9101; 1101 unlocked a
-				1103 unlock_begin c; 1104 granted b tok=3 until=9100; 1105 unlocked c`},
-		{name: "a waiter that lost the service, and its place", held: "exclusion false-loss hangs order tokens",
-			history: `0 holds a tok=1 until=9001; 2 ask b; 500 ask c; 900 unlock_begin a
-				901 granted c tok=2 until=9101; 902 unlocked a; 903 gave_up b; 904 unlocks c`},
-		{name: "a waiter that nobody let in", broken: "order", held: "exclusion false-loss hangs left tokens",
-			history: `0 holds a tok=1 until=9001; 2 ask b until=1500; 500 ask c; 900 unlock_begin a
-				901 granted c tok=2 until=9101; 902 unlocked a; 904 unlocks c; 1501 gave_up b`},
-		{name: "waiters in turn", held: "exclusion false-loss hangs order tokens",
-			history: `0 holds a tok=1 until=9001; 2 ask b; 500 ask c; 900 unlock_begin a
-				901 granted b tok=2 until=9101; 902 unlocked a; 903 unlock_begin b
-				904 granted c tok=3 until=9100; 905 unlocked b`},
 		{name: "a call that comes back late", broken: "hangs",
 			worst:   "Lock of a/0 returned 2s after its context had ended",
 			history: `0 ask a until=1000; 3000 gave_up a`},

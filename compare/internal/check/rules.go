@@ -53,14 +53,10 @@ func (t *trial) breaks(rule, name string, took span, limit time.Duration, says s
 	}
 }
 
-// counted is the worst break that counts, now that all stalls are known, and how slow the service was: which
-// of two callers was first is known only beyond the time that a request takes.
-func (t *trial) counted(rule string, f *finding) (worst *breach) {
+// counted is the worst break that counts, now that all stalls are known.
+func (t *trial) counted(f *finding) (worst *breach) {
 	for i := range f.breaks {
 		b := &f.breaks[i]
-		if rule == Order {
-			b.limit += 2 * time.Duration(t.slowest)
-		}
 		size := b.to - b.from
 		if (b.limit < 0 || size-b.within(t.stalls) > int64(b.limit)) && (worst == nil || size > worst.to-worst.from) {
 			worst = b
@@ -118,7 +114,6 @@ func (t *trial) judge(at int64) {
 		}
 	}
 	t.hangs(at)
-	t.order(at)
 	for _, by := range t.callers {
 		// It waits, or waited in vain, for what nobody may hold.
 		c, l := by.asks, by.lock
@@ -185,40 +180,6 @@ func (t *trial) hangs(at int64) {
 		if late := back - c.began.Until; c.began.Until != 0 && late > 0 && !t.absent(c.began.Process, since, back) {
 			t.breaks(Hangs, c.began.Name, span{c.began.Until, back}, hangGrace,
 				fmt.Sprintf("%s of %s "+says, what, who(c.began), history.Duration(late)), c.began)
-		}
-	}
-}
-
-// order looks which waiters were overtaken by others that had begun to wait later. It is judged where
-// everybody asks once: a caller that asks again competes with requests of others that are still under
-// way.
-func (t *trial) order(at int64) {
-	if t.fault != nil || t.again {
-		return
-	}
-	for _, w := range t.calls {
-		if w.began.Kind != history.Ask || w.began.Value == 1 {
-			continue
-		}
-		end := at
-		if w.answer != nil {
-			end = w.answer.At
-		}
-		for _, h := range w.lock.holds {
-			later := h.ask.At - w.began.At
-			if h.granted.At <= w.began.At || h.granted.At >= end || h.ask.Value == 1 {
-				continue // they did not wait at the same time
-			}
-			if later > -int64(orderGrace) && later < int64(orderGrace) {
-				continue // they began too near to tell
-			}
-			t.finding(Order).applies = true
-			// A waiter that has lost the service has lost its place.
-			if w.answer == nil || w.answer.Kind != history.GaveUp || w.answer.At >= w.began.Until {
-				t.breaks(Order, w.lock.name, span{w.began.At, h.ask.At}, orderGrace,
-					fmt.Sprintf("%s got in before %s, which had begun to wait %s earlier", who(h.granted), who(w.began),
-						history.Duration(later)), w.began, h.ask)
-			}
 		}
 	}
 }

@@ -20,7 +20,6 @@ const (
 	Left      = "left"
 	Served    = "served"
 	FalseLoss = "false-loss"
-	Order     = "order"
 	Hangs     = "hangs"
 )
 
@@ -40,7 +39,6 @@ var rules = []struct {
 	{name: Left, title: "left behind: blocked by nobody", figure: "at most %s"},
 	{name: Served, title: "served", split: true, figure: "again after %s"},
 	{name: FalseLoss, title: "leases lost", split: true},
-	{name: Order, title: "order of waiters"},
 	{name: Hangs, title: "calls that hang"},
 }
 
@@ -99,8 +97,6 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
 	case FalseLoss:
 		return excludes && fault == nil, "a renewed lease lasts"
-	case Order:
-		return g.Order == "fifo", "order: " + g.Order
 	}
 	return true, "a call returns when its context ends"
 }
@@ -135,7 +131,7 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 		}
 		cell.servers = max(cell.servers, t.servers)
 		o := history.Outcome{Trial: t.id}
-		switch worst := t.counted(rule.name, f); {
+		switch worst := t.counted(f); {
 		case worst != nil && (aside == "" || rule.name == Exclusion):
 			// Two at once are a fact, whatever else went wrong with a trial.
 			if cell.Broken == 0 {
@@ -149,7 +145,7 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 			}
 		case aside != "" || len(f.breaks) > 0:
 			cell.Set++
-			cell.Reason = cmp.Or(aside, "the machine stalled, or was too slow to tell")
+			cell.Reason = cmp.Or(aside, "the machine stalled")
 			o.Aside, o.Note = true, cell.Reason
 		default:
 			cell.Trials++

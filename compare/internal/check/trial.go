@@ -25,8 +25,6 @@ type trial struct {
 	servers  int              // that the fault takes away
 	served   int64            // the first grant to a caller that asked after the evidence
 	worked   int64            // the first grant to a caller that asked after the end of the fault
-	slowest  int64            // call that had nobody to wait for
-	again    bool             // a caller has asked twice for one name
 	stopped  map[string]span  // processes; to is 0 while it lasts
 	dead     map[string]int64 // processes, since when
 	locks    []*lock
@@ -150,7 +148,7 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 	switch e.Kind {
 	case history.Ask:
 		by.ends(e) // it does not look at its old lease any more
-		if t.again = t.again || by.asks != nil; by.asks == nil {
+		if by.asks == nil {
 			l.askers++
 		}
 		by.asks = t.begins(l, e)
@@ -188,9 +186,6 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 	case history.Unlocked:
 		if c := by.leaves; c != nil && c.answer == nil {
 			t.answers(c, e)
-			if e.Error == "" {
-				t.slowest = max(t.slowest, e.At-c.began.At)
-			}
 		}
 	}
 }
@@ -229,9 +224,6 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 		f.held(e.At-told, f.best == 0 || e.At-told < f.best)
 	}
 	l.told = nil
-	if h.n == 0 {
-		t.slowest = max(t.slowest, e.At-h.ask.At)
-	}
 	if (h.n > 0 || l.unclear && l.askers > 1) && h.ask.Value != 1 {
 		t.blocked(l, h.ask, e.At, false)
 	}

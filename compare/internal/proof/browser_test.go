@@ -243,7 +243,6 @@ func TestTheWitnessOfEachBadLock(t *testing.T) {
 		"client-tokens":    "tokens",
 		"never-expires":    "dead",
 		"leaves-ghosts":    "left",
-		"claims-queue":     "order",
 		"loses-leases":     "false-loss",
 		"ignores-errors":   "exclusion/requests-late",
 	} {
