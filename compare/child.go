@@ -32,12 +32,11 @@ type command struct {
 	Trial  string
 	Caller int
 	Name   string
-	Within time.Duration // hold: how long to wait for the lock
-	Again  bool          // hold: ask again where the service is away
+	Within time.Duration // hold: how long to ask for the lock
+	Loop   bool          // hold: and to take it again and again
 	Try    bool          // hold: do not wait, but ask again and again
 	Gate   bool          // hold: stand still between a check of the lease and the act, until "open"
 	Keep   time.Duration // hold: how long; 0: until "release"
-	For    time.Duration // hold: again and again, for so long
 	Seq    uint64        // landed: the act that has arrived
 }
 
@@ -184,17 +183,15 @@ func (h *holderProgram) obey(c command) {
 	}
 }
 
-// call holds a lock, once or again and again.
+// call holds a lock, once or again and again. It asks again where the service is away, or has refused.
 func (h *holderProgram) call(c command, cl *caller) {
-	ctx := cl.ctx
-	if c.For > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.For)
-		defer cancel()
-	}
-	for held := h.hold(ctx, c, cl); c.For > 0 && ctx.Err() == nil; held = h.hold(ctx, c, cl) {
-		if !held {
-			pause(ctx, 20*time.Millisecond) // what refuses at once would be asked without end
+	ctx, cancel := context.WithTimeout(cl.ctx, c.Within)
+	defer cancel()
+	for ctx.Err() == nil {
+		if lease := h.lock(ctx, c); lease == nil {
+			pause(ctx, 50*time.Millisecond)
+		} else if h.keep(c, cl, lease); !c.Loop {
+			break
 		}
 	}
 	cl.release()
@@ -204,21 +201,9 @@ func (h *holderProgram) call(c command, cl *caller) {
 	h.say(history.Event{Kind: isOver, Caller: c.Caller})
 }
 
-// hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports
-// whether it got the lock.
-func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
-	if c.Within > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.Within)
-		defer cancel()
-	}
-	lease := h.lock(ctx, c)
-	for (c.Again || c.Try) && lease == nil && pause(ctx, 50*time.Millisecond) {
-		lease = h.lock(ctx, c)
-	}
-	if lease == nil {
-		return false
-	}
+// keep acts under a lease until it is told to leave, or that the lease is over.
+func (h *holderProgram) keep(c command, cl *caller, lease *locker.Lease) {
+	defer h.leave(c, lease)
 	var over <-chan time.Time
 	if c.Keep > 0 {
 		over = time.After(c.Keep)
@@ -226,13 +211,11 @@ func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 	until, act := lease.Until(), time.NewTicker(h.Act)
 	defer act.Stop()
 	for n := 0; ; n++ {
-		if held := lease.Err() == nil; held && c.Gate && n == 1 {
-			h.say(history.Event{Kind: atGate, Caller: c.Caller})
-			<-cl.gate.Done()
-			if cl.ctx.Err() == nil {
-				h.act(c, cl, lease)
+		if lease.Err() == nil {
+			if c.Gate && n == 1 {
+				h.say(history.Event{Kind: atGate, Caller: c.Caller})
+				<-cl.gate.Done()
 			}
-		} else if held {
 			h.act(c, cl, lease)
 		}
 		if u := lease.Until(); !u.Equal(until) {
@@ -246,8 +229,7 @@ func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 		case <-cl.ctx.Done():
 		case <-over:
 		}
-		h.leave(c, lease)
-		return true
+		return
 	}
 }
 
@@ -263,10 +245,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // lock asks for the lock; nil if it was not granted.
 func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
-	ask := history.Event{}
-	if end, ok := ctx.Deadline(); ok {
-		ask.Until = history.Until(end)
-	}
+	end, _ := ctx.Deadline()
+	ask := history.Event{Until: history.Until(end)}
 	lock := h.client.Lock
 	if c.Try {
 		lock, ask.Value = h.client.TryLock, 1

@@ -115,7 +115,7 @@ func (h *holder) start() {
 func (h *holder) warm() (trouble string) {
 	b := h.bench
 	g := h.hold(&round{names: []string{b.run.prefix + b.key + "-warm-" + h.process}}, command{
-		Within: b.free() + b.opens, Again: true, Keep: time.Millisecond})
+		Within: b.free() + b.opens, Keep: time.Millisecond})
 	if b.wait(b.free()+b.opens+time.Second, func() bool { return g.all(done) }); !g.all(granted) {
 		return g.trouble()
 	}
@@ -250,42 +250,42 @@ func (g group) tell(do string) {
 	}
 }
 
-// all reports whether something is true of all callers of the group.
-func (g group) all(what func(*seen) bool) bool {
+// each looks at all callers of the group; those of an earlier life of the process are over.
+func (g group) each(look func(id int, s *seen)) {
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
 	for _, id := range g.callers {
-		if s := g.h.callers[id]; s == nil || !what(s) {
-			return false
-		}
+		look(id, cmp.Or(g.h.callers[id], &seen{done: true}))
 	}
-	return true
+}
+
+// all reports whether something is true of all callers of the group.
+func (g group) all(what func(*seen) bool) bool {
+	is := true
+	g.each(func(_ int, s *seen) { is = is && what(s) })
+	return is
 }
 
 // release has those callers unlock of whom that is true, once, and reports whether any is left.
 func (g group) release(whom func(*seen) bool) (left bool) {
-	var now []int
-	g.h.mu.Lock()
-	for _, id := range g.callers {
-		if s := g.h.callers[id]; s != nil && !s.done { // nil: of an earlier life
-			if left = true; !s.released && whom(s) {
-				s.released = true
-				now = append(now, id)
-			}
+	now := group{h: g.h}
+	g.each(func(id int, s *seen) {
+		left = left || !s.done
+		if !s.done && !s.released && whom(s) {
+			s.released = true
+			now.callers = append(now.callers, id)
 		}
-	}
-	g.h.mu.Unlock()
-	group{g.h, now}.tell("release")
+	})
+	now.tell("release")
 	return left
 }
 
-// trouble is what the callers of a group that hold nothing were told last.
+// trouble is what a caller of the group that holds nothing was told last.
 func (g group) trouble() (says string) {
-	g.all(func(s *seen) bool {
+	g.each(func(_ int, s *seen) {
 		if !s.granted {
 			says = cmp.Or(says, s.err)
 		}
-		return true
 	})
 	return cmp.Or(says, "no answer")
 }

@@ -249,7 +249,8 @@ func (p *plan) status(r *history.Report) (int, []string) {
 			} else if c.Verdict != history.Broken {
 				continue
 			}
-			broken = append(broken, fmt.Sprintf("%s: %s: %s, and BROKEN: %s", s.Name, row.Title, what, c.Worst))
+			broken = append(broken, fmt.Sprintf("%s: %s: %s, and BROKEN: %d of %d. The worst: %s (%s)",
+				s.Name, row.Title, what, c.Broken, c.Trials, c.Worst, c.What))
 		}
 		for _, rule := range p.require {
 			if !seen[rule] {

@@ -98,7 +98,7 @@ func (b *bench) free() time.Duration { return 2*b.ttl + b.g.DeadHolderSlack + 2*
 
 // take has h hold each name, and waits until it does.
 func (r *round) take(h *holder, c command) group {
-	c.Within, c.Again = r.free()+3*time.Second, true
+	c.Within = r.free() + 3*time.Second
 	g := h.hold(r, c)
 	if !r.wait(c.Within, func() bool { return g.all(granted) }) {
 		r.Fatalf("a lock that was free was not granted within %v (%s)", c.Within, g.trouble())
@@ -110,7 +110,7 @@ func (r *round) take(h *holder, c command) group {
 // moment between two renewals: what is won or lost by some milliseconds must not be won, or lost, each
 // time.
 func (r *round) queue(h *holder) group {
-	g := h.hold(r, command{Within: 4*r.free() + 10*time.Second, Again: true})
+	g := h.hold(r, command{Within: 4*r.free() + 10*time.Second})
 	waiting := r.ttl/10 + 20*time.Millisecond // long enough
 	if !r.faulty {
 		waiting += phase(r.turn, r.ttl/2) // libraries renew every third or half of a TTL
@@ -161,11 +161,11 @@ func (r *round) handOn(a, next group, heal func()) {
 
 // healthy has two callers of each holder lock and unlock for a while, beside locks that are held all the time.
 func (r *round) healthy() {
-	kept := r.a.hold(r, command{Name: "/kept", Within: r.free(), Again: true})
+	kept := r.a.hold(r, command{Name: "/kept", Within: r.free()})
 	all := []group{}
 	for range 2 {
 		for _, h := range r.holders() {
-			all = append(all, h.hold(r, command{For: 3 * r.ttl / 2, Keep: time.Millisecond}))
+			all = append(all, h.hold(r, command{Within: 3 * r.ttl / 2, Loop: true, Keep: time.Millisecond}))
 		}
 	}
 	for _, g := range all {
@@ -236,7 +236,7 @@ func (r *round) cut(how func(p *lab.Proxy)) {
 
 // connect has the client of a open a connection for each of its callers, while nothing is in the way.
 func (r *round) connect() {
-	g := r.a.hold(r, command{Name: "/warm", Within: r.free() + 3*time.Second, Again: true,
+	g := r.a.hold(r, command{Name: "/warm", Within: r.free() + 3*time.Second,
 		Keep: 20 * time.Millisecond})
 	r.wait(r.free()+3*time.Second, func() bool { return g.all(done) })
 }
@@ -317,7 +317,7 @@ func (r *round) serverFault(f serverFault) {
 	if bears {
 		within = check.ServedWindow(r.ttl) + time.Second
 	}
-	fresh := r.c.hold(r, command{Name: "/meanwhile", Within: within, Again: true, Keep: time.Millisecond})
+	fresh := r.c.hold(r, command{Name: "/meanwhile", Within: within, Keep: time.Millisecond})
 	if bears {
 		r.wait(within, func() bool { return fresh.all(done) })
 	}
@@ -332,7 +332,7 @@ func (r *round) serverFault(f serverFault) {
 		r.faultEnd("")
 	}
 	r.wait(r.free(), func() bool { return fresh.all(done) })
-	again := r.c.hold(r, command{Name: "/again", Within: r.free() + 15*time.Second, Again: true,
+	again := r.c.hold(r, command{Name: "/again", Within: r.free() + 15*time.Second,
 		Keep: time.Millisecond})
 	r.wait(r.free()+16*time.Second, func() bool { return again.all(done) })
 	r.sleep(r.ttl / 4) // whoever holds acts, side by side if it comes to that

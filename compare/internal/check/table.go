@@ -247,30 +247,39 @@ func cell(s *history.Service, t *tally, rule string, fault *history.Fault) histo
 
 // headline says what was broken: what is declared, and two at once, declared or not.
 func headline(r *history.Report) (bad int, says string) {
+	type way struct {
+		declared bool
+		what     string
+	}
+	var ways []way
+	faults := map[way][]string{} // that broke it
 	tried := 0
-	said := map[bool][]string{} // of what is declared, and of what is not
 	for i, s := range r.Run.Services {
-		for _, rule := range rules {
-			ways := map[bool][]string{} // the faults that broke it
-			for _, row := range r.Rows {
-				switch c := &row.Cells[i]; {
-				case row.Rule != rule.name, c.Verdict == history.Undeclared && rule.name != Exclusion:
-				case c.Broken > 0:
-					ways[c.Declared] = append(ways[c.Declared], row.Fault)
-				case c.Verdict == history.Held && c.Declared:
-					tried++
+		for _, row := range r.Rows {
+			switch c := &row.Cells[i]; {
+			case c.Verdict == history.Held && c.Declared:
+				tried++
+			case c.Verdict == history.Broken || c.Verdict == history.Undeclared && row.Rule == Exclusion:
+				title, _, _ := strings.Cut(row.Title, ":")
+				w := way{c.Declared, s.Name + ": " + title}
+				if faults[w] == nil {
+					ways = append(ways, w)
 				}
+				faults[w] = append(faults[w], row.Fault)
 			}
-			bad += len(ways[true])
-			for declared, faults := range ways {
-				what, _, _ := strings.Cut(rule.title, ":")
-				if len(faults) > 1 {
-					what += fmt.Sprintf(" under %d faults", len(faults))
-				} else if faults[0] != "" {
-					what += " under " + faults[0]
-				}
-				said[declared] = append(said[declared], s.Name+": "+what)
-			}
+		}
+	}
+	said := map[bool][]string{} // of what is declared, and of what is not
+	for _, w := range ways {
+		by := faults[w]
+		if len(by) > 1 {
+			w.what += fmt.Sprintf(" under %d faults", len(by))
+		} else if by[0] != "" {
+			w.what += " under " + by[0]
+		}
+		said[w.declared] = append(said[w.declared], w.what)
+		if w.declared {
+			bad += len(by)
 		}
 	}
 	others := strings.Join(said[false], "; ")

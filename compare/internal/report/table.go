@@ -47,14 +47,10 @@ func Table(w io.Writer, r *history.Report) error {
 			"broken k of n: the same, where it is not declared.\n"+
 			"Rows without a fault count rounds. -: not tried. ?: inconclusive.\n")
 	}
-	var bad, unsure []string
+	var unsure []string
 	for _, row := range r.Rows {
-		for i := range row.Cells {
-			switch c := &row.Cells[i]; c.Verdict {
-			case history.Broken:
-				bad = append(bad, fmt.Sprintf("%s, %s: %d of %d. The worst: %s (trial %s). Declared: %s.",
-					c.Service, row.Title, c.Broken, c.Trials, c.Worst, c.Witness.Trial, c.What))
-			case history.Inconclusive:
+		for _, c := range row.Cells {
+			if c.Verdict == history.Inconclusive {
 				unsure = append(unsure, fmt.Sprintf("%s, %s: %s", c.Service, row.Title, c.Reason))
 			}
 		}
@@ -62,7 +58,7 @@ func Table(w io.Writer, r *history.Report) error {
 	for _, notes := range []struct {
 		title string
 		all   []string
-	}{{"Declared, and BROKEN", bad}, {"Nothing can be said of", unsure}, {"Not tried at all", missing}} {
+	}{{"Nothing can be said of", unsure}, {"Not tried at all", missing}} {
 		if len(notes.all) > 0 {
 			fmt.Fprintf(&out, "\n%s:\n  %s\n", notes.title, strings.Join(notes.all, "\n  "))
 		}
