@@ -85,7 +85,6 @@ var errTerm = errors.New("the leader changed while the session was kept alive")
 // was the leader when it renewed; and whether the lease is gone is what the
 // majority says.
 func (s *session) beat() error {
-	_ = s.b.pool.follow() // those that it has are asked on
 	left := time.Until(s.since.Add(s.ttl))
 	limit := min(min(s.ttl/8, time.Second)<<min(s.misses, 8), left)
 	ctx, cancel := context.WithTimeout(s.ctx, left)

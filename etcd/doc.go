@@ -113,9 +113,9 @@
 // All requests go to one member, on the backend's own connections. If that member
 // does not answer within a tenth of Options.Timeout, the backend stops asking it and
 // sends the request to the next member, which gets more time. So a request can be
-// carried out twice, and at any later time. The members are those of the driver's
-// client at any time: SetEndpoints and AutoSync count, and names are looked up anew
-// for each connection.
+// carried out twice, and at any later time. The members are those that the driver's
+// client had when the Backend was made: later SetEndpoints and AutoSync do not count.
+// Names are looked up anew for each connection, so a name may move to another address.
 //
 // With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or s!CLIENT.N, put in the same transaction
 // and deleted with it, but not on the session's lease. When the key goes without it, the shadow still holds

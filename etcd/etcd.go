@@ -91,7 +91,7 @@ var (
 
 // New returns a Backend on client, which stays its caller's: Close does not
 // close it. The Backend makes connections of its own with the client's settings,
-// one to each of its endpoints, and follows them when they change. Give the client DialKeepAliveTime and
+// one to each of the endpoints that it has now. Give the client DialKeepAliveTime and
 // DialKeepAliveTimeout (10 s and 3 s), or a connection that the network has
 // forgotten is noticed only by the kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {

@@ -12,76 +12,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/locktest"
 )
-
-// The members have moved, and the caller's client was told: the backend went on asking the old addresses.
-func TestProveEndpointsOfTheCallersClientAreFollowed(t *testing.T) {
-	lab.NeedProve(t)
-	t.Parallel()
-	for _, how := range []string{"SetEndpoints", "AutoSync"} {
-		for _, old := range []string{"gone", "silent", "works"} {
-			t.Run(how+", the old address "+old, func(t *testing.T) {
-				t.Parallel()
-				s := newScene(t, 1)
-				ctx := t.Context()
-				road := lab.StartProxy(t, s.Nodes[0].Addr())
-				driver := dial(t, []string{road.Addr()}, func(c *clientv3.Config) {
-					if how == "AutoSync" {
-						c.AutoSyncInterval = 100 * time.Millisecond
-					}
-				})
-				b, err := etcd.New(driver, nil)
-				require.NoError(t, err)
-				c := locker.New(b, &locker.Options{TTL: 6 * time.Second, Patience: -1})
-				t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
-				held := locktest.Lock(t, c, "n")
-				other := client(t, s.Addrs(), time.Minute)
-				before := locktest.Lock(t, other, "m")
-				waits := lockLater(ctx, c, "m")
-				s.queued(t, "m", 2)
-				s.watched(t, 1)
-				if how == "SetEndpoints" {
-					driver.SetEndpoints(s.Addrs()...)
-				} else {
-					eventually(t, 30*time.Second, "the driver has learned the address", func() bool {
-						return strings.Contains(driver.Endpoints()[0], s.Nodes[0].Addr())
-					})
-				}
-				switch old {
-				case "gone":
-					road.Close()
-				case "silent":
-					road.Set(lab.Drop)
-				}
-				eventually(t, 30*time.Second, "it works", func() bool {
-					l, err := c.TryLock(within(t, 5*time.Second), "k")
-					return err == nil && l.Unlock(ctx) == nil
-				})
-				if old == "works" {
-					eventually(t, 30*time.Second, "no connection to an address that is none of the cluster's", func() bool {
-						had := road.Stats().Requests.Sent
-						l, err := c.TryLock(ctx, "k")
-						require.NoError(t, err)
-						require.NoError(t, l.Unlock(ctx))
-						time.Sleep(300 * time.Millisecond)
-						return road.Stats().Requests.Sent == had
-					})
-				}
-				require.NoError(t, before.Unlock(ctx))
-				got := s.get(t, waits, 30*time.Second)
-				require.NoError(t, got.lease.Unlock(ctx))
-				require.NoError(t, held.Err(), "nothing was lost")
-				require.NoError(t, held.Unlock(ctx))
-			})
-		}
-	}
-}
 
 // A name of a URL that leads elsewhere later: it is looked up for each connection. A child asks, since who
 // looks up names belongs to the whole process.

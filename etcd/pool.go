@@ -22,16 +22,13 @@ import (
 // A request is sent again while there is no answer: everything that this package sends can be carried out
 // twice, and at any time later. What that leaves to clear up is told by [fate].
 type pool struct {
-	driver  *clientv3.Client // the caller's: the pool follows its endpoints
-	dialer  clientv3.Client  // a copy, which dials
+	driver  clientv3.Client // a copy of the caller's, which dials
 	timeout time.Duration
 	lines   [2]chan struct{} // by line
 
 	work sync.WaitGroup
 	life context.Context
 	end  context.CancelFunc
-
-	following sync.Mutex // held while members are replaced
 
 	mu      sync.Mutex
 	closed  bool
@@ -64,54 +61,27 @@ func newPool(driver *clientv3.Client, timeout time.Duration) (*pool, error) {
 	// The driver's Dial reads endpoints without the lock under which SetEndpoints and AutoSync write them.
 	// Those of a copy are written by nobody; the lock, taken on both sides, keeps the copying from being a race
 	// with all that they did before and will do later.
-	if len(driver.Endpoints()) == 0 {
-		return nil, errors.New("the client has no endpoint: give it one")
-	}
-	p := &pool{driver: driver, dialer: *driver, timeout: timeout}
+	addrs := driver.Endpoints()
+	p := &pool{driver: *driver, timeout: timeout}
 	_ = driver.Endpoints()
 	for i := range p.lines {
 		p.lines[i] = make(chan struct{}, atOnce)
 	}
 	p.life, p.end = context.WithCancel(context.Background())
-	if err := p.follow(); err != nil || len(p.members) == 0 {
-		return nil, errors.Join(errors.New("the client has no endpoint that can be used"), err, p.close())
-	}
-	return p, nil
-}
-
-// follow makes the members those that the caller's client has now: SetEndpoints or AutoSync may have told it
-// others.
-func (p *pool) follow() (err error) {
-	addrs := p.driver.Endpoints()
-	before := p.all()
-	if slices.EqualFunc(before, addrs, (*member).isAt) || !p.following.TryLock() {
-		return nil
-	}
-	defer p.following.Unlock()
-	var now []*member
+	err := errors.New("the client has no endpoint that can be used: give it one")
 	for _, addr := range addrs {
-		if i := slices.IndexFunc(before, func(m *member) bool { return m.isAt(addr) }); i >= 0 {
-			now, before = append(now, before[i]), slices.Delete(before, i, i+1)
-		} else if conn, dialErr := p.dialer.Dial(addr); dialErr == nil {
-			now = append(now, &member{pool: p, addr: addr, conn: conn})
+		if conn, dialErr := p.driver.Dial(addr); dialErr == nil {
+			p.members = append(p.members, &member{pool: p, addr: addr, conn: conn})
 		} else {
 			err = errors.Join(err, dialErr)
 		}
 	}
-	if len(now) == 0 {
-		return err
+	if len(p.members) == 0 {
+		return nil, errors.Join(err, p.close())
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.members = now
-	if !slices.Contains(now, p.current) {
-		// Any of them, so that clients spread over the members.
-		p.current = now[clock.UpTo(time.Duration(len(now)))]
-	}
-	for _, m := range before {
-		_ = m.conn.Close() // what is in flight there is asked of another member
-	}
-	return err
+	// Any of them, so that clients spread over the members.
+	p.current = p.members[clock.UpTo(time.Duration(len(p.members)))]
+	return p, nil
 }
 
 // all returns the members as they are now.
@@ -120,8 +90,6 @@ func (p *pool) all() []*member {
 	defer p.mu.Unlock()
 	return slices.Clone(p.members)
 }
-
-func (m *member) isAt(addr string) bool { return m.addr == addr }
 
 // start has fn run beside what the pool does; fn ends with p.life. It returns false if the pool is closed.
 func (p *pool) start(fn func()) bool {
@@ -167,7 +135,6 @@ func (p *pool) answered(m *member, d time.Duration) {
 // goes on unless a probe finds that it hangs: it costs little to ask another member, and much to move ten
 // thousand watches.
 func (p *pool) avoid(m *member) {
-	_ = p.follow() // the next request asks those that can be dialed
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.failed = time.Now()
@@ -194,7 +161,7 @@ func (p *pool) probe(m *member) {
 	silent := !p.answers(m)
 	if silent {
 		var err error
-		other.conn, err = p.dialer.Dial(m.addr)
+		other.conn, err = p.driver.Dial(m.addr)
 		silent = err == nil
 	}
 	if silent && len(p.all()) == 1 {
@@ -203,14 +170,12 @@ func (p *pool) probe(m *member) {
 		works := p.answers(other)
 		silent = !<-late && works
 	}
-	p.following.Lock()
-	defer p.following.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.probing = false
 	i := slices.Index(p.members, m)
 	switch {
-	case !silent || i < 0: // the caller's client may have other endpoints now
+	case !silent || i < 0: // another probe has replaced it, and a request was still on it
 		if other.conn != nil {
 			_ = other.conn.Close()
 		}

@@ -25,11 +25,9 @@ func TestEndpointsMayChangeAtAnyTime(t *testing.T) {
 			driver.SetEndpoints(fmt.Sprintf("127.0.0.1:%d", i%2+1))
 		}
 	})
-	for range 2000 {
-		require.NoError(t, p.follow())
+	for range 20 {
+		p.probe(p.all()[0])
 	}
 	all.Wait()
-	require.NoError(t, p.follow())
-	require.True(t, p.all()[0].isAt(driver.Endpoints()[0]))
 	require.NoError(t, p.close())
 }

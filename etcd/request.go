@@ -40,7 +40,7 @@ func (p *pool) txn(ctx context.Context, in line, cmps []clientv3.Cmp, then, orEl
 	*clientv3.TxnResponse, fate, error,
 ) {
 	r := &txnRequest{pool: p, line: in}
-	kv := clientv3.NewKVFromKVClient(r, p.driver)
+	kv := clientv3.NewKVFromKVClient(r, &p.driver)
 	resp, err := kv.Txn(ctx).If(cmps...).Then(then...).Else(orElse...).Commit()
 	return resp, r.fate, err
 }

@@ -23,7 +23,6 @@ type Etcd struct {
 	cluster  *EtcdCluster
 	proxy    *Proxy // before the peer port; nil without WithPeerProxies
 	binary   string
-	state    string // "existing": it has joined a cluster that was there before
 }
 
 // EtcdCluster is an etcd cluster that belongs to a test.
@@ -63,7 +62,7 @@ func StartEtcd(t TB, members int, opts ...Option) *EtcdCluster {
 
 func (c *EtcdCluster) newNode(t TB, binary, name string) *Etcd {
 	t.Helper()
-	n := &Etcd{cluster: c, binary: binary, state: "new"}
+	n := &Etcd{cluster: c, binary: binary}
 	conf := c.config
 	if c.tool == ToolOldEtcd { // it cannot be told not to sync
 		if dir, err := os.MkdirTemp("/dev/shm", "locker-etcd-"); err == nil {
@@ -90,7 +89,7 @@ func (n *Etcd) newCommand() (*exec.Cmd, error) {
 		"--data-dir=" + filepath.Join(n.dir, "data"),
 		"--listen-client-urls=" + n.URL(), "--advertise-client-urls=" + n.URL(),
 		"--listen-peer-urls=http://" + loopback(n.ports[1]), "--initial-advertise-peer-urls=" + n.peerURL(),
-		"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=" + n.state,
+		"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=new",
 		"--initial-cluster-token=" + c.Nodes[0].dir,
 		"--heartbeat-interval=50", "--election-timeout=650",
 		"--log-level=warn",
@@ -227,26 +226,6 @@ func (n *Etcd) status() (id, leader string) {
 		return "", ""
 	}
 	return reply.Header.ID, reply.Leader
-}
-
-// Replace takes a member out of the cluster for good, and has a new one with an empty disk and another
-// address take its place. The method returns when it serves.
-func (c *EtcdCluster) Replace(t TB, i int) *Etcd {
-	t.Helper()
-	old, other := c.Nodes[i], c.Nodes[(i+1)%len(c.Nodes)]
-	id, _ := old.status()
-	// Changes are refused while members have not been connected for some seconds.
-	change := func(path string, body map[string]any) {
-		await(t, func() error { return other.post("cluster/member/"+path, body, nil) })
-	}
-	change("remove", map[string]any{"ID": id})
-	old.Kill()
-	fresh := c.newNode(t, old.binary, old.name+"-next")
-	fresh.state = "existing"
-	c.Nodes[i] = fresh
-	change("add", map[string]any{"peerURLs": []string{fresh.peerURL()}})
-	Restart(t, fresh.Process)
-	return fresh
 }
 
 // Roll stops the members one after the other, and starts them again with another version of etcd and their
