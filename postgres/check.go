@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // checkSQL is what Check looks at: what, how it is, whether that is well, and what to do.
@@ -90,11 +89,6 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	if err != nil {
 		return nil, b.failure(ctx, err)
 	}
-	tokens, err := b.checkTokens(bounded)
-	if err != nil {
-		return nil, b.failure(ctx, err)
-	}
-	all = append(all, tokens)
 	conn, err := b.listen(bounded, nil)
 	f := locker.Finding{What: "NOTIFY", Found: "is heard"}
 	switch {
@@ -115,37 +109,4 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		}
 	}
 	return all, nil
-}
-
-// checkTokens looks at what tokens come from.
-func (b *Backend) checkTokens(ctx context.Context) (locker.Finding, error) {
-	f := locker.Finding{What: "sequence of tokens", Found: "rises"}
-	s, wrong, err := b.locate(ctx)
-	switch {
-	case err != nil, s == nil:
-		return f, err
-	case wrong == missing:
-		f.Severity, f.Found = locker.SeverityWarning, "is missing"
-		f.Advice = "it is made above the tokens that the table remembers"
-		if b.opts.NoCreate {
-			f.Severity, f.Advice = locker.SeverityProblem, "make it with what postgres.Schema returns"
-		}
-	case wrong != "" && wrong != blind:
-		f.Severity, f.Found = locker.SeverityProblem, "has "+wrong
-		f.Advice = "tokens would not rise, and no lock is granted: " +
-			"ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE"
-	default:
-		var token, drawn int64
-		err = b.pool.QueryRow(ctx, s.last).Scan(&token, &drawn, nil)
-		if err == nil && drawn < token {
-			f.Severity = locker.SeverityWarning
-			f.Found = fmt.Sprintf("is at %d, and the table at %d", drawn, token)
-			f.Advice = "it was set back, or was not restored with the table: " +
-				"the next lock sets it above all tokens of the table"
-		}
-		if sqlstate.Of(err) == sqlstate.NoRight {
-			err = nil // which another finding says
-		}
-	}
-	return f, err
 }

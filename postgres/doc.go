@@ -147,7 +147,7 @@
 // until that transaction ended. Dump from a standby, or leave the table out. The table has
 // the names of the last twenty minutes or so. "locker check" names a transaction that is
 // older than five minutes, and settings that break the guarantees (fsync, a read-only
-// server, missing rights, a sequence that is behind, a proxy that drops wake-ups).
+// server, missing rights, a proxy that drops wake-ups).
 //
 // # How it works
 //

@@ -27,15 +27,12 @@ type server struct {
 	version, mode string // "" if it does not tell
 	limit         int    // of connections per host; -1 if it does not tell
 	tick          time.Duration
-	smallBuffer   bool   // its jute.maxbuffer is less than leastBuffer
-	session       string // the one whose nodes have the longest paths together; "" if it does not tell
-	paths         int    // what they have
+	smallBuffer   bool // its jute.maxbuffer is less than leastBuffer
 }
 
 var (
 	versionLine = regexp.MustCompile(`(?m)^Zookeeper version: ([^ ,-]+)`)
 	modeLine    = regexp.MustCompile(`(?m)^Mode: (\w+)`)
-	oldVersion  = regexp.MustCompile(`^3\.[0-4]\.`)
 	limitLine   = regexp.MustCompile(`(?m)^maxClientCnxns=(\d+)`)
 	tickLine    = regexp.MustCompile(`(?m)^tickTime=(\d+)`)
 )
@@ -50,7 +47,7 @@ func (f *findings) add(severity locker.Severity, what string, is any, advice str
 }
 
 // Check implements [locker.Checker]. Servers tell more of themselves if their
-// 4lw.commands.whitelist has srvr, as is the default, conf and dump.
+// 4lw.commands.whitelist has srvr, as is the default, and conf.
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	servers := make([]server, len(b.servers))
 	var all sync.WaitGroup
@@ -103,10 +100,7 @@ func (f *findings) server(s server, timeout time.Duration) {
 			"locks are served while most servers are: start it, or correct its address")
 	case s.version == "":
 		f.add(locker.SeverityInfo, "server "+s.addr, "it does not tell its version and role",
-			"add srvr, conf and dump to its 4lw.commands.whitelist to have them checked")
-	case oldVersion.MatchString(s.version):
-		f.add(locker.SeverityProblem, "version of "+s.addr, s.version,
-			"before 3.5 there are no container nodes, and locks are refused: update it")
+			"add srvr and conf to its 4lw.commands.whitelist to have them checked")
 	default:
 		f.add(locker.SeverityOK, "server "+s.addr, strings.TrimSpace(s.version+" "+s.mode), "")
 	}
@@ -130,12 +124,8 @@ func (f *findings) server(s server, timeout time.Duration) {
 // servers adds what is found of all of them together.
 func (f *findings) servers(servers []server) {
 	modes := map[string]int{}
-	var largest server
 	for _, s := range servers {
 		modes[s.mode]++
-		if s.paths > largest.paths {
-			largest = s
-		}
 	}
 	const what = "number of servers"
 	switch n := len(servers); {
@@ -155,17 +145,7 @@ func (f *findings) servers(servers []server) {
 	default:
 		f.add(locker.SeverityOK, what, n, "")
 	}
-	if largest.paths > dangerousPaths {
-		f.add(locker.SeverityWarning, "nodes of session "+largest.session,
-			fmt.Sprintf("their paths have %d bytes", largest.paths),
-			"the end of the session is one transaction with all of them. Above 2 × jute.maxbuffer, 2,097,150 bytes "+
-				"by default, no server can read it, and the service is lost: let its program use several sessions")
-	}
 }
-
-// dangerousPaths is half of what servers read by default: more than a session of this
-// package ever has.
-const dangerousPaths = 1 << 20
 
 // look asks one server what it is.
 func (b *Backend) look(ctx context.Context, addr string) server {
@@ -197,9 +177,6 @@ func (b *Backend) look(ctx context.Context, addr string) server {
 		_, err = b.say(ctx, addr, greeting(leastBuffer/1024))
 		s.smallBuffer = err == nil
 	}
-	if text, err := b.say(ctx, addr, "dump"); err == nil {
-		s.session, s.paths = largestSession(text)
-	}
 	return s
 }
 
@@ -212,24 +189,6 @@ func greeting(size int) string {
 	binary.BigEndian.PutUint64(p[id:], math.MaxUint64)
 	binary.BigEndian.PutUint32(p[password:], 16)
 	return string(p)
-}
-
-// largestSession finds, in what a server says of its sessions' nodes, the one whose
-// paths need the most bytes.
-func largestSession(dump string) (largest string, most int) {
-	_, dump, _ = strings.Cut(dump, "Sessions with Ephemerals")
-	dump, _, _ = strings.Cut(dump, "Connections dump")
-	var session string
-	var paths int
-	for line := range strings.Lines(dump) {
-		line = strings.TrimSuffix(line, "\n")
-		if path, ok := strings.CutPrefix(line, "\t"); !ok {
-			session, paths = strings.TrimSuffix(line, ":"), 0
-		} else if paths += pathBytes(path); paths > most {
-			largest, most = session, paths
-		}
-	}
-	return largest, most
 }
 
 // say sends one of the commands of four letters, and returns the answer.

@@ -55,9 +55,8 @@
 // with ErrUnavailable and an error that says why, until others are released. Leases and
 // waiters that there are go on.
 //
-// What is left of the danger: servers with a jute.maxbuffer below 128 KiB, and
-// sessions of other programs with too many nodes. [Backend.Check] sees the first, and
-// the second if the servers' 4lw.commands.whitelist has dump.
+// What is left of the danger: servers with a jute.maxbuffer below 128 KiB, which
+// [Backend.Check] sees, and sessions of other programs with too many nodes.
 //
 // # Shared locks
 //
@@ -209,8 +208,7 @@
 // # Servers
 //
 // The oldest that is supported is ZooKeeper 3.8; it is tested with that and with
-// 3.9. Versions 3.5 to 3.7 have all that is used, and are not tested; before 3.5
-// there are no containers, and locks are refused. A server's limit of connections
+// 3.9. Before 3.5 there are no containers, and locks are refused. A server's limit of connections
 // per host (maxClientCnxns) is 60 if it is not set: each process that locks needs one,
 // and more of them for thousands of locks. jute.maxbuffer is to be 128 KiB or more.
 //

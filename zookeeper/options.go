@@ -107,10 +107,15 @@ func (o *Options) check() error {
 			return invalid("credential %d is not complete: for digest, give user:password", i+1)
 		}
 	}
-	if o.ACL != nil {
-		if err := checkACL(o.ACL); err != nil {
-			return err
-		}
+	// What one of a client's names in the ACL lacks, another may give: tryRights finds out what this client has.
+	var given int32
+	for _, a := range o.ACL {
+		given |= a.Perms
+	}
+	const needed = zk.PermRead | zk.PermWrite | zk.PermCreate | zk.PermDelete
+	if o.ACL != nil && given&needed != needed {
+		return invalid("the ACL gives a right to nobody: clients that share locks have to read, write, " +
+			"create and delete nodes")
 	}
 	if err := checkPrefix(o.Prefix); err != nil {
 		return invalid("prefix %q: %w", o.Prefix, err)

