@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +93,7 @@ type world struct {
 	locks   *memory.Backend
 	running sync.WaitGroup
 	leading atomic.Int32 // contexts of lead that have not ended
+	last    atomic.Uint64
 }
 
 func inAWorld(t *testing.T, locks func() *memory.Backend, test func(t *testing.T, w *world)) {
@@ -115,9 +118,9 @@ type candidate struct {
 	*election.Candidate
 	remote *remote
 	stop   context.CancelFunc
-	terms  []term // of which the last may go on
 	mu     sync.Mutex
-	err    error // of Run
+	terms  []term // of which the last may go on
+	err    error  // of Run
 }
 
 type term struct {
@@ -125,10 +128,6 @@ type term struct {
 	began, end time.Time // of the context
 	cause      error
 }
-
-func (c *candidate) term(i int) term { return c.all()[i] }
-
-func (c *candidate) count() int { return len(c.all()) }
 
 func (c *candidate) all() []term {
 	c.mu.Lock()
@@ -146,16 +145,18 @@ func (w *world) stand(address string, slow time.Duration, opts election.Options)
 	w.running.Go(func() {
 		c.err = c.Run(ctx, func(ctx context.Context, number uint64) error {
 			assert.EqualValues(w.t, 1, w.leading.Add(1), "%s leads beside another", address)
+			assert.Greater(w.t, number, w.last.Swap(number))
 			assert.True(w.t, c.IsLeader())
+			this := term{number: number, began: time.Now()}
 			c.mu.Lock()
-			c.terms = append(c.terms, term{number: number, began: time.Now()})
-			this := &c.terms[len(c.terms)-1]
+			c.terms = append(c.terms, this)
 			c.mu.Unlock()
 			<-ctx.Done()
 			w.leading.Add(-1)
 			assert.False(w.t, c.IsLeader())
-			c.mu.Lock()
 			this.end, this.cause = time.Now(), context.Cause(ctx)
+			c.mu.Lock()
+			c.terms[len(c.terms)-1] = this
 			c.mu.Unlock()
 			time.Sleep(slow)
 			return errors.New("not told: the term was over")
@@ -173,128 +174,121 @@ func (w *world) leader() *election.Leader {
 	return l
 }
 
-func TestOneLeadsAndResigns(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-		assert.Nil(t, w.leader())
-		a := w.stand("10.0.0.1:80", 2*time.Second, election.Options{})
-		b := w.stand("", 0, election.Options{})
-		time.Sleep(10 * ttl)
-		assert.Equal(t, &election.Leader{Address: "10.0.0.1:80", Term: a.term(0).number}, w.leader())
-		assert.True(t, a.IsLeader())
-		assert.False(t, b.IsLeader())
-
-		a.stop()
-		synctest.Wait()
-		assert.Zero(t, b.count(), "lead has not returned, though its context has ended")
-		assert.Equal(t, "10.0.0.1:80", w.leader().Address)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		require.ErrorIs(t, a.err, context.Canceled)
-		assert.Equal(t, "client", w.leader().Address)
-		assert.Zero(t, b.term(0).began.Sub(a.term(0).end)-2*time.Second, "at once when lead has returned")
-		assert.Greater(t, b.term(0).number, a.term(0).number)
-	})
+// The errors that histories name.
+var named = map[string]error{
+	"lost": locker.ErrLost, "stepped-down": election.ErrSteppedDown, "canceled": context.Canceled,
+	"refused": errors.New("wrong password"), "unavailable": fmt.Errorf("restarting: %w", locker.ErrUnavailable),
 }
 
-// A leader that is cut off ends in time, whether requests fail or hang; and it stands
-// again.
-func TestALeaderThatIsCutOff(t *testing.T) {
-	for _, hang := range []bool{false, true} {
-		t.Run(fmt.Sprintf("hang=%v", hang), func(t *testing.T) {
-			inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-				a := w.stand("a", margin, election.Options{})
-				b := w.stand("b", 0, election.Options{})
-				time.Sleep(5*time.Minute + 123*time.Millisecond)
-				a.remote.hang.Store(hang)
-				a.remote.cut.Store(true)
-				cut := time.Now()
-				time.Sleep(ttl + time.Second)
-				ended, began := a.term(0).end, b.term(0).began
-				require.ErrorIs(t, a.term(0).cause, locker.ErrLost)
-				assert.GreaterOrEqual(t, ended.Sub(cut), ttl*2/3-margin-time.Second, "it goes on as long as it may")
-				assert.GreaterOrEqual(t, began.Sub(ended), margin, "it has time to stop")
-				assert.Less(t, began.Sub(ended), margin+time.Second)
-
-				a.remote.cut.Store(false)
-				time.Sleep(time.Minute)
-				b.stop()
-				time.Sleep(time.Minute)
-				assert.Equal(t, 2, a.count(), "it stands again")
-				assert.True(t, a.IsLeader())
-			})
-		})
+// play plays a history: a time that passes, something that happens, or something that has to be true.
+func (w *world) play(history string) {
+	all := map[string]*candidate{}
+	var cut, ended, began time.Time
+	for step := range strings.SplitSeq(history, ", ") {
+		word := append(strings.Fields(step), "", "", "")
+		c, number := all[word[0]], func(i int) int { return must(strconv.Atoi(word[i])) }
+		within := func(took time.Duration) {
+			w.t.Helper()
+			assert.GreaterOrEqual(w.t, took, must(time.ParseDuration(word[1])), step)
+			assert.LessOrEqual(w.t, took, must(time.ParseDuration(word[2])), step)
+		}
+		if pause, err := time.ParseDuration(word[0]); err == nil {
+			time.Sleep(pause)
+			continue
+		}
+		synctest.Wait()
+		switch word[0] + " " + word[1] {
+		case word[0] + " stands": // for so long after the end of its context lead does not return
+			slow, _ := time.ParseDuration(word[2])
+			grace, _ := time.ParseDuration(word[3])
+			all[word[0]] = w.stand(strings.TrimPrefix(word[0], "client"), slow, election.Options{Grace: grace})
+		case word[0] + " stops":
+			c.stop()
+		case word[0] + " cut", word[0] + " hangs", word[0] + " healed":
+			cut = time.Now()
+			c.remote.hang.Store(word[1] == "hangs")
+			c.remote.cut.Store(word[1] != "healed")
+		case word[0] + " misses": // the next answer
+			c.remote.lose.Store(1)
+		case "boss taken":
+			w.locks.Delete("boss")
+		case "service is":
+			w.locks.Fail(named[word[2]])
+		case word[0] + " steps": // down, for so long
+			assert.True(w.t, c.StepDown(must(time.ParseDuration(word[3]))), step)
+			assert.False(w.t, c.IsLeader(), step)
+			assert.False(w.t, c.StepDown(0), "only once")
+		case "nobody leads":
+			assert.Nil(w.t, w.leader(), step)
+		case word[0] + " leads":
+			terms := c.all()
+			assert.Equal(w.t, &election.Leader{Address: word[0], Term: terms[len(terms)-1].number}, w.leader(), step)
+			assert.True(w.t, c.IsLeader(), step)
+			began = terms[len(terms)-1].began
+		case word[0] + " follows":
+			assert.False(w.t, c.IsLeader(), step)
+			assert.False(w.t, c.StepDown(0), step)
+		case word[0] + " named": // by the service, whether it leads or not
+			assert.Equal(w.t, word[0], w.leader().Address)
+		case word[0] + " terms":
+			assert.Len(w.t, c.all(), number(2), step)
+		case word[0] + " ends": // now, or soon
+			terms := c.all()
+			last := len(terms) - 1
+			for ; terms[last].end.IsZero(); terms = c.all() {
+				time.Sleep(time.Second)
+			}
+			require.ErrorIs(w.t, terms[last].cause, named[word[2]], step)
+			ended = terms[last].end
+		case word[0] + " returns":
+			require.ErrorIs(w.t, c.err, named[word[2]], step)
+		case "after-cut " + word[1]: // the last that ended
+			within(ended.Sub(cut))
+		case "between " + word[1]: // the end of one and the begin of the next
+			within(began.Sub(ended))
+		default:
+			w.t.Fatal("no step: " + step)
+		}
 	}
 }
 
-func TestALostAnswerEndsNoTerm(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-		a := w.stand("a", 0, election.Options{})
-		for range 20 {
-			a.remote.lose.Store(1)
-			time.Sleep(2 * ttl)
-		}
-		assert.Equal(t, 1, a.count())
-		assert.True(t, a.IsLeader())
-	})
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
-// An outage that ends in the margin: the term is over, but nobody is let in until
-// lead has returned.
-func TestTheLockIsKeptWhileLeadReturns(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-		a := w.stand("a", ttl-time.Second, election.Options{})
-		b := w.stand("b", 0, election.Options{})
-		time.Sleep(time.Minute)
-		a.remote.cut.Store(true)
-		for a.term(0).end.IsZero() {
-			time.Sleep(time.Second)
-		}
-		a.remote.cut.Store(false)
-		time.Sleep(ttl + time.Second)
-		synctest.Wait()
-		assert.GreaterOrEqual(t, b.term(0).began.Sub(a.term(0).end), ttl-time.Second)
-	})
-}
-
-func TestLeadThatDoesNotReturn(t *testing.T) {
-	const grace, stuck = 10 * time.Second, time.Hour
-	for name, test := range map[string]struct {
-		locks    func() *memory.Backend
-		from, to time.Duration
-	}{
-		"with a deadline":    {memory.NewExpiring, grace + ttl/2, grace + ttl},
-		"without a deadline": {memory.New, grace, grace},
+// In these, the TTL is 30 s, and the margin 6 s.
+func TestHistories(t *testing.T) {
+	for name, history := range map[string]string{
+		"one leads and resigns": "nobody leads, a stands 2s, client stands, 5m, a leads, client follows, a stops, a ends canceled, " +
+			"client terms 0, a named, 2s, a returns canceled, client leads, between 2s 2s",
+		"cut off": "a stands 6s, b stands, 5m0.123s, a cut, 31s, a ends lost, after-cut 13s 24s, b leads, between 6s 7s, " +
+			"a healed, 1m, b stops, 1m, a terms 2, a leads",
+		"requests hang": "a stands 6s, b stands, 5m0.123s, a hangs, 31s, a ends lost, after-cut 13s 24s, b leads, between 6s 7s, " +
+			"a healed, 1m, b stops, 1m, a terms 2, a leads",
+		"answers are lost": "a stands" + strings.Repeat(", a misses, 1m", 20) + ", a terms 1, a leads",
+		// The outage ends in the margin: nobody is let in until lead has returned.
+		"kept while lead returns": "a stands 29s, b stands, 1m, a cut, a ends lost, a healed, 31s, b leads, between 29s 31s",
+		"lead does not return": "a stands 1h 10s, b stands, 1m, a steps down 0s, a ends stepped-down, 2m, b leads, between 25s 40s, " +
+			"b stops, 10m, a terms 1, 1h, a terms 2",
+		"lead does not return, no deadline": "a stands 1h 10s, b stands, 1m, a steps down 0s, a ends stepped-down, 2m, b leads, " +
+			"between 10s 10s, b stops, 10m, a terms 1, 1h, a terms 2",
+		"taken away": "a stands, 2m, boss taken, a ends lost, 1s, a terms 2, a leads",
+		"steps down": "a stands 1s, 2m, a steps down 1h, 59m, a ends stepped-down, nobody leads, b stands, b leads, a follows, 2m, " +
+			"b steps down 1m, 1s, a leads, 2m, a leads",
+		"outage": "service is unavailable, a stands, 1h, service is up, 1m, a leads, a stops, service is refused, b stands, " +
+			"b returns refused, service is up",
 	} {
 		t.Run(name, func(t *testing.T) {
-			inAWorld(t, test.locks, func(t *testing.T, w *world) {
-				a := w.stand("a", stuck, election.Options{Grace: grace})
-				b := w.stand("b", 0, election.Options{})
-				time.Sleep(time.Minute)
-				require.True(t, a.StepDown(0))
-				time.Sleep(2 * time.Minute)
-				after := b.term(0).began.Sub(a.term(0).end)
-				assert.GreaterOrEqual(t, after, test.from)
-				assert.LessOrEqual(t, after, test.to)
-				b.stop()
-				time.Sleep(10 * time.Minute)
-				assert.Equal(t, 1, a.count(), "it does not stand while lead runs")
-				time.Sleep(stuck)
-				assert.Equal(t, 2, a.count(), "it stands again when lead has returned")
-			})
+			locks := memory.NewExpiring
+			if strings.Contains(name, "no deadline") {
+				locks = memory.New
+			}
+			inAWorld(t, locks, func(_ *testing.T, w *world) { w.play(history) })
 		})
 	}
-}
-
-func TestALockThatIsTakenAway(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-		a := w.stand("a", 0, election.Options{})
-		time.Sleep(2 * time.Minute)
-		w.locks.Delete("boss")
-		synctest.Wait()
-		require.ErrorIs(t, a.term(0).cause, locker.ErrLost)
-		time.Sleep(time.Second)
-		assert.Greater(t, a.term(1).number, a.term(0).number)
-	})
 }
 
 // Somebody takes the lock away as soon as a candidate has it.
@@ -305,34 +299,12 @@ func TestQuickTermsAreSlowedDown(t *testing.T) {
 			w.locks.Delete("boss")
 			time.Sleep(10 * time.Millisecond)
 		}
-		assert.InDelta(t, 60, a.count(), 20, "about every 10 s in the end")
+		assert.InDelta(t, 60, len(a.all()), 20, "about every 10 s in the end")
 		time.Sleep(2 * time.Minute)
-		n := a.count()
+		n := len(a.all())
 		w.locks.Delete("boss")
 		time.Sleep(time.Second)
-		assert.Equal(t, n+1, a.count(), "after a steady term it stands again soon")
-	})
-}
-
-func TestStepDown(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-		a := w.stand("a", time.Second, election.Options{})
-		time.Sleep(2 * time.Minute)
-		require.True(t, a.StepDown(time.Hour))
-		assert.False(t, a.IsLeader(), "at once")
-		assert.False(t, a.StepDown(0), "only once")
-		time.Sleep(59 * time.Minute)
-		require.ErrorIs(t, a.term(0).cause, election.ErrSteppedDown)
-		assert.Nil(t, w.leader(), "nobody else stands")
-		b := w.stand("b", 0, election.Options{})
-		assert.True(t, b.IsLeader())
-		assert.False(t, a.StepDown(0))
-		time.Sleep(2 * time.Minute)
-		require.True(t, b.StepDown(time.Minute))
-		time.Sleep(time.Second)
-		assert.True(t, a.IsLeader())
-		time.Sleep(2 * time.Minute)
-		assert.True(t, a.IsLeader(), "b stands behind it")
+		assert.Equal(t, n+1, len(a.all()), "after a steady term it stands again soon")
 	})
 }
 
@@ -400,24 +372,6 @@ func TestNobodyLeadsWithALeaseThatIsOver(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAnOutageEndsNothing(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-		w.locks.Fail(fmt.Errorf("restarting: %w", locker.ErrUnavailable))
-		a := w.stand("a", 0, election.Options{})
-		time.Sleep(time.Hour)
-		w.locks.Fail(nil)
-		time.Sleep(time.Minute)
-		assert.True(t, a.IsLeader())
-		a.stop()
-
-		refused := errors.New("wrong password")
-		w.locks.Fail(refused)
-		b := w.stand("b", 0, election.Options{})
-		require.ErrorIs(t, b.err, refused)
-		w.locks.Fail(nil)
-	})
 }
 
 func TestOptionsThatDoNotFit(t *testing.T) {

@@ -70,23 +70,12 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		SurvivesPause:     true,
 		// By the clock of the host: if that is set forward, the lock ends early.
 		MaxMinHold: 366 * 24 * time.Hour,
-		RestsOn: "the file locks of one kernel; " + b.sharedBy() +
+		RestsOn: "the file locks of one kernel, for the users who can write to the directory" +
 			"; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
 			"tokens rise while their file is kept, and after its loss unless the clock was set back; " +
 			"a MinHold is kept by the host's clock; a holder that is stuck holds for ever, unless MaxHold " +
 			"bounds it",
 	}
-}
-
-// sharedBy says which users' processes exclude each other.
-func (b *Backend) sharedBy() string {
-	switch {
-	case b.dirMode&0o002 != 0:
-		return "a directory that all users of the host can use"
-	case b.dirMode&0o020 != 0:
-		return "a directory that only the users of its group can use"
-	}
-	return "a directory that only the one user who owns it can use"
 }
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for the
@@ -104,18 +93,12 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		defer context.AfterFunc(b.life, end)()
 		ctx = bounded
 	}
-	path := b.path(req.Name)
-	var g locker.Grant
-	err := localfile.ErrBusy
-	switch {
-	case !req.Wait:
-		g, err = again(ctx, func() (locker.Grant, error) { return b.try(req) })
+	if !req.Wait {
+		g, err := again(ctx, func() (locker.Grant, error) { return b.try(req) })
 		return g, unavailable(err)
-	case !b.hasWaiters(waited{path, localfile.Exclusive}, waited{path, localfile.Shared},
-		waited{turnOf(path), localfile.Exclusive}):
-		g, err = b.try(req)
 	}
-	if waits(err) {
+	g, err := b.try(req)
+	if errors.Is(err, locker.ErrHeld) || errors.Is(err, localfile.ErrBusy) {
 		req.Queued()
 		if req.Shared {
 			g, err = b.waitShared(ctx, req)
@@ -144,7 +127,7 @@ func (b *Backend) try(req locker.Request) (locker.Grant, error) {
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	return b.enter(f, req, req.Shared)
+	return b.enter(f, req)
 }
 
 // waitAlone is Acquire for a writer that has to wait. It takes the turn, now or when it is had, and so keeps new
@@ -159,7 +142,7 @@ func (b *Backend) waitAlone(ctx context.Context, req locker.Request) (locker.Gra
 		if err != nil {
 			return locker.Grant{}, err
 		}
-		g, err := b.enter(f, req, false)
+		g, err := b.enter(f, req)
 		kept, ok := errors.AsType[*locker.HeldError](err)
 		if !ok {
 			return g, err
@@ -174,9 +157,9 @@ func (b *Backend) waitAlone(ctx context.Context, req locker.Request) (locker.Gra
 const keptLook = 200 * time.Millisecond
 
 // enter makes a hold of f, which is locked for the request, or lets go of it. A MinHold that keeps the lock makes
-// the error a *locker.HeldError. A sharer that gets the lock alone for a moment comes after a pause: those before it
-// are gone. One that does not has the turn, so that it is the only sharer that writes.
-func (b *Backend) enter(f *os.File, req locker.Request, turn bool) (g locker.Grant, err error) {
+// the error a *locker.HeldError. A sharer has the turn, so that it is the only one that writes; if it gets the lock
+// alone for a moment, those before it are gone.
+func (b *Backend) enter(f *os.File, req locker.Request) (g locker.Grant, err error) {
 	now := time.Now()
 	h := &hold{file: f, name: req.Name}
 	defer func() {
@@ -203,16 +186,13 @@ func (b *Backend) enter(f *os.File, req locker.Request, turn bool) (g locker.Gra
 	if err != nil {
 		return g, err // never over what may hold a higher token, or is not ours
 	}
-	r, err := old.next(req, alone, turn, now)
+	r, err := old.next(req, alone, now)
 	if err != nil {
 		return g, err
 	}
 	h.token = r.Token
 	if req.MinHold > 0 {
 		h.kept = now.Add(req.MinHold)
-	}
-	if r.Token == old.Token {
-		h.before = old.Kept
 	}
 	if r != old {
 		err = write(f, req.Name, r, content)
@@ -223,11 +203,6 @@ func (b *Backend) enter(f *os.File, req locker.Request, turn bool) (g locker.Gra
 	return locker.Grant{Hold: h, Validity: locker.Validity{Since: now}, Token: r.Token}, err
 }
 
-// waits reports whether an error is one to wait for the lock after.
-func waits(err error) bool {
-	return errors.Is(err, locker.ErrHeld) || errors.Is(err, localfile.ErrBusy) || errors.Is(err, errReplaced)
-}
-
 // A visitor has the lock for some microseconds, or until the system runs it again: an
 // abandoned wait that is granted and releases, or a look by Inspect. If only visitors
 // may have a lock, TryLock looks again, for some 25 ms in all, before it says "held".
@@ -236,15 +211,13 @@ const (
 	visitorPause = 50 * time.Microsecond
 )
 
-// again calls try until it neither finds the file replaced nor locked by somebody who may be a visitor.
+// again calls try until it does not find the file locked by somebody who may be a visitor.
 func again[T any](ctx context.Context, try func() (T, error)) (T, error) {
 	pause := visitorPause
 	for tries := 1; ; tries++ {
 		v, err := try()
 		switch {
-		case !errors.Is(err, localfile.ErrBusy) && !errors.Is(err, errReplaced):
-			return v, err
-		case tries == visitorTries && errors.Is(err, errReplaced):
+		case !errors.Is(err, localfile.ErrBusy):
 			return v, err
 		case tries == visitorTries:
 			return v, locker.ErrHeld
@@ -276,7 +249,7 @@ func onlyVisitors(path, name string, how localfile.How) bool {
 	}
 	defer f.Close()
 	r, _, err := read(f, name)
-	if err != nil || !alive(r.Process) {
+	if err != nil || !localfile.Alive(r.Process) {
 		return true
 	}
 	return r.Shared && (how == localfile.Shared || errors.Is(visit(f, localfile.Shared), localfile.ErrBusy))
@@ -294,7 +267,7 @@ func (b *Backend) path(name string) string { return filepath.Join(b.dir, fileNam
 
 // unavailable makes an error match ErrUnavailable if its cause may pass by itself.
 func unavailable(err error) error {
-	if !passes(err) && !errors.Is(err, errReplaced) || errors.Is(err, locker.ErrUnavailable) {
+	if !localfile.Passes(err) && !errors.Is(err, errReplaced) || errors.Is(err, locker.ErrUnavailable) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)

@@ -35,7 +35,6 @@ func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
 		"directory": func(path string) error {
 			return errors.Join(os.RemoveAll(filepath.Dir(path)), os.Mkdir(filepath.Dir(path), 0o700))
 		},
-		"moved": func(path string) error { return os.Rename(path, path+".old") },
 		"replaced": func(path string) error {
 			if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
 				return err
@@ -99,17 +98,4 @@ func TestCleanerAmongThoseWhoLock(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Greater(t, deleted, 10)
-}
-
-func TestFileThatTheHolderClosedIsALostLease(t *testing.T) {
-	dir := t.TempDir()
-	c := newClient(t, dir, &locker.Options{TTL: 300 * time.Millisecond})
-	lease := mustLock(t, c, "n")
-	var f *os.File
-	require.True(t, lease.As(&f))
-	assert.Equal(t, lockFile(t, dir), f.Name())
-	assert.False(t, lease.As(new(string)))
-	require.NoError(t, f.Close())
-	waitUntilLost(t, lease)
-	mustLock(t, c, "n")
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
+// supported is where this package has been tried.
+const supported = runtime.GOOS == "linux" || runtime.GOOS == "darwin"
+
 // DefaultDir returns the default directory for locks, and creates it if it is
 // missing: .local/state/locker in the home directory of the user that runs the
 // process.
@@ -27,7 +30,7 @@ import (
 // entry there, as in many containers or in an LDAP directory, has no default
 // directory, however the program was built.
 //
-// The directory has to belong to the user, with mode 0700; otherwise it is refused.
+// A directory that is open to other users is refused.
 // Processes of two users do NOT exclude each other there: see "Several users" in the
 // package comment.
 func DefaultDir() (string, error) {
@@ -76,18 +79,11 @@ func makePrivate(dir string) error {
 		return fmt.Errorf("cannot make lock directory %s: %w", dir, err)
 	}
 	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	if uid := owner(info); uid != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user ID %d, and this is %d: who owns it can take every lock "+
-			"away", dir, uid, os.Geteuid())
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is open to other users (mode %04o): make it private with chmod 700", dir,
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = fmt.Errorf("%s is open to other users (mode %04o): make it private with chmod 700", dir,
 			info.Mode().Perm())
 	}
-	return nil
+	return err
 }
 
 // checkDir returns the file info of dir and its absolute path, or an error that says
@@ -97,8 +93,8 @@ func checkDir(dir string) (fs.FileInfo, string, error) {
 	if !supported {
 		return nil, "", errUnsupported()
 	}
-	if dir == "" || strings.ContainsRune(dir, 0) {
-		return nil, "", fmt.Errorf("lock directory %q: no directory can be called that", dir)
+	if dir == "" {
+		return nil, "", errors.New("no lock directory was given")
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -113,26 +109,22 @@ func checkDir(dir string) (fs.FileInfo, string, error) {
 	case !info.IsDir():
 		return nil, "", fmt.Errorf("lock directory %s is not a directory", abs)
 	}
-	if err := checkLocal(abs); err != nil {
+	switch kind, err := localfile.RemoteKind(abs); {
+	case err != nil:
 		return nil, "", err
+	case kind != "":
+		return nil, "", fmt.Errorf("lock directory %s is on a file system of type %s, where file locks are not kept "+
+			"by this host alone: choose one on a local disk", abs, kind)
 	}
-	return info, abs, checkWritable(abs)
+	if err := localfile.Writable(abs); err != nil {
+		return nil, "", fmt.Errorf("cannot make files in lock directory %s: %w", abs, err)
+	}
+	return info, abs, nil
 }
 
 func noDir(dir string) error {
 	return fmt.Errorf("lock directory %s does not exist: write its name as everybody else does, or make "+
 		"it: %w", dir, fs.ErrNotExist)
-}
-
-// checkLocal returns an error if dir is on a file system where flock does not work as
-// on a local disk.
-func checkLocal(dir string) error {
-	kind, err := localfile.RemoteKind(dir)
-	if err == nil && kind != "" {
-		err = fmt.Errorf("lock directory %s is on a file system of type %s, where file locks are not kept "+
-			"by this host alone: choose one on a local disk", dir, kind)
-	}
-	return err
 }
 
 func errUnsupported() error {

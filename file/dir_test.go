@@ -73,10 +73,7 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	require.NoError(t, os.WriteFile(plain, nil, 0o600))
 	for dir, want := range map[string]string{
-		"":             "no directory can be called that",
-		"a\x00b":       "no directory can be called that",
-		plain:          "is not a directory",
-		plain + "/sub": "cannot use lock directory",
+		"": "no lock directory was given", plain: "is not a directory", plain + "/sub": "cannot use lock directory",
 	} {
 		_, err := file.New(dir)
 		assert.ErrorContains(t, err, want)
@@ -139,21 +136,12 @@ func needRoot(t *testing.T) {
 
 func TestDefaultDirIsTheUsersOwn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), ".local", "state", "locker")
-	require.NoError(t, file.MakePrivate(dir))
-	require.NoError(t, file.MakePrivate(dir))
-	assert.Equal(t, os.FileMode(0o700), modeOf(t, dir))
-
+	for range 2 {
+		require.NoError(t, file.MakePrivate(dir))
+		assert.Equal(t, os.FileMode(0o700), modeOf(t, dir))
+	}
 	require.NoError(t, os.Chmod(dir, 0o750))
 	assert.ErrorContains(t, file.MakePrivate(dir), "chmod 700")
-	require.NoError(t, os.Chmod(dir, 0o700))
-
-	if os.Geteuid() == 0 {
-		require.NoError(t, os.Chown(dir, 65534, -1))
-		assert.ErrorContains(t, file.MakePrivate(dir), "belongs to user ID 65534")
-	}
-	plain := filepath.Join(t.TempDir(), "plain")
-	require.NoError(t, os.WriteFile(plain, nil, 0o600))
-	assert.ErrorContains(t, file.MakePrivate(plain), "not a directory")
 }
 
 func TestOpen(t *testing.T) {
@@ -170,7 +158,6 @@ func TestOpen(t *testing.T) {
 		"file://":                  "file:///var/lib/locks",
 		"file:///":                 "file:///var/lib/locks",
 		"file://locks":             "three slashes",
-		"file://locks/of/mine":     "three slashes",
 		"file://./locks":           "three slashes",
 		"file://localhost/var/tmp": "three slashes",
 		"file://me@/var/tmp":       "three slashes",
@@ -180,7 +167,4 @@ func TestOpen(t *testing.T) {
 		assert.ErrorIs(t, err, locker.ErrInvalid, url)
 		assert.ErrorContains(t, err, want)
 	}
-	_, err = open.Open(t.Context(), "file:///dev/null/locks", nil)
-	assert.NotErrorIs(t, err, locker.ErrInvalid)
-	assert.ErrorContains(t, err, "/dev/null")
 }

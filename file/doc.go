@@ -36,9 +36,8 @@
 //
 // A second file, the turn, whose name ends in .turn instead of .lock, is made when a name
 // is shared or waited for the first time. A writer that waits keeps it locked, and new
-// sharers wait for it; one that has waited for a second waits for the lock, too, behind the
-// writer. The kernel ends that with the process of the writer, and the writer at once if it
-// stops waiting. If the turn is deleted meanwhile, sharers may come in before that writer.
+// sharers wait for it. The kernel ends that with the process of the writer, and the writer at
+// once if it stops waiting. If the turn is deleted meanwhile, sharers may come in before that writer.
 //
 // `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
 // they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
@@ -48,7 +47,7 @@
 //
 // A MinHold of a sharer keeps writers out, and not sharers, unless a writer waits for its
 // end. One that is taken back (nobody was given the lock) ends when no other shares the
-// lock, and the others stay; one that came after a longer one stays until its own end.
+// lock, unless another sharer has asked for one, too: then the longest stays.
 //
 // # What it does not promise
 //
@@ -70,9 +69,8 @@
 //
 // A process that is stopped (SIGSTOP, a debugger) or stuck keeps its locks. If only
 // the goroutine that holds a lock is stuck, [locker.Options.MaxHold] ends the hold.
-// A process that is stopped while it waits can keep the turn: sharers who wait behind it
-// get the lock only when it is free, after a second at the earliest, and
-// TryLock with Shared is refused. Writers do not wait for it.
+// A process that is stopped while it waits can keep the turn, and new sharers out, until it
+// goes on or ends. Writers do not wait for it.
 //
 // # Threads
 //
@@ -80,8 +78,9 @@
 // if another has it, and the lock's once more if both sharers and writers wait for it. The
 // kernel cannot cancel such a wait: after the caller has given up, the thread stays until
 // it gets the lock, and then releases it at once, unless the next waiter for that file has
-// adopted the thread by then. So a thread may outlive Close. The Backend has at most 256 of these threads; the Client polls for
-// further names, and a writer that it polls for keeps no sharers out.
+// adopted the thread by then. So a thread may outlive Close. The Backend has at most 256 of
+// these threads; the Client polls for further names, and a writer that it polls for keeps no
+// sharers out.
 //
 // Each held lock takes a file descriptor, and each name with waiters four at most.
 //
@@ -106,9 +105,9 @@
 // its SHA-256 instead.
 //
 // The content of a file is for people: the token, the holder (nothing if the lock is free),
-// with the process ID as the holder sees it, and the name. If a crash of the machine has left only a part of a
-// new file's content, the next holder replaces it. If a file has other content, it is
-// left alone, and Lock returns an error.
+// with the process ID as the holder sees it, and the name. A file that is empty, or has
+// nothing but zeros after a crash of the machine, is as a new one. If a file has other
+// content, it is left alone, and Lock returns an error.
 //
 // # Several users
 //

@@ -20,7 +20,6 @@ type hold struct {
 	name    string
 	token   uint64
 	kept    time.Time // the end of its MinHold; zero: none
-	before  time.Time // the longest of other sharers, as it came
 	sharers *Backend  // where it is one of them; nil: it holds alone
 
 	mu       sync.Mutex
@@ -94,8 +93,8 @@ func (h *hold) Undo(ctx context.Context) error {
 func (h *hold) keeps() bool { return !h.left && h.kept.After(time.Now()) }
 
 // leave takes out of the file what this hold has written, if it can lock the file alone: its MinHold, and its name,
-// which only helps TryLock and Inspect. A longer MinHold of another sharer stands in the place of this one, which
-// comes back if that is removed. What came after a longer one stays until its time: shorter ones may be behind it.
+// which only helps TryLock and Inspect. Where several sharers have asked for a MinHold, the file has only the longest,
+// and that stays until its time.
 func (h *hold) leave(f *os.File) error {
 	keeps := h.keeps()
 	err := localfile.Flock(f, localfile.Exclusive|localfile.NoWait)
@@ -106,13 +105,11 @@ func (h *hold) leave(f *os.File) error {
 	}
 	switch {
 	case err != nil, r.Token != h.token: // others have come
-	case keeps && (r.Kept.After(h.kept) || h.before.After(h.kept)):
-		err = errors.New("a longer one stands in its place")
+	case keeps && r.Several:
+		err = errors.New("that of another is there, too")
 	default:
-		if keeps && r.Kept.Equal(h.kept) {
-			if r.Kept = h.before; r.Under.After(r.Kept) {
-				r.Kept = r.Under
-			}
+		if keeps {
+			r.Kept = time.Time{}
 		}
 		if r.left(time.Now()) <= 0 {
 			r = r.free()

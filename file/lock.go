@@ -12,22 +12,33 @@ import (
 var errReplaced = errors.New("the lock file was replaced before it was locked: find out what does that, " +
 	"and keep it away")
 
-// openLocked opens the file at path and locks it. errReplaced means that it is no longer the file at path.
+// openTries bounds how often in a row openLocked may find the file replaced: more often than any cleaner deletes.
+const openTries = 1000
+
+// openLocked opens the file at path, makes it if it is missing, and locks it.
 func (b *Backend) openLocked(path string, how localfile.How) (*os.File, error) {
-	f, err := b.open(path)
-	if err != nil {
-		return nil, err
-	}
-	if err = localfile.Flock(f, how); err == nil {
-		// Between open and lock, a cleaner may have deleted the file; others then lock a
-		// new one.
-		err = isAt(f, path)
-	}
-	if err != nil {
+	for range openTries {
+		f, err := b.open(path)
+		if err != nil {
+			return nil, err
+		}
+		if f == nil {
+			continue // it has appeared or disappeared in the middle
+		}
+		if err = localfile.Flock(f, how); err == nil {
+			// Between open and lock, a cleaner may have deleted the file; others then lock a
+			// new one.
+			err = isAt(f, path)
+		}
+		if err == nil {
+			return f, nil
+		}
 		localfile.LetGo(f)
-		return nil, err
+		if !errors.Is(err, errReplaced) {
+			return nil, err
+		}
 	}
-	return f, nil
+	return nil, fmt.Errorf("%s: %w", path, errReplaced)
 }
 
 // isAt returns errReplaced if f is not the file at path any more.
@@ -39,33 +50,28 @@ func isAt(f *os.File, path string) error {
 	return err
 }
 
-// openTries is how often open tries again when the file appears or disappears in the
-// middle.
-const openTries = 100
-
-// open opens the file at path, and creates it if it is missing.
+// open opens the file at path, and creates it if it is missing. It returns nil if the file appears or disappears
+// meanwhile.
 func (b *Backend) open(path string) (*os.File, error) {
-	for range openTries {
-		f, err := os.OpenFile(path, os.O_RDWR|localfile.OpenFlags, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			f, err = b.create(path)
+	f, err := os.OpenFile(path, os.O_RDWR|localfile.OpenFlags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = b.create(path)
+	}
+	switch {
+	case err == nil:
+		return f, checkRegular(f)
+	case errors.Is(err, fs.ErrExist):
+		err = nil
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err = os.Stat(b.dir); errors.Is(err, fs.ErrNotExist) {
+			err = noDir(b.dir)
 		}
-		switch {
-		case err == nil:
-			return f, checkRegular(f)
-		case errors.Is(err, fs.ErrExist):
-		case errors.Is(err, fs.ErrNotExist):
-			if _, err := os.Stat(b.dir); errors.Is(err, fs.ErrNotExist) {
-				return nil, noDir(b.dir)
-			}
-		default:
-			if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {
-				return nil, noFile(path, info)
-			}
-			return nil, err
+	default:
+		if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {
+			err = noFile(path, info)
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", path, errReplaced)
+	return nil, err
 }
 
 // create creates an empty file at path. The error matches fs.ErrExist if the file

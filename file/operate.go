@@ -102,7 +102,7 @@ func sharersOf(f *os.File) int {
 		for line := range strings.Lines(string(all)) {
 			// 1: FLOCK  ADVISORY  READ 708 fd:01:4194 0 EOF
 			field := strings.Fields(line)
-			if len(field) == 8 && field[1] == "FLOCK" && field[3] == "READ" && strings.HasSuffix(field[5], ":"+inode(info)) {
+			if len(field) == 8 && field[1] == "FLOCK" && field[3] == "READ" && strings.HasSuffix(field[5], ":"+localfile.Inode(info)) {
 				n++
 			}
 		}
@@ -167,9 +167,11 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 	if _, err := fmt.Sscanf(st.Holder, holderForm, &token); err != nil {
 		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
 	}
-	f, err := again(ctx, func() (*os.File, error) {
-		return b.tryLock(b.path(st.Name), st.Name, localfile.Exclusive)
-	})
+	path := b.path(st.Name)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil // it was deleted: no new one is made
+	}
+	f, err := again(ctx, func() (*os.File, error) { return b.tryLock(path, st.Name, localfile.Exclusive) })
 	if err == nil {
 		defer localfile.LetGo(f)
 		r, content, err := read(f, st.Name)
@@ -195,33 +197,18 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 
 // Check implements [locker.Checker].
 func (b *Backend) Check(context.Context) ([]locker.Finding, error) {
-	info, err := os.Stat(b.dir)
+	f := locker.Finding{What: "lock directory " + b.dir}
+	info, _, err := checkDir(b.dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return []locker.Finding{{Severity: locker.SeverityProblem, What: b.dir, Found: "it was deleted", Advice: "what is held " +
-			"in it excludes nobody who comes: find out what deletes it, and keep it away"}}, nil
 	case err != nil:
-		return nil, unavailable(err)
+		f.Severity, f.Found = locker.SeverityProblem, err.Error()
+		f.Advice = "what is held in it may exclude nobody who comes: find out what has changed it"
+	case info.Mode()&0o002 != 0:
+		f.Severity, f.Found = locker.SeverityWarning, info.Mode().String()
+		f.Advice = "every user can hold every lock for ever, or delete its file: give it a group instead; " +
+			"install -d -m 2770 -g GROUP /var/lib/locker, and file:///var/lib/locker for all of them"
+	default:
+		f.Found = info.Mode().String()
 	}
-	disk := locker.Finding{What: "file system of " + b.dir, Found: "of this host"}
-	if err := checkLocal(b.dir); err != nil {
-		disk.Severity, disk.Found, disk.Advice = locker.SeverityProblem, err.Error(), "choose a directory on a disk of this host"
-	}
-	found := []locker.Finding{disk}
-	rights := locker.Finding{What: "rights on " + b.dir, Found: info.Mode().String()}
-	if err := checkWritable(b.dir); err != nil {
-		found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: rights.What, Found: err.Error(),
-			Advice: "give this user the right to make files there, or choose another directory"})
-	}
-	const example = "for several users, make one beforehand: install -d -m 2770 -g GROUP /var/lib/locker, " +
-		"and give all of them file:///var/lib/locker"
-	switch mode := info.Mode(); {
-	case mode&0o002 != 0:
-		rights.Severity = locker.SeverityWarning
-		rights.Advice = "every user can hold every lock for ever, or delete its file: give it a group instead; " + example
-	case mode&0o020 == 0:
-		rights.Severity = locker.SeverityInfo
-		rights.Advice = "only the processes of one user exclude each other here; " + example
-	}
-	return append(found, rights), nil
+	return []locker.Finding{f}, nil
 }

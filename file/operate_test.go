@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/file"
 )
 
 // The end of a MinHold is waited for, after the end of its process, and also after Close while the file stays open.
@@ -44,7 +43,8 @@ func TestMinHoldOutlastsItsHolder(t *testing.T) {
 
 // Break ends what only a MinHold keeps, and nothing that a living process has.
 func TestBreak(t *testing.T) {
-	c := newClient(t, t.TempDir(), &locker.Options{Label: "me"})
+	dir := t.TempDir()
+	c := newClient(t, dir, &locker.Options{Label: "me"})
 	lease := mustLock(t, c, "n", locker.MinHold(time.Hour))
 	st := must(c.Inspect(t.Context(), "n"))
 	err := c.Break(t.Context(), st)
@@ -60,38 +60,29 @@ func TestBreak(t *testing.T) {
 	require.NoError(t, c.Break(t.Context(), st), "that one is gone")
 	require.ErrorIs(t, c.Break(t.Context(), locker.State{Name: "n", Held: true, Holder: "memory 1"}), locker.ErrInvalid)
 	assert.NoError(t, next.Renew(t.Context()))
+
+	st, path := must(c.Inspect(t.Context(), "n")), must(filepath.Glob(dir + "/*"))[0]
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, c.Break(t.Context(), st))
+	assert.NoFileExists(t, path, "no new one is made")
 }
 
-func TestRaisedTokens(t *testing.T) {
+func TestTokenThatCannotRiseIsAnError(t *testing.T) {
 	c := newClient(t, t.TempDir(), nil)
 	lease := mustLock(t, c, "n")
-	raised := token(t, lease) + 1e15
-	require.NoError(t, lease.RaiseToken(t.Context(), raised))
-	require.NoError(t, lease.RaiseToken(t.Context(), raised-1))
-	assert.Equal(t, token(t, lease), must(c.Inspect(t.Context(), "n")).Token, "the holder's stays")
+	require.NoError(t, lease.RaiseToken(t.Context(), 1<<64-1))
 	require.NoError(t, lease.Unlock(t.Context()))
-	lease = mustLock(t, c, "n")
-	assert.Equal(t, raised+1, token(t, lease))
-	dies(t, lease)
-	assert.ErrorIs(t, lease.RaiseToken(t.Context(), raised), locker.ErrLost)
+	_, err := c.TryLock(t.Context(), "n")
+	assert.ErrorContains(t, err, "cannot rise")
 }
 
-func TestCheckTellsWhoSharesTheDirectory(t *testing.T) {
-	for mode, want := range map[os.FileMode]locker.Severity{0o700: locker.SeverityInfo,
-		0o770: locker.SeverityOK, 0o777: locker.SeverityWarning} {
+func TestCheckLooksAtTheDirectory(t *testing.T) {
+	for mode, want := range map[os.FileMode]locker.Severity{0o770: locker.SeverityOK, 0o777: locker.SeverityWarning} {
 		dir := publicDir(t, mode)
-		b, err := file.New(dir)
-		require.NoError(t, err)
-		found, err := b.Check(t.Context())
-		require.NoError(t, err)
-		last := found[len(found)-1]
-		assert.Equal(t, want, last.Severity, "%v", mode)
-		assert.Contains(t, b.Guarantees().RestsOn, map[os.FileMode]string{0o700: "one user",
-			0o770: "group", 0o777: "all users"}[mode])
+		b := newBackend(t, dir)
+		assert.Equal(t, want, must(b.Check(t.Context()))[0].Severity, "%v", mode)
 		require.NoError(t, os.Remove(dir))
-		found, err = b.Check(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, locker.SeverityProblem, found[0].Severity)
+		assert.Equal(t, locker.SeverityProblem, must(b.Check(t.Context()))[0].Severity)
 	}
 }
 

@@ -46,16 +46,3 @@ func TestChildrenOfAHolder(t *testing.T) {
 		})
 	}
 }
-
-func TestTokensRiseOverCrashes(t *testing.T) {
-	dir := t.TempDir()
-	var last uint64
-	for range 8 {
-		child := lab.StartChild(t, "hold", dir, "n")
-		n := must(strconv.ParseUint(child.Expect(t, "holding", patience), 10, 64))
-		require.Greater(t, n, last)
-		last = n
-		child.Kill()
-	}
-	assert.Greater(t, token(t, mustLock(t, newClient(t, dir, nil), "n")), last)
-}

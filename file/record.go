@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // record is the content of a lock file. The holder writes it while it has the lock;
@@ -25,8 +26,8 @@ type record struct {
 	Label   string    `json:"label,omitzero"`
 	Shared  bool      `json:"shared,omitzero"` // the holder is a sharer, and those beside it have the same token
 	Since   time.Time `json:"since,omitzero"`
-	Kept    time.Time `json:"kept,omitzero"`  // up to here the lock is not free, whoever holds it or not
-	Under   time.Time `json:"under,omitzero"` // the longest MinHold that was promised while a longer one stood in Kept
+	Kept    time.Time `json:"kept,omitzero"`    // up to here the lock is not free, whoever holds it or not
+	Several bool      `json:"several,omitzero"` // of the sharers, more than one has asked for a MinHold
 }
 
 const (
@@ -57,30 +58,20 @@ func (r record) encode(name string) []byte {
 
 var errRecord = errors.New("not what this release writes into the lock file of this name")
 
-// decode reads the output of encode. A crash of the machine may have left nothing but a
-// part of the first record, with zeros or nothing for the rest: then only the token of
-// that part counts. Later records replace no more than the first sector, at once.
-func decode(content []byte, name string) (record, error) {
-	var r record
+// decode reads the output of encode. Of a new file, a crash of the machine may have left nothing, or zeros. Later
+// records replace no more than the first sector, at once.
+func decode(content []byte, name string) (r record, err error) {
+	if len(bytes.Trim(content, "\x00")) == 0 {
+		return r, nil
+	}
 	_, _ = fmt.Sscanf(string(content), magic+"token %d\n", &r.Token)
 	_, text, _ := bytes.Cut(content, []byte("\n{"))
 	_ = json.Unmarshal(fmt.Appendf(nil, "{%s", bytes.Split(text, []byte("\n"))[0]), &r)
-	whole := r.encode(name)
-	header := content[:min(len(content), headerLen)]
-	switch start := bytes.TrimRight(header, "\x00"); {
-	// Damaged or foreign content differs from the encoded record.
-	case len(content) > len(whole), !isStart(content[len(header):], whole[headerLen:]):
+	if !bytes.Equal(content, r.encode(name)) { // damaged, or of somebody else
 		return record{}, errRecord
-	case bytes.Equal(header, whole[:headerLen]):
-		return r, nil
-	case len(start) < headerLen && isStart(start[:min(len(start), len(magic))], []byte(magic)):
-		return record{Token: r.Token}, nil
 	}
-	return record{}, errRecord
+	return r, nil
 }
-
-// isStart reports whether b is the start of whole, with zeros or nothing for the rest.
-func isStart(b, whole []byte) bool { return bytes.HasPrefix(whole, bytes.TrimRight(b, "\x00")) }
 
 // read returns the record in f, and its text.
 func read(f *os.File, name string) (record, []byte, error) {
@@ -120,18 +111,19 @@ const holderForm = "file %d"
 func (r record) free() record { return record{Token: r.Token, Raised: r.Raised} }
 
 // next returns the record of the holder that comes after r, with a token above all earlier tokens. A sharer joins
-// those of r, unless it has the lock alone, and no MinHold of theirs is left or, since it has no turn, a writer may
-// wait for the end of that. What a dead process has written is replaced, so that the record names somebody who lives.
-func (r record) next(req locker.Request, alone, turn bool, now time.Time) (record, error) {
+// those of r, unless it has the lock alone, and no MinHold of theirs is left. What a dead process has written is
+// replaced, so that the record names somebody who lives.
+func (r record) next(req locker.Request, alone bool, now time.Time) (record, error) {
 	left, now := r.left(now), now.UTC()
 	kept := now.Add(req.MinHold)
 	last := max(r.Token, r.Raised)
-	switch joins := req.Shared && r.Shared && (!alone || turn && left > 0); {
-	case joins && req.MinHold > 0 && kept.After(r.Kept):
-		r.Kept, r.Since = kept, now
-	case joins && req.MinHold > 0 && kept.After(r.Under):
-		r.Under = kept
-	case joins && alive(r.Process):
+	switch joins := req.Shared && r.Shared && (!alone || left > 0); {
+	case joins && req.MinHold > 0:
+		r.Several = !r.Kept.IsZero()
+		if kept.After(r.Kept) {
+			r.Kept, r.Since = kept, now
+		}
+	case joins && localfile.Alive(r.Process):
 		return r, nil
 	case joins:
 	case left > 0:

@@ -35,8 +35,6 @@ var roles = lab.Roles{
 	"nobody":  nobody,
 	"crowd":   crowd,
 	"share":   share,
-	"visits":  visits,
-	"knock":   knock,
 }
 
 const patience = 30 * time.Second

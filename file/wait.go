@@ -33,7 +33,7 @@ func (l locked) letGo() {
 	}
 }
 
-// wait begins to wait for a lock. granted gets it once; callers of this process get it in the order in which
+// wait begins to wait for a lock. granted gets it once; those for whom a thread waits get it in the order in which
 // they came. leave ends the wait, and lets go of what nobody has taken out of granted.
 func (b *Backend) wait(on waited) (granted <-chan locked, leave func()) {
 	mine := make(chan locked, 1)
@@ -49,11 +49,9 @@ func (b *Backend) wait(on waited) (granted <-chan locked, leave func()) {
 		default:
 		}
 	}
-	if !b.hasWaiters(on) {
-		if f, err := b.openLocked(on.path, on.how|localfile.NoWait); !waits(err) {
-			mine <- locked{f, err}
-			return mine, leave
-		}
+	if f, err := b.openLocked(on.path, on.how|localfile.NoWait); !errors.Is(err, localfile.ErrBusy) {
+		mine <- locked{f, err} // without a thread
+		return mine, leave
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,20 +87,12 @@ func (b *Backend) leaves(ctx context.Context) error {
 	return fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
 }
 
-// maxReplaced is how often in a row block may find the file replaced before it
-// returns an error: more often than any cleaner deletes files.
-const maxReplaced = 1000
-
 // block is the only goroutine of its backend that blocks for this, until nobody waits any more. Each
 // flock serves one waiter: the lock itself is never passed on (R13).
 func (b *Backend) block(on waited) {
 	for again := true; again; {
 		var l locked
-		for range maxReplaced {
-			if l.file, l.err = b.openLocked(on.path, on.how); !errors.Is(l.err, errReplaced) {
-				break
-			}
-		}
+		l.file, l.err = b.openLocked(on.path, on.how)
 		b.mu.Lock()
 		queue := b.waits[on]
 		if len(queue) > 0 {
@@ -117,12 +107,4 @@ func (b *Backend) block(on waited) {
 		}
 		b.mu.Unlock()
 	}
-}
-
-// hasWaiters reports whether others in this process wait for one of these; a new caller
-// has to wait behind them.
-func (b *Backend) hasWaiters(all ...waited) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.ContainsFunc(all, func(on waited) bool { return len(b.waits[on]) > 0 })
 }

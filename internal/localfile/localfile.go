@@ -1,7 +1,7 @@
 // Package localfile is what the packages that lock files of this host have in
-// common: flock(2) on an [os.File], the flags to open such a file with, and the
-// question whether a directory is on a file system of this host alone. The
-// meaning of a lock, the wait for it and the errors for the user are theirs.
+// common: flock(2) on an [os.File], the flags to open such a file with, and what else
+// they ask the system. The meaning of a lock, the wait for it and the errors for the
+// user are theirs.
 //
 // It works on Linux, macOS and FreeBSD. Elsewhere it can be imported, and its functions
 // return [errors.ErrUnsupported]. Each package that uses it

@@ -4,6 +4,7 @@ package localfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 )
 
@@ -26,3 +27,9 @@ func Flock(*os.File, How) error { return errors.ErrUnsupported }
 
 // RemoteKind returns [errors.ErrUnsupported].
 func RemoteKind(string) (kind string, err error) { return "", errors.ErrUnsupported }
+
+// Alive, Passes, Writable and Inode are not asked for where nothing can be locked.
+func Alive(int) bool           { return false }
+func Passes(error) bool        { return false }
+func Writable(string) error    { return errors.ErrUnsupported }
+func Inode(fs.FileInfo) string { return "" }
