@@ -135,6 +135,12 @@ func (c *candidate) all() []term {
 	return slices.Clone(c.terms)
 }
 
+func (c *candidate) last(t *testing.T, step string) term {
+	terms := c.all()
+	require.NotEmpty(t, terms, step)
+	return terms[len(terms)-1]
+}
+
 // stand has a candidate stand that takes so long to return from lead.
 func (w *world) stand(address string, slow time.Duration, opts election.Options) *candidate {
 	opts.Address = address
@@ -221,10 +227,10 @@ func (w *world) play(history string) {
 		case "nobody leads":
 			assert.Nil(w.t, w.leader(), step)
 		case word[0] + " leads":
-			terms := c.all()
-			assert.Equal(w.t, &election.Leader{Address: word[0], Term: terms[len(terms)-1].number}, w.leader(), step)
+			last := c.last(w.t, step)
+			assert.Equal(w.t, &election.Leader{Address: word[0], Term: last.number}, w.leader(), step)
 			assert.True(w.t, c.IsLeader(), step)
-			began = terms[len(terms)-1].began
+			began = last.began
 		case word[0] + " follows":
 			assert.False(w.t, c.IsLeader(), step)
 			assert.False(w.t, c.StepDown(0), step)
@@ -233,13 +239,12 @@ func (w *world) play(history string) {
 		case word[0] + " terms":
 			assert.Len(w.t, c.all(), number(2), step)
 		case word[0] + " ends": // now, or soon
-			terms := c.all()
-			last := len(terms) - 1
-			for ; terms[last].end.IsZero(); terms = c.all() {
+			for tries := 0; tries < 60 && c.last(w.t, step).end.IsZero(); tries++ {
 				time.Sleep(time.Second)
 			}
-			require.ErrorIs(w.t, terms[last].cause, named[word[2]], step)
-			ended = terms[last].end
+			last := c.last(w.t, step)
+			require.ErrorIs(w.t, last.cause, named[word[2]], step)
+			ended = last.end
 		case word[0] + " returns":
 			require.ErrorIs(w.t, c.err, named[word[2]], step)
 		case "after-cut " + word[1]: // the last that ended
