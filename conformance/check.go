@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,40 +16,132 @@ type check struct {
 	// Promise is what it proves, in a sentence.
 	Promise string
 
-	// unasked says why a backend does not promise it; "": it does. nil: all
-	// backends do.
-	unasked func(s subject) string
-	// missing names the hook that the check cannot do without and the harness
-	// does not have; "": nothing is missing. nil: it needs none.
-	missing func(s subject) string
-	// rare: what is missing is hard to have. The promise is told as unproven
-	// then, and does not fail.
-	rare bool
-	run  func(s *trial)
+	unasked string         // why the backend does not promise it; "": it does
+	missing string         // the hook that it cannot do without and the harness does not have
+	run     func(s *trial) // nil: it sees to it that there is the hook, with which histories prove the promise
 }
 
-// allChecks returns all checks, in the order in which they are run: first those
+// allChecks returns all checks for a subject, in the order in which they are run: first those
 // that explain best why others would fail too.
-func allChecks() []check {
-	return slices.Concat(
-		claimChecks(),
-		urlChecks(),
-		waitingChecks(),
-		exclusionChecks(),
-		ttlChecks(),
-		ownerChecks(),
-		nameChecks(),
-		expiryChecks(),
-		promptChecks(),
-		closeChecks(),
-		serverChecks(),
-	)
+func allChecks(s subject) []check {
+	unless := func(is bool, why string) string {
+		if is {
+			return ""
+		}
+		return why
+	}
+	wide, afterTTL := s.Scope >= locker.ScopeNetwork, s.DeadHolder == locker.RecoveryAfterTTL
+	noNetwork := unless(wide || s.Cut != nil, fmt.Sprintf("there is no network within the scope of one %v", s.Scope))
+	noCut := unless(s.Cut != nil, "Cut")
+	return []check{
+		{
+			Name: "claims",
+			Promise: "Guarantees are complete, in range, the same for every client and at every time, and " +
+				"asked without I/O.",
+			run: checkClaims,
+		},
+		{
+			Name: "url",
+			Promise: "A client that was opened by URL meets those that were made by hand, and refuses " +
+				"parameters that it does not know.",
+			unasked: unless(s.URL != "", "the harness has no URL"),
+			run:     checkURL,
+		},
+		{
+			Name:    "wake-up",
+			Promise: "A release wakes a waiter of another client well before the TTL.",
+			run:     checkWakeUp,
+		},
+		{
+			Name:    "nothing-piles-up",
+			Promise: "Waits that are over leave no goroutines behind while the client lives.",
+			run:     checkNothingPilesUp,
+		},
+		{
+			Name: "exclusion",
+			Promise: "Of clients that wait for a name, one holds it at a time, and each gets its turn, again and " +
+				"again.",
+			run: checkExclusion,
+		},
+		{
+			Name:    "names",
+			Promise: "Any UTF-8 name up to 512 bytes works, and no two names are one lock (R18).",
+			run:     checkNames,
+		},
+		{
+			Name: "dead-holder",
+			Promise: "The lock of a holder that died is free when DeadHolder and DeadHolderSlack say, and " +
+				"not before its lease is over.",
+			unasked: cmp.Or(unless(s.DeadHolder != locker.RecoveryNone, "DeadHolder is none"),
+				unless(s.Scope != locker.ScopeProcess, "within one process, a dead holder takes the service with it")),
+			missing: unless(s.Victim != nil || afterTTL && s.Cut != nil, unless(!(afterTTL && wide), "Cut")+
+				unless(afterTTL && wide, "Victim")),
+			run: checkDeadHolder,
+		},
+		{
+			Name: "prompt",
+			Promise: "A backend that says it is Prompt returns within 100 ms after its context ended, " +
+				"whatever the network does (R8).",
+			unasked: cmp.Or(unless(s.prompt, "the backend is not Prompt"), noNetwork),
+			missing: noCut,
+			run:     checkPrompt,
+		},
+		{
+			Name: "close-given",
+			Promise: "Close ends nothing that the backend's user has given it: another backend that was " +
+				"made of the same goes on.",
+			unasked: unless(s.Pair != nil, "the harness has no Pair: its backends are made of nothing that is their user's"),
+			run:     checkCloseGiven,
+		},
+		{
+			Name:    "cut-off",
+			Promise: "What a client does that is cut off is told as an outage, ends in time, and leaves nothing (R7, R8, R17).",
+			unasked: noNetwork,
+			missing: noCut,
+		},
+		{
+			Name:    "deletion",
+			Promise: "A holder whose lock was deleted behind its back is told (R12).",
+			unasked: unless(s.Scope > locker.ScopeProcess || s.Delete != nil,
+				"nobody can get at the memory of one process from outside"),
+			missing: unless(s.Delete != nil, "Delete"),
+		},
+		{
+			Name: "restart",
+			Promise: "A held lock is still held when all servers were killed and started again (SurvivesRestart), " +
+				"and tokens go on rising.",
+			unasked: unless(s.SurvivesRestart || s.Fencing >= locker.FencingUnlessRewind && wide,
+				"SurvivesRestart is false, and a restart may lose the data that tokens need"),
+			missing: unless(s.Restart != nil, "Restart"),
+		},
+		{
+			Name: "failover",
+			Promise: "A held lock is still held when another server has taken over (SurvivesFailover), " +
+				"and tokens go on rising.",
+			unasked: unless(s.SurvivesFailover, "SurvivesFailover is false"),
+			missing: unless(s.Failover != nil, "Failover"),
+		},
+		{
+			Name:    "server-crashes",
+			Promise: "With as many servers down as ServerCrashes says, held locks stay held and free ones can be had.",
+			unasked: unless(s.ServerCrashes > 0, "ServerCrashes is 0"),
+			missing: unless(s.Crash != nil, "Crash"),
+		},
+		{
+			Name:    "clock-jump",
+			Promise: "A step of the servers' wall clocks gives a held lock to nobody else (SurvivesClockJump).",
+			unasked: cmp.Or(unless(s.SurvivesClockJump, "SurvivesClockJump is false"),
+				unless(s.Exclusion < locker.ExclusionKernel || s.JumpClock != nil,
+					fmt.Sprintf("exclusion rests on %v, where no clock is involved", s.Exclusion))),
+			missing: unless(s.JumpClock != nil, "JumpClock"),
+		},
+	}
 }
 
 // named returns the checks with these names, in the order in which they are run; without
 // names, all.
 func named(names []string) (checks []check, err error) {
-	all := allChecks()
+	all := allChecks(subject{})
 	if len(names) == 0 {
 		return all, nil
 	}
@@ -57,12 +150,7 @@ func named(names []string) (checks []check, err error) {
 			return nil, fmt.Errorf("there is no check %q", name)
 		}
 	}
-	for _, c := range all {
-		if slices.Contains(names, c.Name) {
-			checks = append(checks, c)
-		}
-	}
-	return checks, nil
+	return slices.DeleteFunc(all, func(c check) bool { return !slices.Contains(names, c.Name) }), nil
 }
 
 // validate reports what is wrong with the harness itself.
@@ -77,7 +165,7 @@ func (h Harness) validate() error {
 		return fmt.Errorf("the Harness has a URL and no Openers in Open to open it with")
 	}
 	names := []string{histories, histDelete, histLabels, histMinHold, sharedMinHold}
-	for _, c := range allChecks() {
+	for _, c := range allChecks(subject{}) {
 		names = append(names, c.Name)
 	}
 	for name, why := range h.Unproven {
@@ -96,21 +184,17 @@ func (h Harness) validate() error {
 type subject struct {
 	Harness
 	locker.Guarantees
-	notifies bool
-	prompt   bool
+	prompt bool
 }
 
-func needsCut(s subject) string {
-	if s.Cut == nil {
-		return "Cut"
+// subject asks a client of the service what it promises.
+func (h Harness) subject(t T) subject {
+	b := h.New(t)
+	if b == nil {
+		t.Errorf("the harness returned a nil Backend from New, and did not say why with t.Errorf and t.FailNow")
+		t.FailNow()
 	}
-	return ""
-}
-
-// noNetwork is why a check that cuts the network off does not apply.
-func noNetwork(s subject) string {
-	if s.Scope < locker.ScopeNetwork && s.Cut == nil {
-		return fmt.Sprintf("there is no network within the scope of one %v", s.Scope)
-	}
-	return ""
+	defer func() { _ = b.Close() }()
+	p, ok := b.(locker.Prompt)
+	return subject{Harness: h, Guarantees: b.Guarantees(), prompt: ok && p.Prompt()}
 }

@@ -9,17 +9,6 @@ import (
 	"github.com/golockers/locker"
 )
 
-func claimChecks() []check {
-	return []check{
-		{
-			Name: "claims",
-			Promise: "Guarantees are complete, in range, the same for every client and at every time, and " +
-				"asked without I/O.",
-			run: checkClaims,
-		},
-	}
-}
-
 func checkClaims(s *trial) {
 	b := s.backend()
 	g := b.Guarantees()
@@ -44,7 +33,7 @@ func checkClaims(s *trial) {
 	if g.DeadHolderSlack < 0 || g.ServerCrashes < 0 || g.MinTTL < 0 || g.MaxTTL < 0 {
 		bad(fmt.Sprintf("a field is negative: %+v", g), "nothing here can be")
 	}
-	if g.MaxTTL != 0 && g.MaxTTL < max(g.MinTTL, engineMin) {
+	if g.MaxTTL != 0 && g.MaxTTL < max(g.MinTTL, leastTTL) {
 		bad(fmt.Sprintf("MaxTTL is %v and MinTTL %v", g.MaxTTL, g.MinTTL), "no TTL is possible")
 	}
 	if g.MinTTL > time.Minute {

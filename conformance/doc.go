@@ -32,7 +32,7 @@
 //	SurvivesFailover                  Failover
 //	ServerCrashes                     Crash
 //	SurvivesClockJump                 JumpClock, where servers have a part in exclusion
-//	no client's clock decides         OffClock; without it, told as unproven
+//	no client's clock decides         OffClock, where it can be had
 //	Close of what is the user's       Pair, where a backend is made of a driver's client
 //	SurvivesPause                     none: package compare tries it
 //
@@ -79,8 +79,8 @@
 //	CONFORMANCE_SEED=483/12 go test -run '^TestConformance$/^histories$' .
 //
 // Checks by hand are there for what no history shows: claims and their hooks, URLs, encodings of names,
-// bounds of TTLs, owners that are alike, wake-ups in time, the 100 ms of Prompt, what piles up, what Close
-// leaves and what is not its own, processes that are killed.
+// a crowd of Clients, wake-ups in time, the 100 ms of Prompt, what piles up, what Close must leave alone,
+// processes that are killed.
 //
 // The unit of time is Harness.TTL, or up to four times that on a service that is slow. What fails while the
 // machine or the service stalls for a good part of it is tried again, at most twice and with more time, and

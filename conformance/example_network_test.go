@@ -171,8 +171,8 @@ func Example_network() {
 	server := httptest.NewServer(serve(locks))
 	defer server.Close()
 	harness := remoteHarness(server.Listener.Addr().String(), locks, time.Second)
-	fmt.Println(conformance.Check(context.Background(), harness, "deletion",
-		"owner-exact", "close-cut-off"))
+	fmt.Println(conformance.Check(context.Background(), harness, "deletion", "cut-off",
+		"exclusion"))
 	// Output:
 	// <nil>
 }

@@ -129,7 +129,7 @@ func Example() {
 		Delete: func(_ conformance.T, name string) { locks.remove(name, "") },
 	}
 	fmt.Println("promises broken:", conformance.Check(context.Background(), harness, "claims", "exclusion",
-		"owner-exact", "deletion"))
+		"deletion"))
 	// Output:
 	// promises broken: <nil>
 }

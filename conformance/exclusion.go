@@ -4,22 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
 )
-
-func exclusionChecks() []check {
-	return []check{
-		{
-			Name: "exclusion",
-			Promise: "Of clients that wait for a name, one holds it at a time, and each gets its turn, again and " +
-				"again.",
-			run: checkExclusion,
-		},
-	}
-}
 
 // checkExclusion lets clients raise a counter in the way that loses updates
 // unless one of them does it at a time.
@@ -31,11 +21,11 @@ func checkExclusion(s *trial) {
 	held := s.try(s.client(), name, locker.TTL(s.long))
 	var counter, inside atomic.Int64
 	ctx := s.within(s.long + 3*s.patience())
-	all := s.group()
+	var all sync.WaitGroup
 	waiters := make([]*locker.Client, clients)
 	for i := range waiters {
 		waiters[i] = s.client()
-		all.Go(func() {
+		all.Go(s.caught(func() {
 			for range rounds {
 				l, err := waiters[i].Lock(ctx, name, locker.TTL(s.long))
 				if err != nil {
@@ -61,7 +51,7 @@ func checkExclusion(s *trial) {
 					return
 				}
 			}
-		})
+		}))
 	}
 	for _, c := range waiters {
 		s.isWaiting(c, 1)
@@ -71,5 +61,4 @@ func checkExclusion(s *trial) {
 	if n := counter.Load(); n != clients*rounds && !s.failed.Load() {
 		s.broken(fmt.Sprintf("%d updates of %d were lost", clients*rounds-n, clients*rounds), cause)
 	}
-	s.nothingLeft(name)
 }

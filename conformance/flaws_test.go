@@ -59,6 +59,7 @@ var (
 	thirdStays          = wrong("the third in the queue keeps its place when it leaves", queued)
 	leavesGrant         = wrong("a wait that ends when its lock is granted leaves the lock", queued)
 	promisesPrompt      = wrong("says that it is prompt, and ignores its context", poor)
+	promptLater         = byHand("says that it is prompt, and looks at its context after 150 ms", poor)
 	pilesUp             = byHand("each wait starts what ends with the client", poor)
 	wakesOne            = wrong("of those who listen for a name one is told", rich)
 	stopWaits           = wrong("the stop of Notify waits for the service", rich)
@@ -125,13 +126,13 @@ var (
 	noOwnerCheck    = wrong("release and renewal without an owner check", poor)
 	releasesAnybody = wrong("release without an owner check", poor)
 	countsOwners    = wrong("a repeated request has to be released twice", poor)
-	endOfOwner      = byHand("the second half of an owner is compared", poor)
+	endOfOwner      = wrong("the second half of an owner is compared", poor)
 	forgetsOwners   = wrong("a repeated request is refused", poor)
 	tokenPerRequest = wrong("a repeated request gets a new token", rich)
 
 	cutsOwner       = wrong("an owner is cut at 32 characters when it is stored", poor)
 	refusesOwner    = byHand("an owner that is longer than its column is an error", poor)
-	comparesOwner32 = byHand("an owner is cut at 32 characters whenever it is used", poor)
+	comparesOwner32 = wrong("an owner is cut at 32 characters whenever it is used", poor)
 
 	// Transactions that stay open: others wait for the rows that they have locked.
 	grantUncommitted   = wrong("the transaction of a grant stays open", poor)
@@ -154,6 +155,7 @@ var (
 	boastsTTL        = wrong("claims twice the TTL that the service keeps", poor)
 	negativeDrift    = wrong("a drift that is added to the TTL", poor)
 	sinceFuture      = wrong("validity counts from the future", poor)
+	refusesLeast     = wrong("a TTL of MinTTL is refused", poor)
 	shortensTTL      = wrong("grants half of the TTL that was asked for", poor)
 	noDeadline       = wrong("claims that the hold has no deadline", poor)
 	roundsTTL        = wrong("TTLs are rounded down to whole seconds", poor)

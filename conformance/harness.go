@@ -50,7 +50,7 @@ type Harness struct {
 	// OffClock returns one more client of the same service, as New does, on a
 	// machine whose wall clock is d ahead, or behind if d is negative. A driver
 	// that lets a test set its clock is all that it takes. It is hard to have
-	// for others: the check that needs it is reported as unproven without it.
+	// for others, and always optional.
 	OffClock func(t T, d time.Duration) locker.Backend
 
 	// Delete removes the lock on name, or all its sharers, from the service behind
@@ -147,21 +147,3 @@ const (
 	// Requests only.
 	HoldOpen = faultproxy.HoldOpen
 )
-
-// subject asks a client of the service what it promises.
-func (h Harness) subject(t T) subject {
-	b := h.New(t)
-	if b == nil {
-		t.Errorf("the harness returned a nil Backend from New, and did not say why with t.Errorf and t.FailNow")
-		t.FailNow()
-	}
-	defer func() { _ = b.Close() }()
-	_, notifies := b.(locker.Notifier)
-	p, _ := b.(locker.Prompt)
-	return subject{Harness: h, Guarantees: b.Guarantees(), notifies: notifies, prompt: p != nil && p.Prompt()}
-}
-
-// open makes a Client by URL.
-func (h Harness) open(ctx context.Context, rawURL string) (*locker.Client, error) {
-	return h.Open.Open(ctx, rawURL, nil)
-}

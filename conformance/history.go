@@ -86,8 +86,11 @@ type outage struct {
 type history struct {
 	began   time.Time
 	virtual bool
+	alike   string // what owners have in common
+	place   int    // where they differ
 
 	mu       sync.Mutex
+	owners   int
 	calls    []*call // in the order in which they began
 	outages  []*outage
 	attempts []*attempt
@@ -121,6 +124,14 @@ func (h *history) happened(c *call) { h.end(h.add(c), locker.Grant{}, nil) }
 
 func (h *history) end(c *call, grant locker.Grant, err error) {
 	h.change(func() { c.ended, c.grant, c.err = time.Now(), grant, err })
+}
+
+// owner is another one. Those of a history are alike: a comparison of a part takes them for equal.
+func (h *history) owner() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.owners++
+	return fmt.Sprintf("%s%08x%s", h.alike[:h.place], h.owners, h.alike[h.place+8:])
 }
 
 // attempt adds an owner.

@@ -107,7 +107,9 @@ func (k *kit) times(ttl time.Duration, slower int) {
 	}
 }
 
-func (k *kit) history() *history { return &history{began: time.Now(), virtual: k.virtual} }
+func (k *kit) history(seed uint64) *history {
+	return &history{began: time.Now(), virtual: k.virtual, alike: owner(), place: 8 * int(seed%5)}
+}
 
 // hook calls hooks of the harness, one at a time.
 func (k *kit) hook(f func()) {
@@ -243,7 +245,7 @@ const virtualScripts = 2000
 func RunVirtual(t *testing.T, fresh func(t T) Harness) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as below
-	run(t, allChecks(), inVirtualTime(fresh))
+	run(t, allChecks(subject{}), inVirtualTime(fresh))
 	playVirtual(t, fresh)
 }
 
@@ -425,7 +427,7 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 		}
 	}
 	for i, b := range k.plain {
-		s := newSpy(b, letters[i:i+1], k.history(), []string{"kit-" + k.run + "-close"}, k.patience)
+		s := newSpy(b, letters[i:i+1], k.history(seed), []string{"kit-" + k.run + "-close"}, k.patience)
 		ctx, cancel := context.WithTimeout(r.Context(), k.patience)
 		s.close(ctx, s.names[0], k.ttl)
 		cancel()

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/golockers/locker"
@@ -40,23 +39,6 @@ func (s *trial) isWaiting(c *locker.Client, n int) {
 // settle is what is given where nothing can be waited for.
 const settle = 100 * time.Millisecond
 
-// nothingLeft fails if the service still has something of name that keeps
-// others out, where the harness can look.
-func (s *trial) nothingLeft(name string) {
-	s.Helper()
-	if s.h.Left == nil {
-		return
-	}
-	var left []string
-	if !s.eventually(s.soon, func() bool {
-		s.hook(func() { left = s.h.Left(s, name) })
-		return len(left) == 0
-	}) {
-		s.broken(fmt.Sprintf("nobody holds or waits for the name, and the service still has %s",
-			strings.Join(left, ", ")), "a key or node that nobody takes back (R7)")
-	}
-}
-
 // freeWithin fails if other cannot get name within d.
 func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string) *locker.Lease {
 	s.Helper()
@@ -79,13 +61,6 @@ func (s *trial) acquire(b locker.Backend, req locker.Request) locker.Grant {
 	return grant
 }
 
-// ask is one Acquire without a wait, also for use in a loop.
-func (s *trial) ask(b locker.Backend, name string, ttl time.Duration) (locker.Grant, error) {
-	ctx, cancel := context.WithTimeout(s.Context(), s.patience())
-	defer cancel()
-	return b.Acquire(ctx, s.request(name, ttl))
-}
-
 // ofError is the cause of an error that a request for a name has got that is free, or
 // soon will be.
 func ofError(err error) string {
@@ -102,19 +77,4 @@ func (s *trial) release(h locker.Hold) {
 	if err := h.Release(s.within(s.patience())); err != nil {
 		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
 	}
-}
-
-// freedWithin is when a lock must be free that lives for another d at most.
-func (s *trial) freedWithin(d time.Duration) time.Duration {
-	return d + s.g.DeadHolderSlack + s.soon
-}
-
-// life is the TTL that the service grants when it is asked for ttl; ttl itself
-// if its holds have no deadline.
-func (s *trial) life(ttl time.Duration) time.Duration {
-	s.Helper()
-	b := s.backend()
-	grant := s.acquire(b, s.request(s.name("life"), ttl))
-	s.release(grant.Hold)
-	return max(grant.Validity.TTL, ttl)
 }

@@ -9,21 +9,6 @@ import (
 	"github.com/golockers/locker"
 )
 
-func nameChecks() []check {
-	return []check{
-		{
-			Name:    "names",
-			Promise: "Any UTF-8 name up to 512 bytes works, and no two names are one lock (R18).",
-			run:     checkNames,
-		},
-		{
-			Name:    "prefixes",
-			Promise: "Two clients contend exactly when prefix and name, written one after the other, are equal (R18).",
-			run:     checkPrefixes,
-		},
-	}
-}
-
 // troublesome are names of which some encoding takes two for one, or that
 // reach out of their place. They are completed by a part that is the trial's
 // own, in front or behind: both where the encoding treats ends in a special way.
@@ -132,37 +117,4 @@ func show(name string) string {
 		return fmt.Sprintf("a name of %d bytes (%q…)", len(name), name[:40])
 	}
 	return fmt.Sprintf("%q", name)
-}
-
-func checkPrefixes(s *trial) {
-	const cause = "prefix and name are joined by something that a name can contain, or one of them is " +
-		"encoded by itself"
-	with := func(prefix string) *locker.Client {
-		return s.client(func(o *locker.Options) { o.Prefix, o.TTL = prefix, s.long })
-	}
-	whole := s.run + "/ab:cd"
-	holder := with("")
-	l := s.try(holder, whole)
-	for _, at := range []int{1, len(s.run), len(s.run) + 1, len(s.run) + 3, len(whole) - 1} {
-		if _, err := s.tryLock(with(whole[:at]), whole[at:]); !errors.Is(err, locker.ErrHeld) {
-			s.broken(fmt.Sprintf("%q is held, and with the prefix %q TryLock of %q returned %v",
-				whole, whole[:at], whole[at:], err), cause)
-		}
-	}
-	for _, p := range [][2]string{{s.run, "ab:cd"}, {s.run + "//", "ab:cd"}, {s.run + "/a", "ab:cd"},
-		{s.run + "/ab", "cd"}, {s.run + "/ab:", ":cd"}} {
-		s.unlock(s.try(with(p[0]), p[1]))
-	}
-	s.unlock(l)
-	// The most that can reach a backend.
-	prefix, name := s.run+strings.Repeat("p", locker.MaxPrefixLen-len(s.run)),
-		strings.Repeat("n", locker.MaxNameLen)
-	a, b := with(prefix), with(prefix)
-	l = s.try(a, name)
-	s.unlock(s.try(b, name[1:]+"m"))
-	if _, err := s.tryLock(b, name); !errors.Is(err, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("%s with the longest prefix is held, and TryLock of another client returned %v",
-			show(name), err), cause)
-	}
-	s.unlock(l)
 }

@@ -98,27 +98,22 @@ func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 // attempt runs the check if it applies and can be run.
 func (p *prover) attempt(r *recorder, h Harness, c check) {
 	s := h.subject(r)
-	if c.unasked != nil {
-		if why := c.unasked(s); why != "" {
-			r.decide(unclaimed, why)
-			return
+	for _, own := range allChecks(s) {
+		if own.Name == c.Name {
+			c = own
 		}
 	}
-	if c.missing != nil {
-		if hook := c.missing(s); hook != "" {
-			if why, ok := h.Unproven[c.Name]; ok {
-				r.decide(unproven, why)
-				return
-			}
-			if c.rare {
-				r.decide(unproven, "the harness has no hook "+hook)
-				return
-			}
-			r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to "+
-				"prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] "+
-				"why it cannot be proven", c.Promise, s.Backend, hook, hook, c.Name)
-			return
-		}
+	why, excused := h.Unproven[c.Name]
+	switch {
+	case c.unasked != "":
+		r.decide(unclaimed, c.unasked)
+	case c.missing != "" && excused:
+		r.decide(unproven, why)
+	case c.missing != "":
+		r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to "+
+			"prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] "+
+			"why it cannot be proven", c.Promise, s.Backend, c.missing, c.missing, c.Name)
+	case c.run != nil:
+		c.run(newTrial(r, h, s.Guarantees, c))
 	}
-	c.run(newTrial(r, h, s.Guarantees, c))
 }

@@ -26,7 +26,7 @@ import (
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	h = h.calibrated(t.Context())
-	run(t, allChecks(), onService(h))
+	run(t, allChecks(subject{}), onService(h))
 	runHistories(t, h)
 }
 

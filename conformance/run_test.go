@@ -39,7 +39,7 @@ func TestClaimWithoutItsHookFails(t *testing.T) {
 		hook   string
 		remove func(*conformance.Harness)
 	}{
-		{poor, "close-cut-off", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
+		{poor, "cut-off", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
 		{poor, "dead-holder", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
 		{queued, "dead-holder", "Victim", func(h *conformance.Harness) { h.Victim = nil }},
 		{poor, "deletion", "Delete", func(h *conformance.Harness) { h.Delete = nil }},
@@ -68,14 +68,14 @@ func TestHarnessThatMakesNoSenseOrFailsIsRefused(t *testing.T) {
 		"Harness.TTL is -1s":     func(h *conformance.Harness) { h.TTL = -time.Second },
 		"no Openers":             func(h *conformance.Harness) { h.Open = nil },
 		`names "cutoff"`:         func(h *conformance.Harness) { h.Unproven = map[string]string{"cutoff": "a typing error"} },
-		`no reason for "close"`:  func(h *conformance.Harness) { h.Unproven = map[string]string{"close": " "} },
+		`no reason for "names"`:  func(h *conformance.Harness) { h.Unproven = map[string]string{"names": " "} },
 		"a nil Backend":          func(h *conformance.Harness) { h.New = func(conformance.T) locker.Backend { return nil } },
-		"panic: no such table":   func(h *conformance.Harness) { h.Delete = func(conformance.T, string) { panic("no such table") } },
-		"did not say why":        func(h *conformance.Harness) { h.Delete = func(t conformance.T, _ string) { t.FailNow() } },
+		"panic: no such table":   func(h *conformance.Harness) { h.New = func(conformance.T) locker.Backend { panic("no such table") } },
+		"did not say why":        func(h *conformance.Harness) { h.New = func(t conformance.T) locker.Backend { t.FailNow(); return nil } },
 		"did not end within .*;": nil, // of a check that hangs, with the stacks
 		"hangsHere":              nil,
 	} {
-		r := proveWith(t, poor, "owner-exact", func(h *conformance.Harness) {
+		r := proveWith(t, poor, "exclusion", func(h *conformance.Harness) {
 			if change != nil {
 				change(h)
 				return
@@ -168,6 +168,11 @@ func TestCheckNamesAndPromisesReadWell(t *testing.T) {
 	}
 }
 
+// punctual says that it is, as package http is.
+type punctual struct{ *remote }
+
+func (punctual) Prompt() bool { return true }
+
 // A proxy that outlives the check is the harness's, and says nothing of a backend.
 func TestProxyOfTheWholeTestIsNoLeakOfABackend(t *testing.T) {
 	locks := &table{rows: make(map[string]row)}
@@ -175,10 +180,11 @@ func TestProxyOfTheWholeTestIsNoLeakOfABackend(t *testing.T) {
 	defer server.Close()
 	addr := server.Listener.Addr().String()
 	h := remoteHarness(addr, locks, 300*time.Millisecond)
+	h.New = func(conformance.T) locker.Backend { return punctual{connect(addr)} }
 	h.Cut = func(conformance.T) (locker.Backend, conformance.Fault) {
 		cut, fault := conformance.Proxy(t, addr)
-		return connect(cut), fault
+		return punctual{connect(cut)}, fault
 	}
-	r := conformance.Prove(t.Context(), h, checkNamed(t, "close-cut-off"))
+	r := conformance.Prove(t.Context(), h, checkNamed(t, "prompt"))
 	assert.Equal(t, conformance.Passed, r.Outcome, "%v", r.Failures)
 }

@@ -88,6 +88,9 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 		}
 		return locker.Grant{}, err
 	}
+	if c.flaw == promptLater {
+		time.Sleep(150 * time.Millisecond)
+	}
 	if c.flaw == waitsOn {
 		ctx = c.stubborn(ctx)
 	}
@@ -176,8 +179,10 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case shortensTTL:
 		h.TTL = req.TTL / 2
 	case refusesOwner:
-		if len(req.Owner) > 32 {
-			return locker.Grant{}, errors.New("value too long")
+		return locker.Grant{}, errors.New("value too long")
+	case refusesLeast:
+		if req.TTL <= c.Guarantees().MinTTL {
+			return locker.Grant{}, errors.New("too short")
 		}
 	case namesByClient:
 		h.Name += fmt.Sprintf("%p", c)

@@ -104,7 +104,7 @@ type bare struct{ c *client }
 func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
 func (b bare) Close() error                  { return b.c.Close() }
 func (b bare) Prompt() bool {
-	return b.c.kind.notifies || b.c.flaw == promisesPrompt
+	return b.c.kind.notifies || b.c.flaw == promisesPrompt || b.c.flaw == promptLater
 }
 
 func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {

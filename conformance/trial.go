@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,27 +20,24 @@ type trial struct {
 	h     Harness
 	check check
 	g     locker.Guarantees
-	turn  chan struct{} // has one place, for who calls a hook; a mutex would stop virtual time
 
 	ttl  time.Duration // of locks that are to end by themselves
 	long time.Duration // of locks that are not
 	soon time.Duration // what is prompt, on a busy machine: well before long
 	run  string        // what makes the names of this trial its own
 
-	others sync.WaitGroup // goroutines of the check
 	failed atomic.Bool
-
-	mu     sync.Mutex
-	faults []Fault // connections to mend before anything is closed
 }
 
-const defaultTTL = time.Second
+const (
+	defaultTTL = time.Second
+	leastTTL   = 10 * time.Millisecond // that the engine asks for
+)
 
 func (h Harness) ttlOrDefault() time.Duration { return cmp.Or(h.TTL, defaultTTL) }
 
 func newTrial(t T, h Harness, g locker.Guarantees, c check) *trial {
 	s := &trial{T: t, h: h, check: c, g: g}
-	s.turn = make(chan struct{}, 1)
 	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
 	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)
 	s.long = min(20*s.ttl, longest)
@@ -49,84 +45,32 @@ func newTrial(t T, h Harness, g locker.Guarantees, c check) *trial {
 	var b [6]byte
 	_, _ = rand.Read(b[:])
 	s.run = hex.EncodeToString(b[:])
-	// Registered first, so that it comes last: by then all that its
-	// goroutines may wait for has ended.
-	t.Cleanup(s.waitForOthers)
 	return s
-}
-
-// hook calls hooks of the harness, whose turn it is.
-func (s *trial) hook(call func()) {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	call()
-}
-
-// remove deletes a lock behind the backend's back.
-func (s *trial) remove(name string) { s.hook(func() { s.h.Delete(s, name) }) }
-
-// waitForOthers waits for the goroutines of the check.
-func (s *trial) waitForOthers() {
-	done := make(chan struct{})
-	go func() {
-		s.others.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(s.patience()):
-		s.report("after everything was closed, a call has not returned",
-			"it does not watch its context, and Close does not end it")
-	}
 }
 
 // name returns a lock name that nobody else uses.
 func (s *trial) name(what string) string { return "conformance-" + s.run + "-" + what }
 
 // client returns a Client of a backend of its own.
-func (s *trial) client(opts ...func(*locker.Options)) *locker.Client {
-	return s.clientOf(s.backend(), opts...)
-}
+func (s *trial) client() *locker.Client { return s.clientOf(s.backend()) }
 
 // clientOf returns a Client of b. It is closed with the trial.
-func (s *trial) clientOf(b locker.Backend, opts ...func(*locker.Options)) *locker.Client {
-	o := &locker.Options{TTL: s.ttl}
-	for _, set := range opts {
-		set(o)
-	}
-	c := locker.New(b, o)
-	s.Cleanup(func() {
-		s.mend()
-		_ = c.Close()
-	})
+func (s *trial) clientOf(b locker.Backend) *locker.Client {
+	c := locker.New(b, &locker.Options{TTL: s.ttl})
+	s.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 // backend returns another client of the service, without an engine. It is
 // closed with the trial.
-func (s *trial) backend() (b locker.Backend) {
-	s.hook(func() { b = s.h.New(s) })
-	return s.closed(b)
-}
+func (s *trial) backend() locker.Backend { return s.closed(s.h.New(s)) }
 
-// cut returns a backend whose connection can be broken, and the means.
+// cut returns a backend whose connection can be broken, and the means. It is mended before the backend is closed.
 func (s *trial) cut() (b locker.Backend, f Fault) {
-	s.hook(func() { b, f = s.h.Cut(s) })
-	s.mu.Lock()
-	s.faults = append(s.faults, f)
-	s.mu.Unlock()
-	return s.closed(b), f
-}
-
-// mend makes all connections well, so that what is closed can say goodbye.
-func (s *trial) mend() {
-	s.mu.Lock()
-	faults := s.faults
-	s.faults = nil
-	s.mu.Unlock()
-	for _, f := range faults {
-		both(f, Pass)
-	}
+	b, f = s.h.Cut(s)
+	s.closed(b)
+	s.Cleanup(func() { both(f, Pass) })
+	return b, f
 }
 
 func (s *trial) closed(b locker.Backend) locker.Backend {
@@ -134,10 +78,7 @@ func (s *trial) closed(b locker.Backend) locker.Backend {
 		s.broken("the harness returned a nil Backend",
 			"New or Cut of the Harness failed and did not say so with t.Errorf and t.FailNow")
 	}
-	s.Cleanup(func() {
-		s.mend()
-		_ = b.Close()
-	})
+	s.Cleanup(func() { _ = b.Close() })
 	return b
 }
 
@@ -146,9 +87,6 @@ func both(f Fault, m Mode) {
 	f.Requests(m)
 	f.Replies(m)
 }
-
-// spawn runs f on a goroutine of its own, which the trial waits for.
-func (s *trial) spawn(f func()) { s.others.Go(s.caught(f)) }
 
 // caught returns f with a panic turned into a failure, as it is on the
 // goroutine of the check.
@@ -162,17 +100,6 @@ func (s *trial) caught(f func()) func() {
 		f()
 	}
 }
-
-// group is a [sync.WaitGroup] whose goroutines may panic.
-type group struct {
-	sync.WaitGroup
-	s *trial
-}
-
-func (s *trial) group() *group { return &group{s: s} }
-
-// Go runs f on a goroutine of its own.
-func (g *group) Go(f func()) { g.WaitGroup.Go(g.s.caught(f)) }
 
 // broken ends the check as failed.
 func (s *trial) broken(seen, cause string) {

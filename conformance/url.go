@@ -8,26 +8,9 @@ import (
 	"github.com/golockers/locker"
 )
 
-func urlChecks() []check {
-	return []check{
-		{
-			Name: "url",
-			Promise: "A client that was opened by URL meets those that were made by hand, and refuses " +
-				"parameters that it does not know.",
-			unasked: func(s subject) string {
-				if s.URL == "" {
-					return "the harness has no URL"
-				}
-				return ""
-			},
-			run: checkURL,
-		},
-	}
-}
-
 func checkURL(s *trial) {
 	ctx := s.within(s.patience())
-	c, err := s.h.open(ctx, s.h.URL)
+	c, err := s.h.Open.Open(ctx, s.h.URL, nil)
 	if err != nil {
 		s.broken(fmt.Sprintf("Open failed: %v", err), "the URL of the harness is not that of the service")
 	}
@@ -50,7 +33,7 @@ func checkURL(s *trial) {
 	if strings.Contains(s.h.URL, "?") {
 		sep = "&"
 	}
-	wrong, err := s.h.open(ctx, s.h.URL+sep+"no_such_parameter=1")
+	wrong, err := s.h.Open.Open(ctx, s.h.URL+sep+"no_such_parameter=1", nil)
 	if err == nil {
 		_ = wrong.Close()
 		s.broken("a parameter that does not exist was accepted", "an engine that does not check")

@@ -4,25 +4,11 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
 )
-
-func waitingChecks() []check {
-	return []check{
-		{
-			Name:    "wake-up",
-			Promise: "A release wakes a waiter of another client well before the TTL.",
-			run:     checkWakeUp,
-		},
-		{
-			Name:    "nothing-piles-up",
-			Promise: "Waits that are over leave no goroutines behind while the client lives.",
-			run:     checkNothingPilesUp,
-		},
-	}
-}
 
 // wakeUpRounds allows one slow round: a busy machine, or a message that was
 // lost. A wake-up that does not work is slow in all of them.
@@ -35,8 +21,8 @@ func checkWakeUp(s *trial) {
 		name := s.name(fmt.Sprintf("wake-%d", round))
 		held := s.try(holder, name, locker.TTL(s.long))
 		var in time.Time
-		all := s.group()
-		all.Go(func() {
+		var all sync.WaitGroup
+		all.Go(s.caught(func() {
 			l, err := other.Lock(s.within(s.long+s.patience()), name, locker.TTL(s.long))
 			if err != nil {
 				s.report(fmt.Sprintf("the waiter did not get the released name: %v", err), "a waiter that is forgotten")
@@ -44,7 +30,7 @@ func checkWakeUp(s *trial) {
 			}
 			in = time.Now()
 			_ = l.Unlock(s.Context())
-		})
+		}))
 		s.isWaiting(other, 1)
 		s.unlock(held)
 		freed := time.Now()

@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 			conformance.RunVirtual(t, func(conformance.T) conformance.Harness { return harness(start()) })
 		})
 	}
-	conformance.RunOnly(t, harness(memory.NewExpiring()), "exclusion", "close")
+	conformance.RunOnly(t, harness(memory.NewExpiring()), "exclusion")
 }
 
 func harness(locks *memory.Backend) conformance.Harness {

@@ -37,8 +37,8 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // a plain connection pass all checks; scripts, TTLs and the engine are the same in
 // the other deployments.
 var reached = []string{
-	"claims", "url", "wake-up", "nothing-piles-up", "exclusion", "owner-exact", "deletion", "names", "prefixes",
-	"prompt", "close", "close-given", "close-cut-off", "histories",
+	"claims", "url", "wake-up", "nothing-piles-up", "exclusion", "deletion", "names", "prompt",
+	"close-given", "histories",
 }
 
 func TestConformance(t *testing.T) {

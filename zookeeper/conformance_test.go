@@ -29,8 +29,8 @@ const (
 // lasting are the checks in which a lock has to outlive something, or nothing has to
 // end, so that a busy machine is in nobody's way.
 var lasting = []string{
-	"restart", "failover", "server-crashes", "clock-jump", "names", "prefixes", "deletion", "owner-exact",
-	"wake-up", "nothing-piles-up", "exclusion", "close",
+	"restart", "failover", "server-crashes", "clock-jump", "names", "deletion",
+	"wake-up", "nothing-piles-up", "exclusion",
 }
 
 func sessionOf(check string) time.Duration {
