@@ -84,6 +84,7 @@ var (
 
 	// Holding.
 	renewsNothing             = wrong("Renew does not prolong", poor)
+	renewsOnce                = wrong("a renewal later than one TTL after the grant does nothing", poor)
 	renewalStale              = wrong("Renew returns the validity of the grant", poor)
 	renewalHangs              = wrong("Renew ignores its context", poor)
 	renewalMadeUp             = wrong("Renew does not wait for the answer", poor)

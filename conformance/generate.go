@@ -464,12 +464,21 @@ func (g *generator) end(c cell, life time.Duration) {
 // special makes one of the histories that need steps in a certain order.
 func (g *generator) special(sc *script) {
 	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
-	switch g.IntN(10) {
+	switch g.IntN(11) {
 	case 9:
 		sc.what = "the least TTL"
 		least := g.acquire(doAcquire, subject_, g.chance(30), max(g.k.g.MinTTL, leastTTL))
 		least.min = 0
 		g.add(least, does(subject_, doRenew), g.alone(rival), does(subject_, doRelease), g.alone(late))
+	case 10:
+		sc.what = "renewed again and again"
+		hold := g.acquire(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
+		hold.min = 0
+		g.add(hold)
+		for range 3 {
+			g.add(pause(hold.ttl*2/3), does(subject_, doRenew))
+		}
+		g.add(pause(hold.ttl*2/3), g.alone(rival), does(subject_, doRenew))
 	case 6:
 		sc.what = "deleted before those that wait"
 		g.add(g.acquire(doAcquire, earlier, g.chance(20), 0), g.acquire(doWait, rival, false, g.ttl()),

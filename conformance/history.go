@@ -86,12 +86,10 @@ type outage struct {
 type history struct {
 	began   time.Time
 	virtual bool
-	alike   string // what owners have in common
-	place   int    // where they differ
 
 	mu       sync.Mutex
-	owners   int
-	calls    []*call // in the order in which they began
+	alike    map[*attempt]bool // there is another owner like its own
+	calls    []*call           // in the order in which they began
 	outages  []*outage
 	attempts []*attempt
 }
@@ -126,12 +124,22 @@ func (h *history) end(c *call, grant locker.Grant, err error) {
 	h.change(func() { c.ended, c.grant, c.err = time.Now(), grant, err })
 }
 
-// owner is another one. Those of a history are alike: a comparison of a part takes them for equal.
-func (h *history) owner() string {
+// owner is another one: like that of somebody who has left, but for one digit, so that a comparison of a part
+// takes them for equal.
+func (h *history) owner(name string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.owners++
-	return fmt.Sprintf("%s%08x%s", h.alike[:h.place], h.owners, h.alike[h.place+8:])
+	const digits = "0123456789abcdef"
+	for _, c := range h.calls {
+		if c.op == opRelease && c.name == name && c.err == nil && !c.ended.IsZero() && !h.alike[c.of] {
+			h.alike[c.of] = true
+			next := []byte(c.of.req.Owner)
+			at := []int{39, 0, 31, 15}[next[20]%4]
+			next[at] = digits[(strings.IndexByte(digits, next[at])+1)%16]
+			return string(next)
+		}
+	}
+	return owner()
 }
 
 // attempt adds an owner.

@@ -107,8 +107,8 @@ func (k *kit) times(ttl time.Duration, slower int) {
 	}
 }
 
-func (k *kit) history(seed uint64) *history {
-	return &history{began: time.Now(), virtual: k.virtual, alike: owner(), place: 8 * int(seed%5)}
+func (k *kit) history() *history {
+	return &history{began: time.Now(), virtual: k.virtual, alike: map[*attempt]bool{}}
 }
 
 // hook calls hooks of the harness, one at a time.
@@ -181,7 +181,7 @@ func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad
 	}
 }
 
-// SeedEnv is the environment variable with the seed of [RunHistories], and after a slash
+// SeedEnv is the environment variable with the seed of [Run], and after a slash
 // the number of one script.
 const SeedEnv = "CONFORMANCE_SEED"
 
@@ -291,7 +291,7 @@ func oneVirtual(t *testing.T, fresh func(t T) Harness, f *facts, seed uint64, n 
 			}
 			b = k.one(r.Context(), n, sc, k.happen)
 		})
-		leaks.report(r, check{Name: histories}, &toldLeaks{})
+		leaks.report(r, histories)
 		r.cancel()
 		r.Close()
 		b.more = append(b.more, r.Failures()...)
@@ -327,22 +327,6 @@ const (
 	eventually = 3  // failing scripts after which a run ends
 )
 
-// RunHistories plays histories against a real service for about that long: scripts of
-// several clients and faults, drawn from a seed that is printed, each judged by the rules
-// of the contract.
-func RunHistories(t *testing.T, h Harness, budget time.Duration) {
-	t.Helper()
-	seed, only := seedOf()
-	t.Logf("%s=%d", SeedEnv, seed)
-	broken, log := checkReal(t.Context(), h, seed, only, budget)
-	for _, line := range log {
-		t.Log(line)
-	}
-	for _, b := range broken {
-		t.Error(b.tell(seed, t.Name()))
-	}
-}
-
 func checkReal(ctx context.Context, h Harness, seed uint64, only int, budget time.Duration) (broken []brokenScript, log []string) {
 	r := newRecorder(ctx, histories)
 	leaks := watchLeaks(h)
@@ -355,7 +339,7 @@ func checkReal(ctx context.Context, h Harness, seed uint64, only int, budget tim
 	})
 	r.cancel()
 	r.Close()
-	leaks.report(r, check{Name: histories}, &toldLeaks{})
+	leaks.report(r, histories)
 	if said := r.Failures(); len(said) > 0 {
 		broken = append(broken, brokenScript{more: said})
 	}
@@ -427,7 +411,7 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 		}
 	}
 	for i, b := range k.plain {
-		s := newSpy(b, letters[i:i+1], k.history(seed), []string{"kit-" + k.run + "-close"}, k.patience)
+		s := newSpy(b, letters[i:i+1], k.history(), []string{"kit-" + k.run + "-close"}, k.patience)
 		ctx, cancel := context.WithTimeout(r.Context(), k.patience)
 		s.close(ctx, s.names[0], k.ttl)
 		cancel()
@@ -509,13 +493,19 @@ func (k *kit) event(r *recorder, seed uint64, event server) (broken []brokenScri
 		}()
 	}
 	var mu sync.Mutex
-	var all sync.WaitGroup
-	m := newMeeting(len(cells), func() { _ = t.Do(func() { k.happen(t, event) }) })
+	var all, coming sync.WaitGroup // of all, and of those who are not there yet
+	coming.Add(len(cells))
+	happened := make(chan struct{})
+	all.Go(func() {
+		defer close(happened)
+		coming.Wait()
+		_ = t.Do(func() { k.happen(t, event) })
+	})
 	for i := range cells {
 		all.Go(func() {
-			come := sync.OnceFunc(m.come)
+			come := sync.OnceFunc(coming.Done)
 			n := 1e6 + i
-			b := k.one(r.Context(), n, k.script(cells[i:i+1], seed, n), func(*recorder, server) { come() })
+			b := k.one(r.Context(), n, k.script(cells[i:i+1], seed, n), func(*recorder, server) { come(); <-happened })
 			come()
 			mu.Lock()
 			defer mu.Unlock()
@@ -527,29 +517,4 @@ func (k *kit) event(r *recorder, seed uint64, event server) (broken []brokenScri
 		broken = append(broken, brokenScript{more: said})
 	}
 	return broken
-}
-
-// meeting is where n scripts wait for each other.
-type meeting struct {
-	mu   sync.Mutex
-	left int
-	do   func()
-	done chan struct{}
-}
-
-func newMeeting(n int, do func()) *meeting {
-	return &meeting{left: n, do: do, done: make(chan struct{})}
-}
-
-// come returns when all have come, and what they have come for is done.
-func (m *meeting) come() {
-	m.mu.Lock()
-	m.left--
-	last := m.left == 0
-	m.mu.Unlock()
-	if last {
-		m.do()
-		close(m.done)
-	}
-	<-m.done
 }

@@ -29,7 +29,7 @@ type player struct {
 
 // play plays a script, and returns its history.
 func (k *kit) play(t *recorder, sc script, servers func(server)) *history {
-	p := &player{k: k, t: t, sc: sc, h: k.history(sc.seed), r: rand.New(rand.NewPCG(sc.seed, 1)), seen: map[int]*call{},
+	p := &player{k: k, t: t, sc: sc, h: k.history(), r: rand.New(rand.NewPCG(sc.seed, 1)), seen: map[int]*call{},
 		servers: servers}
 	ctx := t.Context()
 	for _, st := range sc.steps {
@@ -224,7 +224,7 @@ func (p *player) request(st step, name string) locker.Request {
 	if ttl == 0 {
 		ttl = p.k.long
 	}
-	return locker.Request{Name: name, Owner: p.h.owner(), Label: st.label, TTL: ttl, MinHold: st.min,
+	return locker.Request{Name: name, Owner: p.h.owner(name), Label: st.label, TTL: ttl, MinHold: st.min,
 		Shared: st.shared}
 }
 
@@ -435,7 +435,7 @@ func (p *player) free(ctx context.Context, name string) bool {
 	pause := p.k.air / 20
 	began := time.Now()
 	for ctx.Err() == nil {
-		a := p.h.attempt(s.who, locker.Request{Name: name, Owner: p.h.owner(), Label: "prober", TTL: p.k.long,
+		a := p.h.attempt(s.who, locker.Request{Name: name, Owner: p.h.owner(name), Label: "prober", TTL: p.k.long,
 			Shared: shared})
 		asked := time.Now()
 		_, err := s.acquire(p.patient(ctx), a, func() {})

@@ -91,7 +91,7 @@ func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 		}
 		return r.result(c)
 	}
-	leaks.report(r, c, &p.leaks)
+	leaks.report(r, "check "+c.Name)
 	return r.result(c)
 }
 

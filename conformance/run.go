@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +16,8 @@ import (
 	"github.com/golockers/locker/internal/stall"
 )
 
-// Run runs every check as a subtest of its name, and then plays histories ([RunHistories]; in
-// virtual time, if the harness says how, [RunVirtual]). A check that fails says which promise is
+// Run runs every check as a subtest of its name, and then plays histories: scripts of several clients and
+// faults, drawn from a seed that is printed (in virtual time, if the harness says how). A check that fails says which promise is
 // broken, what was seen, and what the probable cause is. One that hangs fails with the stacks of
 // all goroutines, and the others go on.
 //
@@ -36,13 +37,21 @@ const histories = "histories"
 func runHistories(t *testing.T, h Harness) {
 	t.Helper()
 	t.Run(histories, func(t *testing.T) {
-		switch why := h.Unproven[histories]; {
-		case why != "":
+		if why := h.Unproven[histories]; why != "" {
 			t.Skip("UNPROVEN: " + why)
-		case h.Virtual != nil:
+		}
+		if h.Virtual != nil {
 			playVirtual(t, h.Virtual)
-		default:
-			RunHistories(t, h, historiesBudget())
+			return
+		}
+		seed, only := seedOf()
+		t.Logf("%s=%d", SeedEnv, seed)
+		broken, log := checkReal(t.Context(), h, seed, only, historiesBudget())
+		for _, line := range log {
+			t.Log(line)
+		}
+		for _, b := range broken {
+			t.Error(b.tell(seed, t.Name()))
 		}
 	})
 }
@@ -189,9 +198,8 @@ type result struct {
 // tries is how often a check is run at most if the machine stalls meanwhile.
 const tries = 3
 
-// prover proves one check after the other, and remembers what it has told.
+// prover proves one check after the other.
 type prover struct {
-	leaks toldLeaks
 	watch func() (stop func() time.Duration) // for stalls; nil: stall.Longest
 }
 
@@ -251,47 +259,40 @@ func (h Harness) calibrated(ctx context.Context) Harness {
 // sign of a slow service.
 func (h Harness) latency(ctx context.Context) time.Duration {
 	r := newRecorder(ctx, histories)
-	done := make(chan time.Duration, 1)
+	var longest atomic.Int64
+	done := make(chan struct{})
 	go func() {
-		var longest time.Duration
-		_ = r.Do(func() { longest = h.slowest(r) })
+		defer close(done)
+		_ = r.Do(func() { h.measure(r, &longest) })
 		r.cancel()
 		r.Close()
-		done <- longest
 	}()
-	select {
-	case longest := <-done:
-		return longest
-	case <-time.After(2 * patienceOfLatency):
-		return 0
-	}
+	await(2*patienceOfLatency, done)
+	return time.Duration(longest.Load())
 }
 
 const patienceOfLatency = 5 * time.Second
 
-func (h Harness) slowest(r *recorder) (longest time.Duration) {
+func (h Harness) measure(r *recorder, longest *atomic.Int64) {
 	b := h.New(r)
 	if b == nil {
-		return 0
+		return
 	}
 	defer func() { _ = b.Close() }()
 	req := locker.Request{Name: "conformance-" + owner(), TTL: max(defaultTTL, b.Guarantees().MinTTL), Lost: func() {},
 		Queued: func() {}}
 	ctx, cancel := context.WithTimeout(r.Context(), patienceOfLatency)
 	defer cancel()
-	for n := range 10 {
+	var err error
+	for n := 0; n < 10 && err == nil; n++ {
 		req.Owner = owner()
 		began := time.Now()
-		grant, err := b.Acquire(ctx, req)
-		if err == nil && grant.Hold != nil {
+		var grant locker.Grant
+		if grant, err = b.Acquire(ctx, req); err == nil && grant.Hold != nil {
 			err = grant.Hold.Release(ctx)
 		}
-		if n > 0 {
-			longest = max(longest, time.Since(began))
-		}
-		if err != nil {
-			return longest
+		if took := int64(time.Since(began)); n > 0 && took > longest.Load() {
+			longest.Store(took)
 		}
 	}
-	return longest
 }

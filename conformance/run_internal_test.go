@@ -134,16 +134,22 @@ func TestFailuresMendTheServers(t *testing.T) {
 	})
 }
 
-func TestLeakIsToldOnce(t *testing.T) {
-	h := Harness{New: func(T) locker.Backend { return memory.New() }}
-	leaking := check{Name: "leaking", Promise: "Nothing.", run: func(*trial) { go time.Sleep(time.Hour) }}
+func TestCloseThatHangsHidesNoSlowService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p prover
-		first, second := p.prove(t.Context(), h, leaking), p.prove(t.Context(), h, leaking)
-		assert.Equal(t, failed, first.Outcome)
-		assert.Equal(t, passed, second.Outcome)
-		assert.Contains(t, second.Log,
-			"check leaking leaves goroutines behind, too, of the kind that was told of before")
+		h := Harness{New: func(T) locker.Backend { return slow{memory.New()} }}
+		assert.Equal(t, time.Second, h.latency(t.Context()))
 		time.Sleep(time.Hour)
 	})
+}
+
+type slow struct{ *memory.Backend }
+
+func (s slow) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	time.Sleep(time.Second)
+	return s.Backend.Acquire(ctx, req)
+}
+
+func (slow) Close() error {
+	time.Sleep(time.Minute)
+	return nil
 }

@@ -41,12 +41,12 @@ func (s *service) renew(l *lock, p place) (found bool) {
 		return s.flaw == deletionUnnoticed
 	}
 	life := s.lifetime(p.TTL)
-	switch s.flaw {
-	case renewsNothing:
+	switch {
+	case s.flaw == renewsNothing, s.flaw == renewsOnce && time.Since(rec.began) > p.TTL:
 		return true
-	case roundsRenewal:
+	case s.flaw == roundsRenewal:
 		life = life.Truncate(min(life, time.Second))
-	case minHoldRenewed:
+	case s.flaw == minHoldRenewed:
 		rec.keep = time.Time{}
 	}
 	s.prolong(l, rec, life)

@@ -286,7 +286,7 @@ func (s *spy) close(ctx context.Context, name string, ttl time.Duration) {
 	for range 2 {
 		_ = s.simply(ctx, &call{op: opClose, name: name}, func(context.Context) error { return s.Close() })
 	}
-	a := s.h.attempt(s.who, locker.Request{Name: name, Owner: s.h.owner(), TTL: ttl})
+	a := s.h.attempt(s.who, locker.Request{Name: name, Owner: s.h.owner(name), TTL: ttl})
 	_, _ = s.acquire(ctx, a, func() {})
 }
 
@@ -315,7 +315,7 @@ func (s *spy) wait(ctx context.Context, req locker.Request, poll time.Duration, 
 	}()
 	req.Wait = true
 	for {
-		req.Owner = s.h.owner()
+		req.Owner = s.h.owner(req.Name)
 		a := s.h.attempt(s.who, req)
 		_, err := s.acquire(ctx, a, asked)
 		if err == nil {
