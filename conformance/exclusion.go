@@ -58,7 +58,7 @@ func checkExclusion(s *trial) {
 	}
 	s.unlock(held)
 	all.Wait()
-	if n := counter.Load(); n != clients*rounds && !s.failed.Load() {
+	if n := counter.Load(); n != clients*rounds && s.told.Load() == 0 {
 		s.broken(fmt.Sprintf("%d updates of %d were lost", clients*rounds-n, clients*rounds), cause)
 	}
 }

@@ -135,12 +135,6 @@ var (
 	refusesOwner    = byHand("an owner that is longer than its column is an error", poor)
 	comparesOwner32 = wrong("an owner is cut at 32 characters whenever it is used", poor)
 
-	// Transactions that stay open: others wait for the rows that they have locked.
-	grantUncommitted   = wrong("the transaction of a grant stays open", poor)
-	refusalUncommitted = wrong("the transaction of a refusal stays open", poor)
-	grantInSteps       = wrong("the transaction of an acquire is several requests", poor)
-	releaseUncommitted = wrong("the transaction of a release stays open", poor)
-
 	// Steps that a late reply comes between.
 	acquireInTwoSteps        = wrong("looks who has the lock, and takes it in the next request", poor)
 	expiryInTwoSteps         = wrong("takes the lock, and gives it its TTL in the next request", poor)
@@ -151,7 +145,6 @@ var (
 	// Time.
 	sinceFromReply   = wrong("a grant counts from the reply", poor)
 	sinceFromWait    = wrong("a grant to a waiter counts from the reply", queued)
-	sinceFromBeat    = wrong("a session's renewal counts from the reply", shared)
 	sinceFromRenewal = wrong("a renewal counts from the reply", poor)
 	boastsTTL        = wrong("claims twice the TTL that the service keeps", poor)
 	negativeDrift    = wrong("a drift that is added to the TTL", poor)

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -40,10 +39,6 @@ func (r *recorder) decide(o outcome, reason string) {
 	r.outcome, r.reason = o, reason
 }
 
-// maxFailures is how many failures of one check are told: the others, with many
-// clients, say the same again.
-const maxFailures = 5
-
 // result is what the check has said so far. What a check says that was given up on comes later.
 func (r *recorder) result(c check) result {
 	r.mu.Lock()
@@ -51,10 +46,6 @@ func (r *recorder) result(c check) result {
 	res := result{Check: c, Outcome: r.outcome, Reason: r.reason, Failures: r.Failures(), Log: r.Log()}
 	if r.Failed() {
 		res.Outcome = failed
-	}
-	if more := len(res.Failures) - maxFailures; more > 0 {
-		res.Failures = append(res.Failures[:maxFailures],
-			fmt.Sprintf("and %d more failures of the same check", more))
 	}
 	return res
 }

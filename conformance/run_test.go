@@ -139,8 +139,7 @@ func TestCleanUpsRunInReverseUnderAnEndedContext(t *testing.T) {
 
 func TestManyFailuresOfOneCheckAreCutShort(t *testing.T) {
 	r := prove(t, vagueRefusal, poor, checkNamed(t, "exclusion"))
-	assert.LessOrEqual(t, len(r.Failures), 6)
-	assert.Contains(t, r.Failures[len(r.Failures)-1], "more failures")
+	assert.Len(t, r.Failures, 5)
 }
 
 func TestCheckOutsideOfGoTest(t *testing.T) {
@@ -156,16 +155,6 @@ func TestCheckOutsideOfGoTest(t *testing.T) {
 	require.NoError(t, check(none, "exclusion", "restart"), "what is not claimed is not broken")
 	require.ErrorContains(t, check(vagueRefusal, "names", "exclusion"), "exclusion: broken promise: ")
 	require.ErrorContains(t, check(none, "nonsense"), `there is no check "nonsense"`)
-}
-
-func TestCheckNamesAndPromisesReadWell(t *testing.T) {
-	seen := make(map[string]bool)
-	for _, c := range conformance.Checks() {
-		assert.Regexp(t, `^[a-z]+(-[a-z]+)*$`, c.Name)
-		assert.False(t, seen[c.Name], "two checks are called %s", c.Name)
-		seen[c.Name] = true
-		assert.Regexp(t, `^[A-Z].*[.]$`, c.Promise)
-	}
 }
 
 // punctual says that it is, as package http is.

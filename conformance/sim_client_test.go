@@ -23,9 +23,7 @@ type client struct {
 
 	own    sync.Mutex
 	gone   bool
-	tokens uint64    // for the flaw of counting them here
-	beat   time.Time // from when the session counts, where holds share one
-	holds  map[*hold]bool
+	tokens uint64             // for the flaw of counting them here
 	wakers map[*func()]string // names
 }
 
@@ -190,9 +188,6 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	h.undo.Sends(max(req.TTL, req.MinHold))
 	late := true
 	defer func() { h.undo.Sent(late) }()
-	if err := c.queueForRow(ctx, h.Name); err != nil {
-		return locker.Grant{Hold: h}, err
-	}
 	limited, cancel := ctx, func() {}
 	if c.flaw == slownessIsHeld {
 		limited, cancel = context.WithTimeout(ctx, time.Second)
@@ -212,11 +207,6 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		return locker.Grant{Hold: h}, err
 	}
 	late = false
-	if v.granted {
-		c.keepRow(h.Name, grantUncommitted)
-	} else {
-		c.keepRow(h.Name, refusalUncommitted)
-	}
 	switch {
 	case v.err != nil:
 		return locker.Grant{Hold: h}, v.err
@@ -266,13 +256,6 @@ func (c *client) acquireIn(ctx context.Context, h *hold, wait bool) (verdict, er
 		if free {
 			return ask(ctx, c, h.Name, grant)
 		}
-	case c.flaw == grantInSteps:
-		keep := func(l *lock) bool { l.row = c; return true }
-		defer c.do(func() { c.look(h.Name).row = nil })
-		if _, err := ask(ctx, c, h.Name, keep); err != nil {
-			return verdict{}, err
-		}
-		return ask(ctx, c, h.Name, func(l *lock) verdict { l.row = nil; return whole(l) })
 	case c.flaw == tokenLater:
 		first, err := ask(ctx, c, h.Name, whole)
 		if err != nil || !first.granted {
@@ -326,32 +309,6 @@ func (c *client) noted(h *hold, held *locker.HeldError) *locker.HeldError {
 		return err
 	}
 	return held
-}
-
-// queueForRow waits for the transaction of another client that has locked the row of name.
-func (c *client) queueForRow(ctx context.Context, name string) error {
-	for {
-		free := false
-		c.do(func() {
-			by := c.look(name).row
-			free = by == nil || by == c || by.isClosed()
-		})
-		if free {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// keepRow leaves the transaction of c open.
-func (c *client) keepRow(name string, because flaw) {
-	if c.flaw == because {
-		c.do(func() { c.look(name).row = c })
-	}
 }
 
 func (c *client) isClosed() bool {

@@ -18,49 +18,6 @@ type hold struct {
 	undo  locker.Undo
 }
 
-// beats renews the session that the holds of c share.
-func (c *client) beats() {
-	const ttl = time.Second
-	for {
-		select {
-		case <-time.After(ttl / 5):
-		case <-c.closed:
-			return
-		}
-		sent := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), ttl)
-		_, err := c.net.call(ctx, func() any {
-			c.own.Lock()
-			defer c.own.Unlock()
-			for h := range c.holds {
-				c.do(func() { c.renew(c.look(h.Name), h.place) })
-			}
-			return nil
-		})
-		cancel()
-		if c.flaw == sinceFromBeat {
-			sent = time.Now()
-		}
-		if err == nil {
-			c.own.Lock()
-			c.beat = sent
-			c.own.Unlock()
-		}
-	}
-}
-
-// sharedBeat is the validity of the session that the holds of c share.
-func (c *client) sharedBeat(h *hold) locker.Validity {
-	c.own.Lock()
-	defer c.own.Unlock()
-	if c.holds == nil {
-		c.holds, c.beat = map[*hold]bool{}, h.since
-		go c.beats()
-	}
-	c.holds[h] = true
-	return c.validity(c.beat, h.TTL)
-}
-
 // RaiseToken makes every later holder's token greater.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	found, err := h.send(ctx, false, func(l *lock) bool { return h.client.raise(l, h.place, token) })
@@ -73,9 +30,6 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 // Renew gives the hold another TTL.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	c, since, ttl := h.client, time.Now(), h.TTL
-	if c.kind.shared {
-		return c.sharedBeat(h), nil
-	}
 	renew := func(l *lock) bool { return c.renew(l, h.place) }
 	switch c.flaw {
 	case renewsAlone:
@@ -143,12 +97,6 @@ func (h *hold) send(ctx context.Context, releasing bool, op func(*lock) bool) (f
 	c := h.client
 	if c.isClosed() && c.flaw != closeForgets {
 		return false, locker.ErrClosed
-	}
-	if err := c.queueForRow(ctx, h.Name); err != nil {
-		return false, err
-	}
-	if releasing {
-		defer c.keepRow(h.Name, releaseUncommitted)
 	}
 	if releasing && (c.flaw == releaseInTwoSteps || c.flaw == sessionReleaseInTwoSteps) ||
 		!releasing && c.flaw == renewInTwoSteps { // it removes or renews it, whoever has it by then

@@ -16,7 +16,6 @@ type kind struct {
 	notifies, tells bool // Notifier, Operator
 	lasting         bool // SurvivesRestart and its like
 	notices         bool // the service notices that a client has died
-	shared          bool // a session renews for all holds of a client
 	sharing         locker.Sharing
 	hasty           bool // its driver calls a request unanswered just before its context ends
 }
@@ -26,7 +25,6 @@ var (
 	hasty = kind{name: "hasty", hasty: true}
 	rich  = kind{name: "rich", fenced: true, notifies: true, tells: true, lasting: true,
 		sharing: locker.SharingWithTokens}
-	shared = kind{name: "shared", shared: true}
 	queued = kind{name: "queued", fenced: true, queued: true, tells: true, notices: true,
 		sharing: locker.SharingWithTokens}
 	// A service with a queue whose shared leases have no tokens, although others have.

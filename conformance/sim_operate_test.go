@@ -151,7 +151,7 @@ func (s *service) evict(l *lock, most int) {
 		if i == most {
 			break
 		}
-		if k := rec.client.kind; (k.queued || k.shared) && s.flaw != deletionUnnoticed {
+		if rec.client.kind.queued && s.flaw != deletionUnnoticed {
 			s.after = append(s.after, func() { rec.client.net.push(nil, rec.Lost) })
 		}
 		if s.flaw == waitsOnDeleted && len(l.queue) > 0 {

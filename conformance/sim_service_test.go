@@ -36,8 +36,7 @@ type lock struct {
 	queue   []*place
 	token   uint64
 	raised  uint64
-	waited  bool    // somebody was refused who waits
-	row     *client // its open transaction has locked it
+	waited  bool // somebody was refused who waits
 }
 
 // place is a request, and a waiter in the queue, which is kept by asking again.

@@ -26,7 +26,7 @@ type trial struct {
 	soon time.Duration // what is prompt, on a busy machine: well before long
 	run  string        // what makes the names of this trial its own
 
-	failed atomic.Bool
+	told atomic.Int32 // failures
 }
 
 const (
@@ -108,11 +108,16 @@ func (s *trial) broken(seen, cause string) {
 	s.FailNow()
 }
 
+// mostOfCheck is how many failures of one check are told.
+const mostOfCheck = 5
+
 // report is broken for other goroutines than the check's, and for failures
 // after which it makes sense to go on.
 func (s *trial) report(seen, cause string) {
 	s.Helper()
-	s.failed.Store(true)
+	if s.told.Add(1) > mostOfCheck {
+		return // the others, with many clients, say the same again
+	}
 	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, cause)
 }
 
