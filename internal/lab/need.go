@@ -40,7 +40,7 @@ const (
 // tool says how one is had and found.
 type tool struct {
 	advice string   // how to install it
-	places []string // where packages put it, as glob patterns, if not where bins are
+	places []string // where packages put it beside bins, as glob patterns
 	built  bool     // this repository builds it, or fetches it
 	extra  bool     // it is never required
 }
@@ -104,38 +104,25 @@ func ToolEnv(tool string) string {
 
 // find returns the path of a tool; "": it is nowhere.
 func (is tool) find(name string) string {
-	if is.built { // it is built there, seen from the directory of whatever package is tested
-		for depth := range 5 {
-			if path := first(strings.Repeat("../", depth) + ".cache/bin/" + name); path != "" {
-				return path
-			}
+	var places []string
+	for depth := range 5 { // it is built there, seen from the directory of whatever package is tested
+		if is.built {
+			places = append(places, strings.Repeat("../", depth)+".cache/bin/"+name)
 		}
 	}
 	if path, err := exec.LookPath(name); err == nil {
-		return first(path)
+		places = append(places, path)
 	}
-	places := is.places
-	if places == nil {
-		places = bins
+	places = append(places, is.places...)
+	for _, bin := range bins {
+		places = append(places, bin+name)
 	}
 	for _, place := range places {
-		if strings.HasSuffix(place, "/") {
-			place += name
-		}
-		if path := first(place); path != "" {
+		// The only error is a malformed pattern, which finds nothing as well.
+		if found, _ := filepath.Glob(place); len(found) > 0 {
+			path, _ := filepath.Abs(found[0])
 			return path
 		}
 	}
 	return ""
-}
-
-// first returns the path of the first file that matches a pattern; "": none does.
-func first(pattern string) string {
-	// The only error is a malformed pattern, which finds nothing as well.
-	found, _ := filepath.Glob(pattern)
-	if len(found) == 0 {
-		return ""
-	}
-	path, _ := filepath.Abs(found[0])
-	return path
 }

@@ -1,7 +1,6 @@
 package rediswake_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -77,56 +76,6 @@ func told(t *testing.T, c chan struct{}, why string) {
 	}
 }
 
-// At once after the subscription, and after each other: no release is missed, and none told to others.
-func TestThoseWhoWaitAreTold(t *testing.T) {
-	l := setUp(t, rediswake.Options{})
-	other := listen(t, l.server, l.server.Addr(), rediswake.Options{})
-	first, _ := l.waits("n")
-	second, _ := l.waits("n")
-	elsewhere, _ := other.waits("n")
-	stranger, _ := l.waits("other")
-	left, stop := l.waits("n")
-	stop()
-	stop() // does nothing
-	for range 20 {
-		l.released("n", "")
-		told(t, first, "release")
-		told(t, second, "release")
-		told(t, elsewhere, "release")
-	}
-	l.released("other", "")
-	told(t, stranger, "one goroutine calls them all, so the others' calls are over")
-	assert.Empty(t, stranger)
-	assert.Empty(t, left)
-}
-
-// Who is told may leave, and have others leave, and subscribe.
-func TestWakesMayCallBack(t *testing.T) {
-	l := setUp(t, rediswake.Options{})
-	var stops [2]func()
-	calls := make(chan int, 10)
-	var err error
-	for i := range stops {
-		stops[i], err = l.Subscribe(t.Context(), "n", func() {
-			stops[1-i]()
-			calls <- i
-			done := make(chan struct{})
-			go func() {
-				_, stop := l.waits("n")
-				stop()
-				close(done)
-			}()
-			<-done
-		})
-		require.NoError(t, err)
-	}
-	after, _ := l.waits("after")
-	l.released("n", "")
-	l.released("after", "")
-	told(t, after, "the calls before are over")
-	assert.Len(t, calls, 1, "the other was gone")
-}
-
 func TestSubscriptionsShareAConnectionAndEndWithTheirWaiters(t *testing.T) {
 	const linger = 200 * time.Millisecond
 	l := setUp(t, rediswake.Options{Linger: linger})
@@ -192,20 +141,6 @@ func TestASilentConnectionIsMadeAgain(t *testing.T) {
 	told(t, n, "the connection gave no sign of life")
 	l.released("n", "")
 	told(t, n, "a release on the new connection")
-}
-
-func TestSubscribeReturnsWhenItsContextEnds(t *testing.T) {
-	lab.NeedPause(t)
-	l := setUp(t, rediswake.Options{})
-	l.server.Pause()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := l.Subscribe(ctx, "n", func() {})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	l.server.Resume()
-	n, _ := l.waits("n")
-	l.released("n", "")
-	told(t, n, "release")
 }
 
 // A message that is for another client wakes this one a little later, in case the other does not come.

@@ -108,6 +108,30 @@ func TestThoseThatWaitForTheNameAreTold(t *testing.T) {
 	})
 }
 
+// Who is told may leave, have others leave, and wait for another name.
+func TestThoseWhoAreToldMayCallBack(t *testing.T) {
+	run(t, func(t *testing.T, w *wake.Wakes, s *service, _ func()) {
+		var stops [2]func()
+		var told atomic.Int32
+		for i := range stops {
+			stop, err := w.Notify(t.Context(), "a", func() {
+				if told.Add(1) == 1 {
+					stops[1-i]()
+					go func() { _, stop := listen(t, w, "b"); stop() }()
+				}
+			})
+			require.NoError(t, err)
+			stops[i] = stop
+		}
+		told.Store(0)
+		s.said <- "a"
+		synctest.Wait()
+		assert.EqualValues(t, 1, told.Load(), "the other was gone")
+		stops[0]()
+		stops[1]()
+	})
+}
+
 // Messages in a gap between two connections are missed, so everybody looks.
 func TestAllAreToldAfterAGap(t *testing.T) {
 	run(t, func(t *testing.T, w *wake.Wakes, s *service, _ func()) {
