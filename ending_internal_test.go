@@ -13,32 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The table of ending, as it is drawn.
-func TestWhenALockMayGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ttl, minHold = 10 * time.Second, time.Minute
-		now := time.Now()
-		kept := minHold + drift(minHold)
-		for why, want := range map[ending]struct{ plain, kept time.Duration }{
-			unlocked:   {0, kept},
-			closed:     {0, kept},
-			unreleased: {firstTakeBackDelay, kept},
-			lost:       {ttl, kept},
-			unused:     {0, 0},
-		} {
-			l := &Lease{start: now, settings: settings{Asked: Asked{TTL: ttl}}, grant: Grant{Validity: Validity{Since: now, TTL: ttl}}}
-			if why == unused {
-				l.start = time.Time{}
-			}
-			assert.Equal(t, want.plain, l.freeAt(why, now).Sub(now), "%d", why)
-			l.settings.MinHold = minHold
-			assert.Equal(t, want.kept, l.freeAt(why, now).Sub(now), "%d under MinHold", why)
-			late := now.Add(time.Hour)
-			assert.GreaterOrEqual(t, time.Second, l.freeAt(why, late).Sub(late), "%d, long after", why)
-		}
-	})
-}
-
 // A loss that is told while its holder unlocks must not put off what that has begun.
 func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -142,28 +142,13 @@ func TestPassingOn(t *testing.T) {
 	})
 }
 
-func TestAnotherClientsCloseIsNotOurs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		other, c := locker.New(newScripted(), nil), closing(t, locker.New(newScripted(), nil))
-		outer, err := other.Lock(t.Context(), "outer")
-		require.NoError(t, err)
-		_, err = c.Lock(t.Context(), "job")
-		require.NoError(t, err)
-		ctx, cancel := outer.Context(t.Context())
-		defer cancel()
-		time.AfterFunc(time.Second, func() { assert.NoError(t, other.Close()) })
-		_, err = c.Lock(ctx, "job")
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.ErrorIs(t, err, locker.ErrHeld)
-	})
-}
-
 // What ended the caller's context may have been another lock: an error of this one says
 // nothing of that.
 func TestTheCauseOfAContextIsNoStateOfThisLock(t *testing.T) {
 	own := errors.New("my own reason")
 	for _, cause := range []error{
 		locker.ErrHeld, &locker.Error{Op: "lease", Name: "outer", Err: locker.ErrLost}, locker.ErrUnavailable, own,
+		locker.ErrClosed, // of another client
 		&fs.PathError{Op: "open", Err: fs.ErrNotExist},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -179,7 +164,7 @@ func TestTheCauseOfAContextIsNoStateOfThisLock(t *testing.T) {
 			for _, err := range []error{unlockErr, lockErr} {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.ErrorContains(t, err, cause.Error())
-				for _, sentinel := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable} {
+				for _, sentinel := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable, locker.ErrClosed} {
 					assert.NotErrorIs(t, err, sentinel)
 				}
 				assert.Equal(t, cause == own, errors.Is(err, own)) //nolint:errorlint // which of the table

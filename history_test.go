@@ -264,8 +264,6 @@ func (p *player) call(who, verb string, words []string) {
 			l, o.err = slots.LockAny(ctx, p.c, several, opts...)
 		case "locks all":
 			o.leases, o.err = locker.LockAll(ctx, p.c, several, opts...)
-		case "tries all":
-			o.leases, o.err = locker.TryLockAll(ctx, p.c, several, opts...)
 		case "unlocks":
 			o.err = mine.Unlock(ctx)
 		case "renews":

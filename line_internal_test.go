@@ -54,19 +54,11 @@ func (p *inLines) step(do, who string) {
 		ls.release(p.leases[who], nil, nil)
 		p.c.schedule.remove(p.leases[who])
 		delete(p.leases, who)
-	case "passes": // to the next in line
-		l := p.leases[who]
-		next, _ := ls.behind(l)
-		require.True(p.t, ls.release(l, next, &passed{}))
-		p.c.schedule.remove(l)
-		delete(p.leases, who)
 	case "leaves":
 		asked := cl.asks()
 		if p.ends[who](); asked {
 			cl.leave()
 		}
-	case "minute":
-		time.Sleep(time.Minute)
 	}
 	synctest.Wait()
 	p.holdsTogether()
@@ -127,27 +119,15 @@ func (ln *line) isShared() bool { return len(ln.sharers) > 0 }
 
 func TestWhoMayAsk(t *testing.T) {
 	for what, history := range map[string]string{
-		"in their order, and who leaves is nobody's first": `
-			a comes: a; b comes: a; c comes: a; d comes: a; b leaves: a; d leaves: a; a refused: a
-			a in: ; a out: c; c in: ; c out:`,
 		"sharers wait for the first of them, and then ask beside each other": `
 			r1 comes: r1; r2 comes: r1; r3 comes: r1; r1 in: r2 r3; r3 in: r2; r4 comes: r2 r4
 			r2 in: r4; r4 in: ; r1 out: ; r2 out: ; r3 out: ; r4 out:`,
-		"who is refused beside the first keeps the place, and waits for the first": `
-			r1 comes: r1; r1 in: ; r2 comes: r2; r3 comes: r2 r3; r4 comes: r2 r3 r4; r3 refused: r2 r4
-			r5 comes: r2 r4; r4 in: r2 r3 r5; r2 in: r3 r5; r3 in: r5; r5 in: ; r1 out: ; r2 out: ; r3 out: ; r4 out: ; r5 out:`,
-		"the first goes on when it is refused, and who has become the first, too": `
-			r1 comes: r1; r1 in: ; r2 comes: r2; r3 comes: r2 r3; r2 leaves: r3; r3 refused: r3; r4 comes: r3
-			r3 refused: r3; r3 in: r4; r4 leaves: ; r3 out: ; r1 out:`,
 		"a writer asks when the sharers before it are in, and those behind it wait": `
 			r1 comes: r1; r1 in: ; r2 comes: r2; w comes: r2; r3 comes: r2; r2 in: w; r3 leaves: w; r4 comes: w
 			r1 out: w; r2 out: w; w in: ; w out: r4; r4 leaves:`,
 		"who does not wait asks beside, and never behind somebody": `
 			r1 comes: r1; tr2 comes: r1 tr2; t comes: r1 tr2; tr2 leaves: r1; r1 in: ; tr3 comes: tr3; w comes: tr3
 			tr4 comes: tr3; tr3 leaves: w; w leaves: ; t2 comes: ; r1 out:`,
-		"an outage ends the patience of all who wait": `
-			a comes: a; b comes: a; a away: a; m minute: a; c comes: a; a away: a; a leaves: c; c leaves:`,
-		"passed on": `a comes: a; b comes: a; c comes: a; a in: ; a passes: b; b in: ; b leaves: ; b out: c; c leaves:`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -74,36 +74,36 @@ func TestPatienceByURL(t *testing.T) {
 func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 	for url, want := range map[string]string{
 		"":                                   "it has no scheme",
-		"localhost:6379":                     "it has no scheme",
-		"nosuch://host":                      `no backend for scheme "nosuch": use one of broken, fake`,
-		"fake://h?tll=3s":                    `unknown parameter, number 1: the known ones are guard, label, max_hold, nodes, patience, peer, prefix, token_base, ttl`,
-		"fake://h?ttl=3s&ttl=4s":             `parameter "ttl" is given 2 times`,
-		"fake://h?ttl=":                      "it has no value",
-		"fake://h?ttl=3":                     "write a duration such as 500ms, 30s or 1m30s",
-		"fake://h?ttl=-3s":                   "more than zero",
-		"fake://h?ttl=0s":                    "more than zero",
-		"fake://h?ttl=500us":                 "Options.TTL is 500µs",
-		"fake://h?ttl=2500000h":              "Options.TTL is 2500000h0m0s", // 285 years
-		"fake://h?ttl=2628000h":              "write a duration",            // 300 years
-		"fake://h?ttl=x":                     "write a duration",
-		"fake://h?ttl=2h":                    "from 100ms to 1h0m0s",
-		"fake://h?patience=0s":               "more than zero, or none",
-		"fake://h?token_base=-1":             "whole number of zero or more",
-		"fake://h?nodes=x":                   "whole number of zero or more",
-		"fake://h?guard=maybe":               "write on or off",
-		"fake://h/%zz":                       "two hexadecimal digits",
-		"fake://h?a=%zz":                     "not of the form a=1&b=2",
-		"fake://h#part":                      "no fragment",
-		"fake://h:x":                         "not a number from 1 to 65535",
-		"fake://h:70000":                     "not a number from 1 to 65535",
-		"fake://h:":                          "the port is missing",
+		"user:xyzzy@localhost:6379":          "it has no scheme",
+		"nosuch://user:xyzzy@host":           `no backend for scheme "nosuch": use one of broken, fake`,
+		"fake://user:xyzzy@h?tll=3s":         `unknown parameter, number 1: the known ones are guard, label, max_hold, nodes, patience, peer, prefix, token_base, ttl`,
+		"fake://user:xyzzy@h?ttl=3s&ttl=4s":  `parameter "ttl" is given 2 times`,
+		"fake://user:xyzzy@h?ttl=":           "it has no value",
+		"fake://user:xyzzy@h?ttl=3":          "write a duration such as 500ms, 30s or 1m30s",
+		"fake://user:xyzzy@h?ttl=-3s":        "more than zero",
+		"fake://user:xyzzy@h?ttl=0s":         "more than zero",
+		"fake://user:xyzzy@h?ttl=500us":      "Options.TTL is 500µs",
+		"fake://user:xyzzy@h?ttl=2500000h":   "Options.TTL is 2500000h0m0s", // 285 years
+		"fake://user:xyzzy@h?ttl=2628000h":   "write a duration",            // 300 years
+		"fake://user:xyzzy@h?ttl=x":          "write a duration",
+		"fake://user:xyzzy@h?ttl=2h":         "from 100ms to 1h0m0s",
+		"fake://user:xyzzy@h?patience=0s":    "more than zero, or none",
+		"fake://user:xyzzy@h?token_base=-1":  "whole number of zero or more",
+		"fake://user:xyzzy@h?nodes=x":        "whole number of zero or more",
+		"fake://user:xyzzy@h?guard=maybe":    "write on or off",
+		"fake://user:xyzzy@h/%zz":            "two hexadecimal digits",
+		"fake://user:xyzzy@h?a=%zz":          "not of the form a=1&b=2",
+		"fake://user:xyzzy@h#part":           "no fragment",
+		"fake://user:xyzzy@h:x":              "not a number from 1 to 65535",
+		"fake://user:xyzzy@h:70000":          "not a number from 1 to 65535",
+		"fake://user:xyzzy@h:":               "the port is missing",
 		"fake://::1":                         "IPv6 address in brackets",
 		"fake://[::1":                        "write an IPv6 address as [::1]",
-		"fake://a,,b":                        "host 2 of the fake:// URL: it is empty",
-		"fake://a b":                         "character 9 is a space",
-		"fake://h?Tll=3s":                    `unknown parameter, number 1: the known ones are guard, label`,
-		"fake://h?4hush=1":                   "unknown parameter, number 1: the known ones are guard, label",
-		"fake://h?hush":                      "unknown parameter, number 1: the known ones are guard, label",
+		"fake://user:xyzzy@a,,b":             "host 2 of the fake:// URL: it is empty",
+		"fake://user:xyzzy@a b":              "character 20 is a space",
+		"fake://user:xyzzy@h?Tll=3s":         `unknown parameter, number 1: the known ones are guard, label`,
+		"fake://user:xyzzy@h?4hush=1":        "unknown parameter, number 1: the known ones are guard, label",
+		"fake://user:xyzzy@h?hush":           "unknown parameter, number 1: the known ones are guard, label",
 		"broken://user:xyzzy@host:1/x?nodes": "connection refused",
 	} {
 		t.Run(url, func(t *testing.T) {
@@ -113,6 +113,7 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 			assert.Nil(t, c)
 			assert.ErrorContains(t, err, want)
 			assert.NotContains(t, err.Error(), "\n")
+			assert.NotContains(t, err.Error(), "zzy")
 		})
 	}
 }
@@ -176,24 +177,15 @@ func TestAnOpenerThatDoesNotCheckItsURL(t *testing.T) {
 
 func TestPasswordsAreNeverRepeated(t *testing.T) {
 	for _, url := range []string{
-		"fake://user:xyzzy@host:x",
-		"fake://user:xyzzy@host?nodes=x",
-		"fake://user:xyzzy@host?unknown=1",
 		"fake://host?sentinel_password=xy&zzy=1",
 		"fake://host?auth=digest:user:xy&zzy=1",
 		"fake://user:1?zzy=1@host",
-		"fake://user:xyzzy@host?ttl=1s&ttl=2s",
-		"fake://user:xyzzy@host/%zz",
 		"fake://user:xyzzy%zz@host",
 		"fake://user:p/xyzzy@host",
 		"fake://user:1/xyzzy@host",
 		"fake://user:?xyzzy@host",
 		"fake://user:#xyzzy@host",
 		"fake://user:xy@zzy@host:x",
-		"nosuch://user:xyzzy@host",
-		"user:xyzzy@host",
-		"fake://user:xyzzy@host?ttl=3h",
-		"broken://user:xyzzy@host",
 	} {
 		_, err := openers(newScripted()).Open(t.Context(), url, nil)
 		require.Error(t, err, url)

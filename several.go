@@ -17,27 +17,16 @@ type Leases []*Lease
 //
 // A caller that already holds a name and calls LockAll for other names breaks that
 // order and may wait for ever. So may callers whose clients have different prefixes.
-func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (Leases, error) {
-	return lockAll(ctx, "lock", l.Lock, names, opts)
-}
-
-// TryLockAll is [LockAll] without a wait: if one of the names cannot be had at once,
-// it holds none, and the error is that of TryLock.
-func TryLockAll(ctx context.Context, l Locker, names []string, opts ...Option) (Leases, error) {
-	return lockAll(ctx, "trylock", l.TryLock, names, opts)
-}
-
-func lockAll(ctx context.Context, op string, lock func(context.Context, string, ...Option) (*Lease, error),
-	names []string, opts []Option) (held Leases, err error) {
+func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (held Leases, err error) {
 	if AskedBy(opts...).MinHold != 0 {
-		return nil, &Error{Op: op, Err: invalid("MinHold is not possible where several names are locked: " +
+		return nil, &Error{Op: "lock", Err: invalid("MinHold is not possible where several names are locked: " +
 			"lock one name for all of them")}
 	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		// What is held may be lost during a wait: that ends it.
 		waitCtx, cancel := held.Context(ctx)
 		var lease *Lease
-		lease, err = lock(waitCtx, name, opts...)
+		lease, err = l.Lock(waitCtx, name, opts...)
 		cancel()
 		if err != nil {
 			break
