@@ -22,7 +22,6 @@ const childEnv = "LOCKER_COMPARE_HOLDER"
 type part struct {
 	URL   string
 	TTL   time.Duration
-	Act   time.Duration // how often a holder acts
 	Opens time.Duration // how long the service may take to answer for the first time
 }
 
@@ -208,7 +207,7 @@ func (h *holderProgram) keep(c command, cl *caller, lease *locker.Lease) {
 	if c.Keep > 0 {
 		over = time.After(c.Keep)
 	}
-	until, act := lease.Until(), time.NewTicker(h.Act)
+	until, act := lease.Until(), time.NewTicker(max(h.TTL/50, 10*time.Millisecond))
 	defer act.Stop()
 	for n := 0; ; n++ {
 		if lease.Err() == nil {

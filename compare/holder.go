@@ -71,7 +71,7 @@ func (h *holder) start() {
 	for _, p := range h.proxies {
 		hosts = append(hosts, p.Addr())
 	}
-	text, _ := json.Marshal(part{URL: b.through(hosts), TTL: b.ttl, Act: max(b.ttl/50, 10*time.Millisecond),
+	text, _ := json.Marshal(part{URL: b.through(hosts), TTL: b.ttl,
 		Opens: b.opens + 5*time.Second}) // a process has to start, too
 	stdout, out := io.Pipe()
 	h.proc = lab.StartProcess(b, process, func() (cmd *exec.Cmd, err error) {

@@ -265,21 +265,13 @@ func (t *trial) landed(by *caller, l *lock, e *history.Event) {
 	if !sent {
 		return
 	}
-	switch {
-	case n > l.landed:
-		if l.landed >= 0 {
-			t.finding(Stale).applies = true
-			t.finding(Guarded).applies = t.finding(Guarded).applies || e.Token != 0
-		}
+	if n > l.landed {
+		t.finding(Stale).applies = t.finding(Stale).applies || l.landed >= 0
 		l.landed = n
-	case n < l.landed:
-		says := fmt.Sprintf("an act of %s landed after one of a later holder", who(e))
-		t.breaks(Stale, l.name, span{e.At, e.At}, always, says)
-		if e.Token != 0 && e.Token >= l.seen {
-			t.breaks(Guarded, l.name, span{e.At, e.At}, always, says+fmt.Sprintf(", and its token %d was not smaller", e.Token))
-		}
+	} else if n < l.landed {
+		t.breaks(Stale, l.name, span{e.At, e.At}, always,
+			fmt.Sprintf("an act of %s landed after one of a later holder", who(e)))
 	}
-	l.seen = max(l.seen, e.Token)
 }
 
 // wasServed judges whether locks went on being granted while servers were away.

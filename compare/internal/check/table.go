@@ -14,7 +14,6 @@ const (
 	Exclusion = "exclusion"
 	Told      = "told"
 	Stale     = "stale"
-	Guarded   = "guarded"
 	Tokens    = "tokens"
 	Dead      = "dead"
 	Left      = "left"
@@ -32,8 +31,7 @@ var rules = []struct {
 }{
 	{name: Exclusion, title: "two at once", split: true},
 	{name: Told, title: "told in time", split: true, least: true, figure: "told %s before the next"},
-	{name: Guarded, title: "stale acts, tokens checked", split: true},
-	{name: Stale, title: "stale acts, no guard"},
+	{name: Stale, title: "stale acts"},
 	{name: Tokens, title: "tokens rise", split: true},
 	{name: Dead, title: "dead holder: free after", figure: "at most %s"},
 	{name: Left, title: "left behind: blocked by nobody", figure: "at most %s"},
@@ -80,7 +78,7 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 		return outlasts, cmp.Or(what, "exclusion rests on: "+g.Exclusion)
 	case Stale:
 		return false, "nobody can promise this without a guard at the resource"
-	case Guarded, Tokens:
+	case Tokens:
 		switch g.Fencing {
 		case "unless data is set back": // which a replica that may lag does
 			set := fault != nil && (fault.Class == history.DataLost || fault.Class == history.Failover && !outlasts)
@@ -216,7 +214,7 @@ func cell(s *history.Service, t *tally, rule string, fault *history.Fault) histo
 		out.Reason = s.Missing
 	case fault != nil && s.Untried[fault.ID] != "":
 		out.Reason = s.Untried[fault.ID]
-	case (rule == Tokens || rule == Guarded) && s.Declared.Fencing == "none":
+	case rule == Tokens && s.Declared.Fencing == "none":
 		out.Reason = "leases carry no token"
 	case rule == Told && fault != nil && (fault.Class == history.Stopped || fault.Class == history.Killed):
 		out.Reason = "nobody can tell a holder that does not run"

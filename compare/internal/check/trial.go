@@ -42,7 +42,6 @@ type lock struct {
 	died    *hold   // of a killed process, since the last grant
 	unclear bool    // an attempt had an outcome that is not known, or a lease was lost
 	landed  int     // the latest hold of which an act has landed; -1: none
-	seen    uint64  // the greatest token that has landed
 }
 
 // caller is one goroutine of a child, with one name.
