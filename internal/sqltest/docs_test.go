@@ -37,11 +37,6 @@ func TestTheProgramsOfFencing(t *testing.T) {
 			return []string{"/var/lock/orders", filepath.Join(t.TempDir(), "locks"), // which the program makes
 				"orders.db", filepath.Join(t.TempDir(), "orders.db")}
 		},
-		"mysql": func(t *testing.T) []string {
-			s := startMariaDB(t)
-			return []string{documentedRedis, lab.StartRedis(t).Addr(),
-				"root:secret@tcp(localhost:3306)/test", s.dsn(s.addr, password)}
-		},
 		"orm": func(t *testing.T) []string {
 			s := startPostgres(t)
 			return []string{documentedRedis, lab.StartRedis(t).Addr(), documentedPostgres,
