@@ -40,13 +40,10 @@
 //
 // Until a holder's first write, the mark is that of an earlier holder, whose late
 // write still passes. A holder that reads, computes and writes would undo that late
-// write without having seen it. So every guard has a method
-//
-//	Raise(ctx, resource, token)
-//
-// which moves the mark and writes nothing. A holder first raises the mark of
-// everything that its lock protects, and then reads. After Raise has returned, no
-// earlier holder can write. A transaction that checks first and reads after that, as
+// write without having seen it. So a holder first calls the guard's Raise(ctx, resource,
+// token) for everything that its lock protects, and then reads. Raise moves the mark and
+// writes nothing, and after it no earlier holder can write. Over HTTP and gRPC, a request
+// that counts as a write does it. A transaction that checks first and reads after that, as
 // sqlguard's does, needs no other Raise. If Raise fails with [ErrUnknown], call it again.
 //
 // # Shared locks
