@@ -55,11 +55,11 @@ func undertaker(args []string) int {
 // SIGKILL may take a while: the lock is kept until the last member of the group has ended.
 func TestLockIsKeptWhileAProcessOfAKilledGroupIsLeft(t *testing.T) {
 	t.Parallel()
-	for what, buried := range map[string]bool{"for a while": true, "longer than the TTL": false} {
+	for what, ttl := range map[string]string{"for a while": "20s", "longer than the TTL": "3s"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			s := startService(t)
-			p := start(t, []with{s.through()}, locked(shortTTL, "a", "mourned")...)
+			s, buried := startService(t), what == "for a while"
+			p := start(t, []with{s.through()}, locked([]string{"--ttl", ttl}, "a", "mourned")...)
 			parent, undertaker := number(t, p.expect("pid")), number(t, p.expect("undertaker"))
 			t.Cleanup(func() { _ = syscall.Kill(undertaker, syscall.SIGKILL) })
 			require.NoError(t, syscall.Kill(awaitGuard(t, parent), syscall.SIGKILL))

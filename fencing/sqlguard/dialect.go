@@ -19,14 +19,6 @@ const (
 	MySQL            // MySQL 5.7 or later, MariaDB 10.2 or later, both with InnoDB
 )
 
-// String returns the name of the database.
-func (d Dialect) String() string {
-	if d < Postgres || d > MySQL {
-		return fmt.Sprintf("Dialect(%d)", int(d))
-	}
-	return [...]string{"PostgreSQL", "SQLite", "MySQL"}[d-Postgres]
-}
-
 // Statements are the SQL statements of a [Guard], with the name of the table in place.
 // They are for other drivers, other languages and people. A resource is passed as
 // bytes, a token as a signed 64-bit integer. Times are from the database's clock.
@@ -113,7 +105,7 @@ func (d Dialect) statements(table string) (Statements, error) {
 		words = []string{"BYTES", "VARBINARY(640)", "CHECKED", "token > 0",
 			"NOW", "CAST(UNIX_TIMESTAMP() AS SIGNED)", "$1", "?", "$2", "?"}
 	default:
-		return Statements{}, fmt.Errorf("sqlguard: %v is not a dialect: want Postgres, SQLite or MySQL: %w",
+		return Statements{}, fmt.Errorf("sqlguard: Dialect(%d) is none: want Postgres, SQLite or MySQL: %w",
 			d, locker.ErrInvalid)
 	}
 	words = append(words, "TABLE_NAME", quote+strings.ReplaceAll(table, ".", quote+"."+quote)+quote)
