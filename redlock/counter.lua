@@ -21,16 +21,10 @@ end
 -- Raises the counter, or lets it live longer where it stands at the token or higher
 -- already: a full memory refuses to write it again, but not that. It outlives its
 -- use by a day, and where the clock is behind the token, until that has caught up
--- as well; or is kept for ever.
-local function raise(key, counter, own, token, owner, keep)
+-- as well.
+local function raise(key, counter, own, token, owner)
 	token = math.max(token, counter and tonumber(string.match(counter, '^%d+')) or 0)
 	local value = string.format('%.0f', token) .. ' ' .. raiser(own, token, owner)
-	if keep == 'keep' then
-		if counter ~= value then
-			redis.call('SET', key, value)
-		end
-		return
-	end
 	local time = redis.call('TIME')
 	local ahead = math.max(0, token - (time[1] * 1000000 + time[2]))
 	local life = string.format('%.0f', ahead / 1000 + 86400000)

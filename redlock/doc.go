@@ -107,8 +107,8 @@
 // phase comes after the earlier one's second, or one of the two is refused. So
 // tokens are unique and rise in the order of time, whatever any clock does, as
 // long as the counters survive on a majority. They expire a day after their
-// last use (plus what they are ahead of the clock); Options.KeepTokens keeps
-// them for ever. After a loss they still rise unless clocks are behind.
+// last use (plus what they are ahead of the clock). After that, and after a loss,
+// they still rise unless clocks are behind.
 //
 // Renewals ask for the counter too. So when clocks do misbehave and two hold the
 // same lock, the one with the lower token learns of it at its next renewal.
@@ -217,7 +217,6 @@
 //	drift           Options.Drift, such as 0.01
 //	restart_guard   on (MaxTTL is 30 s), off, or a duration: the longest TTL of any client
 //	fencing         on or off
-//	keep_tokens     on or off
 //	tls             on or off, for the scheme redlock
 //
 // # Connections that end

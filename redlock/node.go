@@ -83,22 +83,21 @@ type claim struct {
 // voteArgc is how many arguments of vote.lua stand behind its keys.
 const voteArgc = 3
 
-// voteArgs returns the keys and arguments of vote.lua, the same for all nodes. life is
-// that of a counter, in the scripts' words. Keys that are not needed are the lock's
-// own, or left out.
-func (c *claim) voteArgs(life any) []any {
+// voteArgs returns the keys and arguments of vote.lua, the same for all nodes. Keys that are
+// not needed are the lock's own, or left out.
+func (c *claim) voteArgs() []any {
 	k := &c.keys
-	lock := k.Lock
+	lock, tokens := k.Lock, withTokens
 	args := append(make([]any, 0, 4+voteArgc), lock, k.Void(), lock)
 	if c.fenced {
 		args[2] = k.Quorum()
 	} else {
-		life = noTokens
+		tokens = noTokens
 	}
 	if c.waiting {
 		args = append(args, k.Wait())
 	}
-	return append(args, life, k.Value(), redisconn.Milliseconds(c.lasts))
+	return append(args, tokens, k.Value(), redisconn.Milliseconds(c.lasts))
 }
 
 // A node is sick when it has not answered so many times in a row. It is then
@@ -233,8 +232,8 @@ type vote struct {
 	void    bool // refused: this very claim was taken back before
 }
 
-// noTokens is, for the scripts, that there are no counters.
-var noTokens any = "none"
+// Whether there are counters, for the scripts.
+var noTokens, withTokens any = "none", "tokens"
 
 // holderLength is how much of a holder's value a refusal names (vote.lua).
 const holderLength = 16
@@ -316,18 +315,18 @@ func (n *node) readCode(op string, reply any, fenced bool) (vote, error) {
 func (n *node) raise(cl *claim, token, floor uint64, limit time.Duration, answered func(reply)) {
 	k := &cl.keys
 	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock, k.Quorum(), k.Value(), decimal(token),
-		decimal(floor), n.b.life), limit, answered)
+		decimal(floor)), limit, answered)
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
 func (n *node) renew(cl *claim, token, floor uint64, limit time.Duration, answered func(reply)) {
 	k := &cl.keys
 	lock := k.Lock
-	counter, life := lock, noTokens
+	counter, tokens := lock, noTokens
 	if cl.fenced {
-		counter, life = k.Quorum(), n.b.life
+		counter, tokens = k.Quorum(), withTokens
 	}
-	c := n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(),
+	c := n.renewScript.Call(opRenew, k.Name, 2, lock, counter, tokens, k.Value(),
 		redisconn.Milliseconds(cl.ttl), decimal(token), decimal(floor))
 	c.Undo, c.Lasts = cl.undo, cl.ttl
 	n.state(c, limit, answered)
@@ -341,7 +340,7 @@ func (n *node) repair(s *scripts, cl *claim, token, floor uint64, lasts, limit t
 	c := s.repair.Call(opRepair, k.Name, 2, k.Lock, k.Void(), k.Value(), ms)
 	if cl.fenced {
 		c = s.repair.Call(opRepair, k.Name, 3, k.Lock, k.Void(), k.Quorum(), k.Value(), ms, decimal(token),
-			decimal(floor), n.b.life)
+			decimal(floor))
 	}
 	c.Undo, c.Lasts = cl.undo, lasts
 	n.state(c, limit, answered)

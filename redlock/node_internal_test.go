@@ -67,7 +67,7 @@ func (m *member) tryVote(b *scripts, c fenced) (vote, error) {
 	var v vote
 	var err error
 	done := make(chan struct{})
-	m.vote(b, &c.claim, c.voteArgs(m.node.b.life), tries, func(said vote, r reply) {
+	m.vote(b, &c.claim, c.voteArgs(), tries, func(said vote, r reply) {
 		v, err = said, r.err
 		close(done)
 	})
@@ -156,21 +156,18 @@ func TestQuorumCounterIsRaisedByOneOwnerOnly(t *testing.T) {
 
 // A renewal that was sent before RaiseToken and arrives after it has lost nothing.
 func TestALateRenewalDoesNotLoseToItsOwnRaisedToken(t *testing.T) {
-	for _, life := range []string{"expire", "keep"} {
-		q := newMember(t)
-		q.node.b.life = life
-		a := of("a", 0)
-		a.token = q.votes(a).token
-		require.Equal(t, redisconn.Mine, q.says(func(f func(reply)) {
-			q.raise(&a.claim, a.token, a.token+1000, tries, f)
-		}))
-		counter := q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum")
-		assert.Equal(t, redisconn.Mine, q.renews(a), life)
-		assert.Equal(t, redisconn.Mine, q.raises(a), life)
-		assert.Equal(t, redisconn.Mine, q.repairs(a), life)
-		assert.Equal(t, counter, q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum"),
-			"a counter is never lowered")
-	}
+	q := newMember(t)
+	a := of("a", 0)
+	a.token = q.votes(a).token
+	require.Equal(t, redisconn.Mine, q.says(func(f func(reply)) {
+		q.raise(&a.claim, a.token, a.token+1000, tries, f)
+	}))
+	counter := q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum")
+	assert.Equal(t, redisconn.Mine, q.renews(a))
+	assert.Equal(t, redisconn.Mine, q.raises(a))
+	assert.Equal(t, redisconn.Mine, q.repairs(a))
+	assert.Equal(t, counter, q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum"),
+		"a counter is never lowered")
 }
 
 // Requests may overtake each other: one that asks for less (MinHold) takes nothing from one that asked for more.

@@ -39,10 +39,9 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		NodeTimeout: u.Duration("node_timeout", 0),
 		// What all clients have whose URLs say nothing of it, whatever their ttl: a guard of this one
 		// alone must not be over before the others' locks are.
-		MaxTTL:     locker.DefaultTTL,
-		Fencing:    u.Bool("fencing", false),
-		KeepTokens: u.Bool("keep_tokens", false),
-		Logger:     opts.Logger,
+		MaxTTL:  locker.DefaultTTL,
+		Fencing: u.Bool("fencing", false),
+		Logger:  opts.Logger,
 	}
 	switch s := u.Param("restart_guard", "on"); s {
 	case "on":

@@ -42,13 +42,9 @@ type Options struct {
 	NoRestartGuard bool
 
 	// Fencing gives each lease a fencing token, at the price of one more round
-	// trip to the nodes. Equal in all clients.
+	// trip to the nodes. Equal in all clients. A name's counters expire a day after
+	// their last use, and tokens rise after that because the nodes' clocks have.
 	Fencing bool
-
-	// KeepTokens keeps each name's token counters for ever. Without it they
-	// expire a day after their last use, and tokens rise after that because the
-	// nodes' clocks have.
-	KeepTokens bool
 
 	// Logger is told of nodes that are kept out of votes, and warned if another
 	// client seems to have a longer MaxTTL. nil: nothing is logged.
@@ -78,7 +74,6 @@ type Backend struct {
 	opts    Options
 	nodes   []*node
 	quorum  int
-	life    any             // of token counters, in the scripts' words
 	rounds  chan struct{}   // see maxRounds
 	owed    atomic.Int64    // holds that a node has not released: see maxOwed
 	clients []*redis.Client // those that Open made: Close closes them
@@ -113,17 +108,13 @@ var (
 // and from the moment that it is found out every Acquire fails, until that client
 // leads elsewhere. (The others may grant a lock before that.)
 func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
-	b := &Backend{quorum: len(nodes)/2 + 1, life: "expire", rounds: make(chan struct{}, maxRounds),
-		runs: map[string]int{}}
+	b := &Backend{quorum: len(nodes)/2 + 1, rounds: make(chan struct{}, maxRounds), runs: map[string]int{}}
 	b.ctx, b.end = context.WithCancel(context.Background())
 	if opts != nil {
 		b.opts = *opts
 	}
 	if err := b.opts.complete(); err != nil {
 		return nil, err
-	}
-	if b.opts.KeepTokens {
-		b.life = "keep"
 	}
 	if len(nodes) == 0 {
 		return nil, invalid("no nodes: give the clients of an odd number of independent servers")

@@ -3,7 +3,7 @@
 -- came to the lock late counts only if nobody has held the lock since.
 --
 -- KEYS  for n locks: n locks   n fencing counters, read if there are tokens
--- ARGV  1 "keep" or "expire", or "none" without tokens   then for each lock the owner value, the
+-- ARGV  1 "none", or anything else if there are tokens   then for each lock the owner value, the
 --       TTL in ms, the token, and what its counter is to stand at
 -- Answers for one lock 0 there is no lock   1 renewed   2 the lock is another's   3 another has
 --       raised the counter as high or higher
@@ -25,7 +25,7 @@ return several(n, function(i)
 		-- Within a minute of the full day it is left as it is, which saves a write at most renewals.
 		local left = counter and call('PTTL', key) or 0
 		if not counter or tonumber(string.match(counter, '^%d+')) < floor or (left >= 0 and left < 86340000) then
-			raise(key, counter, own, floor, owner, ARGV[1])
+			raise(key, counter, own, floor, owner)
 		end
 	end
 	return prolong(KEYS[i], ARGV[4 * i - 1])

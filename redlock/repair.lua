@@ -3,7 +3,6 @@
 --
 -- KEYS  1 the lock   2 the note that this value is void   3 the fencing counter, with a token
 -- ARGV  1 the owner value   2 the TTL in ms   3 the token   4 what its counter is to stand at
---       5 "keep" or "expire"
 -- Answers 0 the value is void: the lock was released   1 it is there now   2 the lock is another's
 --       3 another has raised the counter as high or higher
 
@@ -20,7 +19,7 @@ if ARGV[3] then
 	if not admits(found[3], own, ARGV[1]) then
 		return 3
 	end
-	raise(KEYS[3], found[3], own, tonumber(ARGV[4]), ARGV[1], ARGV[5])
+	raise(KEYS[3], found[3], own, tonumber(ARGV[4]), ARGV[1])
 end
 if found[1] then
 	if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then -- as prolong in value.lua

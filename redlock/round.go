@@ -81,7 +81,7 @@ const (
 // comes of it, until no answer can come any more, or until ctx is done.
 func (r *round) run(ctx context.Context) result {
 	asked := r.choose()
-	r.args = r.hold.claim.voteArgs(r.b.life)
+	r.args = r.hold.claim.voteArgs()
 	r.since = time.Now()
 	for _, i := range asked {
 		r.ask(i)
