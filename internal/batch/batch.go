@@ -22,10 +22,6 @@ import (
 type Options struct {
 	// Max is how many callers share a round trip at most.
 	Max int
-	// Least, if it is not 0, has those that wait spread over round trips while none is slow: each takes a
-	// Flights-th of those that wait when it takes off, but this many at least and Max at most. While the
-	// service works on one part, the next is written and the one before is read.
-	Least int
 	// Flights is how many round trips are under way, not counting the slow ones.
 	Flights int
 	// Most is how many round trips are under way, the slow ones counted. Of those that were given up while

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -339,40 +338,6 @@ func TestPatientRequests(t *testing.T) {
 				assert.Equal(t, [][]string{{"a"}, {"b"}, {"c", "d", "e"}, {"f"}}, s.trips)
 				assert.Equal(t, 30*time.Millisecond, time.Since(s.began))
 			}
-			end()
-			b.Wait()
-		})
-	}
-}
-
-// Those that wait are spread over the round trips, but not thinner than Least, and not where a round trip is
-// slow: on a long way there are few of them, and who is left behind waits for a whole one.
-func TestRoundTripsTakeAPartOfThoseThatWait(t *testing.T) {
-	for _, c := range []struct {
-		least int
-		slow  time.Duration
-		sizes []int
-	}{
-		{0, time.Second, []int{1, 1, 9, 2}},
-		{2, time.Second, []int{1, 1, 5, 3, 2, 1}},
-		{8, time.Second, []int{1, 1, 8, 3}},
-		{2, 2 * time.Millisecond, []int{1, 1, 9, 2}},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			life, end := context.WithCancel(context.Background())
-			s := &service{takes: 10 * time.Millisecond, began: time.Now()}
-			b := batch.New(life, batch.Options{Max: 9, Least: c.least, Flights: 2, Timeout: time.Second,
-				Slow: c.slow, Patient: true}, nil, s.send)
-			var all sync.WaitGroup
-			start(t.Context(), t, b, &all, "a")
-			time.Sleep(s.takes / 2)
-			start(t.Context(), t, b, &all, strings.Split("b c d e f g h i j k l m", " ")...)
-			all.Wait()
-			var sizes []int
-			for _, trip := range s.trips {
-				sizes = append(sizes, len(trip))
-			}
-			assert.Equal(t, c.sizes, sizes)
 			end()
 			b.Wait()
 		})

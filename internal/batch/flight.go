@@ -106,7 +106,7 @@ func (b *Batcher[Q, A]) fly() {
 
 // board returns a flight that is under way from now on. b.mu is held.
 func (b *Batcher[Q, A]) board(now time.Time) (f *flight[Q, A], requests []Q) {
-	f = &flight[Q, A]{calls: b.share(b.mostOf(now)), since: now}
+	f = &flight[Q, A]{calls: b.share(), since: now}
 	f.callers = len(f.calls)
 	if b.opts.Timeout > 0 {
 		f.ctx, f.cancel = context.WithTimeout(b.life, b.opts.Timeout)
@@ -161,26 +161,16 @@ func (b *Batcher[Q, A]) gather() {
 // round trip then, and without it 4.
 const maxYields = 8
 
-// mostOf is how many take off together now. Where round trips are slow, the way is long, and few of them are
-// under way: each takes all that it can. b.mu is held.
-func (b *Batcher[Q, A]) mostOf(now time.Time) int {
-	slow := func(f *flight[Q, A]) bool { return !f.given && now.Sub(f.since) >= b.opts.Slow }
-	if b.opts.Least == 0 || slices.ContainsFunc(b.flights, slow) {
-		return b.opts.Max
-	}
-	return min(b.opts.Max, max(b.opts.Least, (len(b.waiting)-b.left)/b.opts.Flights))
-}
-
-// share takes those that go now from the line, so many at most. It looks no further than it has to: thousands
-// may be waiting. b.mu is held.
-func (b *Batcher[Q, A]) share(most int) (now []*call[Q, A]) {
+// share takes those that go now from the line. It looks no further than it has to: thousands may be waiting.
+// b.mu is held.
+func (b *Batcher[Q, A]) share() (now []*call[Q, A]) {
 	var passed []*call[Q, A]
 	var keys map[string]bool
 	if b.key != nil {
 		keys = make(map[string]bool)
 	}
 	n := 0
-	for ; n < len(b.waiting) && len(now) < most; n++ {
+	for ; n < len(b.waiting) && len(now) < b.opts.Max; n++ {
 		c := b.waiting[n]
 		if c.over {
 			b.left--

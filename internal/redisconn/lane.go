@@ -15,12 +15,7 @@ import (
 
 // bounds are those of what is under way to one server. On a short link a batch is back before it counts as
 // slow; on a long one, or where a connection hangs, one more starts then.
-//
-// With 256 callers on two cores, up to four batches, of 96 or of all that wait, make a tenth to a fifth more
-// locks than two of all that wait: the server and this process work at the same time.
-var bounds = batch.Options{
-	Max: 512, Least: 96, Flights: 4, Most: 8, Slow: 2 * time.Millisecond, Patient: true,
-}
+var bounds = batch.Options{Max: 512, Flights: 4, Most: 8, Slow: 2 * time.Millisecond, Patient: true}
 
 // lane takes the calls to one server and back. Those of one moment share a batch: one pipeline, one round
 // trip. It is not go-redis's AutoPipeline, which does not look at a command's context once that is queued
