@@ -270,7 +270,7 @@ func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
 		// One connection leads to one run of a server. The run is asked for first: another
 		// run that got these scripts would vote for locks that it has forgotten, and another
 		// run with this note would pass for one that has kept its data.
-		conn := n.conn.Bounded().(*redis.Client).Conn() // New takes no other kind of client
+		conn := n.conn.Bounded().Conn()
 		defer func() { _ = conn.Close() }()
 		if err := n.answersAs(conn.Info(ctx, "server"), r); err != nil {
 			return false, err

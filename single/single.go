@@ -74,7 +74,8 @@ var (
 // New returns a Backend on client, which stays its caller's: Close does not
 // close it. client may be a *redis.Client (also one from NewFailoverClient) or
 // a *redis.ClusterClient. A *redis.Ring is refused: it moves a name to another
-// server when one does not answer, and two would hold the lock. New does no I/O.
+// server when one does not answer, and two would hold the lock. So are clients of
+// other kinds, which could have one inside. New does no I/O.
 func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	b := &Backend{}
 	if opts != nil {

@@ -256,24 +256,16 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	all("restart")
 }
 
-// wrapped is a client of a kind that this package does not know.
-type wrapped struct{ redis.UniversalClient }
-
-func TestAnyUniversalClientWillDo(t *testing.T) {
+func TestAnyClientWillDo(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithSocket())
-	tcp := func() *redis.Client { return redis.NewClient(&redis.Options{Addr: server.Addr()}) }
-	auto, err := tcp().AutoPipeline()
-	require.NoError(t, err)
 	certs := lab.NewCerts(t)
 	encrypted := lab.StartRedis(t, lab.WithTLS(certs))
 	for name, client := range map[string]redis.UniversalClient{
-		"TCP":            tcp(),
+		"TCP":            redis.NewClient(&redis.Options{Addr: server.Addr()}),
 		"RESP2":          redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2}),
 		"unix socket":    redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket()}),
 		"TLS":            redis.NewClient(&redis.Options{Addr: encrypted.Addr(), TLSConfig: certs.ClientConfig()}),
 		"database 3":     redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 3}),
-		"autopipeline":   auto,
-		"wrapped":        wrapped{tcp()},
 		"one connection": redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PipelinePoolSize: -1}),
 		"ctx time-outs":  redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true}),
 	} {

@@ -10,6 +10,8 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,28 +47,33 @@ type Conn struct {
 // it was sent, whatever the driver's own timeouts are and even where the caller's
 // context has no deadline.
 //
-// A *redis.Ring is refused: it moves a name to another server when one stops
-// answering, and then two would hold the same lock. Hooks that are added to the
-// client later may not see all requests.
+// It is a *redis.Client or a *redis.ClusterClient. A *redis.Ring is refused: it moves a name to
+// another server when one stops answering, and then two would hold the same lock. So are clients
+// of other kinds, which could have one inside.
 func New(client redis.UniversalClient, timeout time.Duration) (*Conn, error) {
 	n := &Conn{client: client, timeout: timeout, publish: "PUBLISH",
 		background: make(chan struct{}, maxBackground)}
-	switch client.(type) {
+	n.ctx, n.cancel = context.WithCancelCause(context.Background())
+	switch c := client.(type) {
 	case nil:
 		return nil, errors.New("redis: the client is nil")
-	case *redis.Ring:
-		return nil, errors.New("redis: a Ring moves a lock to another server while it is held: use one " +
-			"server, Sentinel, a Cluster or redlock")
-	}
-	n.addr = addrOf(client)
-	n.ctx, n.cancel = context.WithCancelCause(context.Background())
-	if c, ok := client.(*redis.ClusterClient); ok {
+	case *redis.Client:
+		if n.addr = c.Options().Addr; n.addr == sentinels {
+			n.addr = "master of the Sentinels"
+		}
+		n.routes = n.routeTo(c)
+	case *redis.ClusterClient:
+		n.addr = "cluster " + strings.Join(c.Options().Addrs, ",")
 		// Plain PUBLISH goes to every node of a Cluster. Before 7.0 there is nothing else, and the script
 		// falls back to it.
 		n.publish = "SPUBLISH"
 		n.routes = &shardRoutes{n: n, cluster: c, routes: map[*redis.Client]*Route{}}
-	} else {
-		n.routes = n.routeTo(client)
+	case *redis.Ring:
+		return nil, errors.New("redis: a Ring moves a lock to another server while it is held: use one " +
+			"server, Sentinel, a Cluster or redlock")
+	default:
+		return nil, fmt.Errorf("redis: nobody knows where a %T sends to: give a *redis.Client or a "+
+			"*redis.ClusterClient", client)
 	}
 	return n, nil
 }
@@ -78,13 +85,8 @@ func (n *Conn) Addr() string { return n.addr }
 func (n *Conn) Client() redis.UniversalClient { return n.client }
 
 // Bounded is the client for questions, and requests end soon after the timeout of the Conn, whatever the
-// driver's own timeouts are: one that hangs keeps its place no longer.
-func (n *Conn) Bounded() redis.UniversalClient {
-	if c, ok := n.client.(*redis.Client); ok {
-		return n.within(c)
-	}
-	return n.client
-}
+// driver's own timeouts are: one that hangs keeps its place no longer. It is not for Clusters.
+func (n *Conn) Bounded() *redis.Client { return n.within(n.client.(*redis.Client)) }
 
 // within is c with timeouts that are no longer than ours, whoever made it (R22): c itself where that is so, whose
 // hooks a copy has not.

@@ -26,9 +26,9 @@ type lane struct {
 	start   func(f func()) bool // [Conn.Go]
 	timeout time.Duration       // the longest wait for an answer
 	driver  driver
-	server  redis.UniversalClient // the same server, without the way of a Cluster's client
-	short   *redis.Client         // for callers that are alone; nil: they go with the others
-	wait    time.Duration         // what WAIT may add
+	server  *redis.Client // the same server, without the way of a Cluster's client
+	short   *redis.Client // for callers that are alone; nil: they go with the others
+	wait    time.Duration // what WAIT may add
 
 	mu      sync.Mutex
 	trips   []*trip       // all that the driver has
@@ -69,7 +69,7 @@ func (r *result) failure() error {
 	return r.cause
 }
 
-func (n *Conn) newLane(d driver, server redis.UniversalClient) *lane {
+func (n *Conn) newLane(d driver, server *redis.Client) *lane {
 	l := &lane{ctx: n.ctx, start: n.Go, timeout: n.timeout, driver: d, server: server}
 	l.Batcher = batch.New(n.ctx, bounds, nil, l.send)
 	l.Alone = l.alone

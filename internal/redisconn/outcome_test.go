@@ -204,6 +204,8 @@ func TestAClientThatMovesLocksIsRefused(t *testing.T) {
 	defer func() { _ = ring.Close() }()
 	_, err := redisconn.New(ring, soon)
 	require.ErrorContains(t, err, "Ring")
+	_, err = redisconn.New(struct{ redis.UniversalClient }{ring}, soon)
+	require.ErrorContains(t, err, "*redis.ClusterClient", "a Ring may be inside")
 	_, err = redisconn.New(nil, soon)
 	require.Error(t, err)
 }

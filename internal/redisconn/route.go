@@ -3,7 +3,6 @@ package redisconn
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,15 +73,10 @@ type oneRoute struct{ the *Route }
 func (r oneRoute) route(context.Context, string) (*Route, *Error) { return r.the, nil }
 func (r oneRoute) all() []*Route                                  { return []*Route{r.the} }
 
-func (n *Conn) routeTo(client redis.UniversalClient) oneRoute {
-	r := &Route{n: n, Addr: n.addr, acked: map[waiting]*lane{}}
-	if c, ok := client.(*redis.Client); ok {
-		client = n.within(c)
-		r.plain = n.newLane(client, client)
-		r.plain.short = shortly(c)
-	} else {
-		r.plain = n.newLane(client, client)
-	}
+func (n *Conn) routeTo(client *redis.Client) oneRoute {
+	bounded := n.within(client)
+	r := &Route{n: n, Addr: n.addr, plain: n.newLane(bounded, bounded), acked: map[waiting]*lane{}}
+	r.plain.short = shortly(client)
 	return oneRoute{r}
 }
 
@@ -249,20 +243,6 @@ func Moved(err error) bool {
 	_, m := redis.IsMovedError(err)
 	_, a := redis.IsAskError(err)
 	return m || a
-}
-
-// addrOf names what a client talks to, without a password.
-func addrOf(client redis.UniversalClient) string {
-	switch c := client.(type) {
-	case *redis.Client:
-		if addr := c.Options().Addr; addr != sentinels {
-			return addr
-		}
-		return "master of the Sentinels"
-	case *redis.ClusterClient:
-		return "cluster " + strings.Join(c.Options().Addrs, ",")
-	}
-	return "server"
 }
 
 // sentinels is what the driver has for the address of a client that asks Sentinels for it.

@@ -139,12 +139,8 @@ func (l *lane) probe(now time.Time) {
 	}
 	l.probes++
 	l.start(func() {
-		client := l.server
-		if c, ok := client.(*redis.Client); ok {
-			client = c.WithTimeout(probeTime)
-		}
 		ping := command{redis.NewCmd(l.ctx, "ping")} // once: where a copy is lost, the next probe says more
-		err := Recovered(func() error { return client.Process(l.ctx, ping) })
+		err := Recovered(func() error { return l.server.WithTimeout(probeTime).Process(l.ctx, ping) })
 		var reply redis.Error
 		l.mu.Lock()
 		defer l.mu.Unlock()
