@@ -2,9 +2,7 @@ package etcd_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -77,63 +74,6 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 		require.NoError(t, a.grant.Hold.Release(ctx))
 	}
 	require.NoError(t, other.Hold.Release(ctx))
-}
-
-// Each request is bounded by Options.Timeout, whoever's context has no end: a network that is silent from now on
-// hangs nobody. With several members, each try has its time within that.
-func TestSilentNetworkHangsNobody(t *testing.T) {
-	s := parallelScene(t, 3)
-	const timeout = 500 * time.Millisecond
-	for _, members := range []int{1, 3} {
-		network := lab.StartProxy(t)
-		open := func() *etcd.Backend {
-			driver := dial(t, s.Addrs()[:members], through(network))
-			b, err := etcd.New(driver, &etcd.Options{Timeout: timeout})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = b.Close() })
-			return b
-		}
-		b, fresh := open(), open()
-		ctx := context.Background()
-		keep := request(fmt.Sprint("kept", members), 10*time.Second, false)
-		keep.MinHold = time.Minute
-		kept := locktest.Acquire(t, b, keep)
-		network.Set(lab.Drop)
-		calls := map[string]func() error{
-			"renew":     func() error { _, err := kept.Hold.Renew(ctx); return err }, // the session is still good
-			"release":   func() error { return kept.Hold.Release(ctx) },
-			"take back": func() error { return kept.Hold.Undo(ctx) },
-			"raise":     func() error { return kept.Hold.(locker.TokenRaiser).RaiseToken(ctx, 1<<40) },
-			"inspect":   func() error { _, err := b.Inspect(ctx, "n"); return err },
-			"list":      func() error { return locktest.Lists(ctx, b) },
-			"break":     func() error { _, err := locktest.Break(ctx, b, "n"); return err },
-			"check":     func() error { _, err := b.Check(ctx); return err },
-		}
-		for _, b := range []*etcd.Backend{b, fresh} {
-			for _, wait := range []bool{false, true} {
-				for _, shared := range []bool{false, true} {
-					calls[fmt.Sprintf("acquire, wait=%t shared=%t fresh=%t", wait, shared, b == fresh)] = func() error {
-						req := request("n", time.Minute, wait)
-						req.Shared = shared
-						_, err := b.Acquire(ctx, req)
-						return err
-					}
-				}
-			}
-		}
-		var all sync.WaitGroup
-		for what, call := range calls {
-			all.Go(func() {
-				began := time.Now()
-				err := call()
-				assert.Less(t, time.Since(began), 20*time.Second, what)
-				if what != "renew" {
-					assert.ErrorIs(t, err, locker.ErrUnavailable, what)
-				}
-			})
-		}
-		all.Wait()
-	}
 }
 
 // A name of a key is a cost to etcd until it is compacted: a client uses the

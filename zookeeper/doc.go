@@ -101,9 +101,9 @@
 //	/locker/<name>/%tokens                      what is added to the czxids, once tokens were raised
 //
 // [locker.Lease.RaiseToken] makes %tokens, a lasting node, and writes to the holder's
-// node in the same transaction, which fails if the holder's node is gone. The watch
-// of the next waiter reports this write, and the waiter reads %tokens when it is the
-// first. A name that was never raised pays nothing. A raised name costs two more
+// node in the same transaction, which fails if the holder's node is gone. The next
+// waiter finds %tokens in the queue when it is the first, and reads it.
+// A name that was never raised pays nothing. A raised name costs two more
 // reads per lock (twice the time of a lock and unlock without contention, measured),
 // and keeps its container, so that its sequence number does not begin again: it lasts
 // for 2³¹ locks in all. Nothing removes %tokens: to delete it by hand sets the tokens
@@ -142,16 +142,16 @@
 //     container has a node by then, and a caller that finds the container gone makes
 //     it again.
 //   - The node ahead is that of a waiter who gave up: the queue is read again
-//     after each wake-up, unless that node was the only one ahead. On a new
-//     connection it is read again, too, and a few times an hour without any reason.
+//     after each wake-up, on a new connection, and a few times an hour without any
+//     reason.
 //   - Readers come and go while a writer waits for them: those that come stand behind it,
 //     and it looks again after each one that it has watched.
 //   - The tokens are raised by a writer, and readers stand between it and the next: that
 //     one reads the queue when the last reader is gone, and finds %tokens there.
 //   - The node ahead belongs to no session, since somebody made it by hand: it is
 //     ignored.
-//   - Somebody removes a waiter's node: the waiter learns of that before it learns of
-//     the end of the node ahead, and takes no lock without its node.
+//   - Somebody removes a waiter's node: the waiter does not find it when it reads the
+//     queue, and takes no lock without its node.
 //   - The session expires during a wait: the attempt ends with ErrUnavailable. In a
 //     shorter outage, a waiter keeps its place in the queue.
 //   - The holder's node is deleted, or its session closed: the watch on its node, or

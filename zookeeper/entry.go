@@ -21,7 +21,7 @@ type entry struct {
 	mark  string // lockMark, or readMark of a sharer
 	lost  func()
 
-	raised bool   // an earlier holder has raised the tokens, or may have
+	raised bool   // an earlier holder has raised the tokens
 	tokens tokens // as they were when the lock was granted
 
 	mu      sync.Mutex

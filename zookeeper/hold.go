@@ -52,15 +52,13 @@ func (e *entry) hold() error {
 			e.lost()
 		}
 	})
-	if !e.guarded {
-		e.guard = time.AfterFunc(guardAfter, func() { e.s.spawn(e.watchAgain) })
-	}
+	e.guard = time.AfterFunc(guardAfter, func() { e.s.spawn(e.watchAgain) })
 	return nil
 }
 
 // watchOwn sets the watch on the entry's own node.
-func (e *entry) watchOwn(ctx context.Context) (*watch, error) {
-	w, err := e.s.watch(ctx, e.node(), e)
+func (e *entry) watchOwn(ctx context.Context) error {
+	_, err := e.s.watch(ctx, e.node(), e)
 	if gone(err) {
 		e.gone()
 	} else if err == nil {
@@ -68,13 +66,13 @@ func (e *entry) watchOwn(ctx context.Context) (*watch, error) {
 		defer e.mu.Unlock()
 		e.guarded = true
 	}
-	return w, err
+	return err
 }
 
 // watchAgain sets the watch on a holder's node; if that fails, Renew does.
 func (e *entry) watchAgain() {
 	if e.current() == held {
-		_, _ = e.watchOwn(e.s.ctx)
+		_ = e.watchOwn(e.s.ctx)
 	}
 }
 
@@ -98,7 +96,7 @@ func (e *entry) Renew(ctx context.Context) (locker.Validity, error) {
 	watch := e.state == held && !e.guarded
 	e.mu.Unlock()
 	if watch {
-		if _, err := e.watchOwn(ctx); err != nil && !gone(err) && !e.s.isOver() {
+		if err := e.watchOwn(ctx); err != nil && !gone(err) && !e.s.isOver() {
 			return locker.Validity{}, err
 		}
 	}
@@ -150,7 +148,7 @@ func (e *entry) ended() error {
 // RaiseToken implements [locker.TokenRaiser]. What is added to czxids is kept in a
 // lasting node beside those of the queue: so the service does not remove the lock's
 // container any more. The holder's node is written to in the same transaction, which
-// fails if that is gone, and tells the next in line to look.
+// fails if that is gone. Whoever comes next reads the queue when it is gone, and finds the node there.
 func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 	node := e.dir + "/" + tokensNode
 	for now := e.tokens; ; {

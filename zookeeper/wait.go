@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -84,7 +85,7 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 		case err != nil:
 			return nil, err
 		case q.found:
-			e.raised = e.raised || q.raised
+			e.raised = q.raised
 			ahead := inTheWay(q.before(), e.shared())
 			if e.shared() && len(q.before())-len(ahead) >= locker.MaxSharers {
 				return nil, fmt.Errorf("zookeeper: %w: %d share %s, or wait to, and no more can", locker.ErrRefused,
@@ -130,44 +131,28 @@ func (e *entry) adopt(ctx context.Context, first string) error {
 const rareLook = 15 * time.Minute
 
 // await returns when it is time to read the queue again. It watches the nearest node
-// ahead that is of a session. It returns false, without another look, if the entry is
-// known to be the first.
+// ahead that is of a session. It returns false if there is none: nobody is in the way.
 func (e *entry) await(ctx context.Context, ahead []node) (others bool, err error) {
 	e.s.mu.Lock()
 	relinked, interval := e.s.relinked, e.s.timeout/10
 	e.s.mu.Unlock()
-	var own *watch
-	var ownTold <-chan struct{}
-	if len(ahead) == 1 {
-		own, err = e.watchOwn(ctx)
-		if gone(err) {
-			return true, nil
-		} else if err != nil {
-			return true, err
-		}
-		ownTold = own.told
-	}
 	w, err := e.watchNearest(ctx, ahead)
 	if gone(err) {
-		first := e.succeeds(own, relinked)
-		e.raised = e.raised || first // it may have
-		return !first, nil
+		return true, nil
 	}
 	if err != nil || w == nil {
 		return err != nil, err
 	}
 	timer := time.NewTimer(clock.Jitter(rareLook))
 	defer timer.Stop()
-	for linked := relinked; ; {
+	for {
 		select {
-		case <-w.told:
-			return !w.gone || !e.succeeds(own, relinked), nil
-		case <-linked:
+		case <-relinked:
 			// The driver sets the watches again; whether it could, a look tells.
-			linked = nil
+			relinked = nil
 			timer.Reset(clock.UpTo(interval))
 			continue
-		case <-ownTold:
+		case <-w.told:
 		case <-timer.C:
 		case <-e.s.ctx.Done():
 			return true, e.s.over()
@@ -181,31 +166,19 @@ func (e *entry) await(ctx context.Context, ahead []node) (others bool, err error
 // watchNearest sets a watch on the nearest of the nodes ahead that is of a session;
 // nil if there is none: somebody has made the others by hand.
 func (e *entry) watchNearest(ctx context.Context, ahead []node) (*watch, error) {
-	for i := len(ahead) - 1; i >= 0; i-- {
-		w, err := e.s.watch(ctx, e.dir+"/"+ahead[i].name, nil)
+	for _, n := range slices.Backward(ahead) {
+		w, err := e.s.watch(ctx, e.dir+"/"+n.name, nil)
 		if err != nil {
 			return nil, err
 		}
 		e.s.mu.Lock()
-		lasting, written := w.lasting, w.written
+		lasting := w.lasting
 		e.s.mu.Unlock()
-		// A holder that raises tokens writes to its node in the same step. If it did
-		// that before it was watched, it is seen here, and later the watch tells. If
-		// it was raised before that node was there, the queue has said so.
-		if e.raised = e.raised || written && !lasting; !lasting {
+		if !lasting {
 			return w, nil
 		}
 	}
 	return nil, nil
-}
-
-// succeeds is the one shortcut: it reports whether the entry is the first, since the
-// only node ahead of it is gone, without another look at the queue. That needs a watch
-// on its own node, which tells if that is gone, too, and the same connection: the
-// service tells what happened in its order, but what a new connection tells of watches
-// that were set before it is in no order.
-func (e *entry) succeeds(own *watch, relinked <-chan struct{}) bool {
-	return own != nil && !isClosed(relinked) && e.current() == queued
 }
 
 func isClosed(c <-chan struct{}) bool {

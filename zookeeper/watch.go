@@ -19,8 +19,6 @@ type watch struct {
 	armed   bool // the service will tell
 	reads   int  // requests under way that arm it
 	lasting bool // the node is of no session
-	written bool // the node has been written to since it was made
-	gone    bool // what happened is that the node is gone
 	own     *entry
 }
 
@@ -51,7 +49,7 @@ func (s *session) watch(ctx context.Context, path string, holder *entry) (*watch
 	defer s.mu.Unlock()
 	w.reads--
 	if stat != nil && err == nil {
-		w.armed, w.lasting, w.written = true, stat.EphemeralOwner == 0, stat.Version > 0
+		w.armed, w.lasting = true, stat.EphemeralOwner == 0
 	}
 	if !w.armed && w.reads == 0 && s.watched[path] == w {
 		delete(s.watched, path)
@@ -68,11 +66,10 @@ func (s *session) fire(path string, event zk.EventType) {
 		return
 	}
 	delete(s.watched, path)
-	w.gone = event == zk.EventNodeDeleted
 	own := w.own
 	s.mu.Unlock()
 	if own != nil {
-		own.happened(w.gone)
+		own.happened(event == zk.EventNodeDeleted)
 	}
 	close(w.told)
 }

@@ -82,11 +82,11 @@ func testManyWatchesSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
 			have = watchesOf(t, z)
 		}
 	}
-	has(3*names, time.Minute) // the holder's, and two of a waiter
+	has(2*names, time.Minute) // the holder's, and the waiter's
 	p.Set(lab.Reset)
 	has(names, soon)
 	p.Set(lab.Pass)
-	has(3*names, soon)
+	has(2*names, soon)
 	cancel()
 	all.Wait()
 }
