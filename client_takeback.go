@@ -12,8 +12,8 @@ import (
 // follows, here and nowhere else:
 //
 //	ending      Lease.Err    the lock may go                       Trace is told
-//	unlocked    ErrUnlocked  now; under MinHold, when that ends    Released
-//	closed      ErrClosed    the same                              Released
+//	unlocked    ErrUnlocked, now; under MinHold, when that ends    Released
+//	            or ErrClosed
 //	lost        its cause    when the service would have ended it  Lost, TakenBack
 //	                         too, so that a holder that has just
 //	                         been told has some time to stop;
@@ -25,8 +25,7 @@ import (
 type ending uint8
 
 const (
-	unlocked ending = iota
-	closed
+	unlocked ending = iota // by its holder, or by Close
 	lost
 	unreleased
 	unused

@@ -255,7 +255,7 @@ func (l *Lease) finish(why ending, err error) bool {
 
 // close ends the lease because its client is closed, and releases it.
 func (l *Lease) close() {
-	if l.finish(closed, ErrClosed) {
+	if l.finish(unlocked, ErrClosed) {
 		l.client.busy.run(func() { _ = l.release(context.Background()) })
 	}
 }

@@ -117,35 +117,6 @@ func (p *inLines) holdsTogether() {
 
 func (ln *line) isShared() bool { return len(ln.sharers) > 0 }
 
-func TestWhoMayAsk(t *testing.T) {
-	for what, history := range map[string]string{
-		"sharers wait for the first of them, and then ask beside each other": `
-			r1 comes: r1; r2 comes: r1; r3 comes: r1; r1 in: r2 r3; r3 in: r2; r4 comes: r2 r4
-			r2 in: r4; r4 in: ; r1 out: ; r2 out: ; r3 out: ; r4 out:`,
-		"a writer asks when the sharers before it are in, and those behind it wait": `
-			r1 comes: r1; r1 in: ; r2 comes: r2; w comes: r2; r3 comes: r2; r2 in: w; r3 leaves: w; r4 comes: w
-			r1 out: w; r2 out: w; w in: ; w out: r4; r4 leaves:`,
-		"who does not wait asks beside, and never behind somebody": `
-			r1 comes: r1; tr2 comes: r1 tr2; t comes: r1 tr2; tr2 leaves: r1; r1 in: ; tr3 comes: tr3; w comes: tr3
-			tr4 comes: tr3; tr3 leaves: w; w leaves: ; t2 comes: ; r1 out:`,
-	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newInLines(t)
-				for s := range strings.FieldsFuncSeq(history, func(r rune) bool { return r == ';' || r == '\n' }) {
-					step, want, _ := strings.Cut(strings.TrimSpace(s), ":")
-					if who, do, ok := strings.Cut(step, " "); ok {
-						p.step(do, who)
-						require.Equal(t, strings.Fields(want), append([]string{}, p.asking()...), s)
-					}
-				}
-				assert.Empty(t, p.c.lines.byName)
-				require.NoError(t, p.c.Close())
-			})
-		})
-	}
-}
-
 // Whatever happens in a line, the first may ask, and no two that may not do.
 func TestLinesHoldTogether(t *testing.T) {
 	for seed := range uint64(300) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -285,11 +286,8 @@ func makeLabel() string {
 	if err != nil {
 		host = "unknown-host"
 	}
-	program := "unknown-program"
-	if len(os.Args) > 0 { // a program may be started without any
-		program = filepath.Base(os.Args[0])
-	}
-	label := []rune(program + "@" + host + "[" + strconv.Itoa(os.Getpid()) + "]")
+	program := slices.Concat(os.Args, []string{"unknown-program"})[0] // which may be started without any argument
+	label := []rune(filepath.Base(program) + "@" + host + "[" + strconv.Itoa(os.Getpid()) + "]")
 	for i, r := range label {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			label[i] = '?'

@@ -32,8 +32,13 @@ func TestSharing(t *testing.T) {
 		"one that is refused beside the first waits for it, and asks again when it is the first itself": `
 			service queue; r locks shared; acquire: hangs then 1s forever then ok; a locks shared: waits
 			b locks shared: waits; 500ms; a leaves; b: ok in 1s`,
-		"who does not wait comes at once": `
-			r1 tries shared; r2 tries shared; r3 tries shared; t tries: held; count Held 3 acquire 3`,
+		"who does not wait comes at once, and asks beside those that do": `
+			r1 tries shared; r2 tries shared; r3 tries shared; t tries: held; count Held 3 acquire 3
+			acquire: 1s; a tries shared on b: waits; b tries shared on b: waits; count acquire 5; a: ok in 1s; b: ok in 1s`,
+		"who waits lets the first ask alone, and then more ask at once": `
+			acquire: 1s; a locks shared: waits; b locks shared: waits; c locks shared: waits; w locks: waits
+			d locks shared: waits; count acquire 1; b: ok in 2s; c: ok in 2s; a unlocks; b unlocks; c unlocks; w: waits
+			w: ok in 3s; d: waits; w unlocks; d: ok in 4s`,
 		// Two that tried would wait for each other.
 		"a sharer cannot become a writer": `
 			r locks shared; w locks within r: invalid "unlock it first"; r raises: unsupported

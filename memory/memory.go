@@ -23,7 +23,7 @@ type Backend struct {
 	token  uint64             // the last one given out, to whatever name
 	closed bool
 	fault  error         // what every call returns; nil: none
-	ended  chan struct{} // closed when the Backend is, or fault is set
+	ended  chan struct{} // of those who wait now: closed when the Backend is, or fault is set
 }
 
 var (
@@ -53,14 +53,10 @@ func NewExpiring() *Backend {
 func (b *Backend) Fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.closed:
-	case b.fault == nil && err != nil:
+	if b.fault = err; err != nil && !b.closed {
 		close(b.ended)
-	case b.fault != nil && err == nil:
 		b.ended = make(chan struct{})
 	}
-	b.fault = err
 }
 
 // fails is why no request is granted; nil: nothing is wrong. The caller holds b.mu.
@@ -312,7 +308,7 @@ func (b *Backend) Prompt() bool { return true }
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.fails() == nil {
+	if !b.closed {
 		close(b.ended)
 	}
 	b.closed = true
