@@ -390,16 +390,10 @@ func (s *scripted) Inspect(ctx context.Context, name string) (st locker.State, e
 }
 
 func (s *scripted) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
-		for st, err := range s.Backend.List(ctx, prefix) {
-			if !yield(st, err) {
-				return
-			}
-		}
-		if err := s.request(ctx, "operate", locker.Request{}, nil); err != nil {
-			yield(locker.State{}, err)
-		}
+	if err := s.request(ctx, "operate", locker.Request{}, nil); err != nil {
+		return func(yield func(locker.State, error) bool) { yield(locker.State{}, err) }
 	}
+	return s.Backend.List(ctx, prefix)
 }
 
 func (s *scripted) Break(ctx context.Context, st locker.State) error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -57,8 +55,6 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 	}
 	kinds := []kind{
 		{name: "unknown", err: errors.New("WRONGPASS")},
-		{name: "EOF", err: io.EOF},
-		{name: "closed", err: fmt.Errorf("read: %w", net.ErrClosed)},
 		{name: "time-out of its own", err: fmt.Errorf("dial: %w", context.DeadlineExceeded)},
 		{name: "a server's time-out", err: fmt.Errorf("of three: %w: %w", locker.ErrUnavailable,
 			context.DeadlineExceeded)},
