@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/golockers/locker/compare/internal/history"
@@ -20,10 +19,9 @@ type finding struct {
 // breach is one break of a rule.
 type breach struct {
 	span
-	limit  time.Duration // it counts if it lasted longer, stalls of the machine left out; or always
-	says   string
-	name   string           // the lock's
-	before []*history.Event // what a witness needs, and may be long ago
+	limit time.Duration // it counts if it lasted longer, stalls of the machine left out; or always
+	says  string
+	name  string // the lock's
 }
 
 func (t *trial) finding(rule string) *finding {
@@ -45,11 +43,11 @@ func (f *finding) held(figure int64, tell bool) {
 const always = -1 // the limit of what no slow machine excuses
 
 // breaks notes that something took longer than limit, or, always, that it was.
-func (t *trial) breaks(rule, name string, took span, limit time.Duration, says string, before ...*history.Event) {
+func (t *trial) breaks(rule, name string, took span, limit time.Duration, says string) {
 	f := t.finding(rule)
 	f.applies = true
 	if took.to-took.from > int64(limit) {
-		f.breaks = append(f.breaks, breach{took, limit, says, name, before})
+		f.breaks = append(f.breaks, breach{took, limit, says, name})
 	}
 }
 
@@ -66,7 +64,7 @@ func (t *trial) counted(f *finding) (worst *breach) {
 }
 
 const (
-	beforehand = 300 // events of its lock in a witness
+	beforehand = 600 // events of its lock in a witness: some seconds of acts
 	afterward  = 60  // events that follow the break, in a witness
 )
 
@@ -86,13 +84,6 @@ func (t *trial) witness(b *breach) *history.Witness {
 		}
 	}
 	w.Events = w.Events[max(0, at-beforehand):min(len(w.Events), at+afterward)]
-	first := w.Events[0].At
-	for _, e := range b.before {
-		if e != nil && e.At < first {
-			w.Events = append(w.Events, *e)
-		}
-	}
-	slices.SortStableFunc(w.Events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
 	return w
 }
 
@@ -139,8 +130,8 @@ func (t *trial) overlap(l *lock, a, b *hold, at int64) {
 		for _, other := range b.spans {
 			if both := (span{max(of.from, other.from), min(of.to, other.to)}); both.from < both.to {
 				both.to = max(both.from, min(both.to, at))
-				t.breaks(Exclusion, l.name, both, always, fmt.Sprintf("%s and %s held at once for %s", who(a.granted), who(b.granted),
-					history.Duration(both.to-both.from)), append(a.events(), b.events()...)...)
+				t.breaks(Exclusion, l.name, both, always, fmt.Sprintf("%s and %s held at once for %s",
+					who(a.granted), who(b.granted), history.Duration(both.to-both.from)))
 			}
 		}
 	}
@@ -163,7 +154,7 @@ func (t *trial) tokens(l *lock, h *hold, before []*hold) {
 	f.applies = f.applies || h.n > 0
 	if token <= over {
 		t.breaks(Tokens, l.name, span{h.granted.At, h.granted.At}, always,
-			fmt.Sprintf("%s got token %d after %d had been given out", who(h.granted), token, over), h.ask)
+			fmt.Sprintf("%s got token %d after %d had been given out", who(h.granted), token, over))
 	}
 }
 
@@ -179,7 +170,7 @@ func (t *trial) hangs(at int64) {
 		}
 		if late := back - c.began.Until; c.began.Until != 0 && late > 0 && !t.absent(c.began.Process, since, back) {
 			t.breaks(Hangs, c.began.Name, span{c.began.Until, back}, hangGrace,
-				fmt.Sprintf("%s of %s "+says, what, who(c.began), history.Duration(late)), c.began)
+				fmt.Sprintf("%s of %s "+says, what, who(c.began), history.Duration(late)))
 		}
 	}
 }
@@ -191,7 +182,7 @@ func (t *trial) told(h *hold, at int64, what string) {
 		return // to a process that was stopped, its Until was what told it
 	}
 	t.breaks(Told, h.by.lock.name, span{h.passed, at}, toldGrace, fmt.Sprintf("%s %s %s after the next had got in",
-		who(h.granted), what, history.Duration(at-h.passed)), h.events()...)
+		who(h.granted), what, history.Duration(at-h.passed)))
 }
 
 func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
@@ -204,7 +195,7 @@ func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
 	if (t.lasts() || t.begun == 0) && !ranOut {
 		// A machine that stood still for a quarter of the TTL explains it.
 		t.breaks(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
-			fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given")), h.ask, h.granted)
+			fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given")))
 	}
 }
 
@@ -215,7 +206,7 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 		free = max(free, h.until())
 	}
 	if l.died != nil && free < at {
-		t.deadHolder(l, free, at, still, ask)
+		t.deadHolder(l, free, at, still)
 		return
 	}
 	switch {
@@ -236,10 +227,10 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	f := t.finding(Left)
 	f.held(at-free, at-free > f.best)
 	t.breaks(Left, l.name, span{free, at}, t.allowed(),
-		fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)), ask)
+		fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)))
 }
 
-func (t *trial) deadHolder(l *lock, from, at int64, still bool, ask *history.Event) {
+func (t *trial) deadHolder(l *lock, from, at int64, still bool) {
 	took, limit, died := at-from, t.allowed(), l.died
 	if t.service.Declared.DeadHolder == "at once" {
 		limit -= time.Duration(t.ttl)
@@ -255,7 +246,7 @@ func (t *trial) deadHolder(l *lock, from, at int64, still bool, ask *history.Eve
 		f.held(took, took > f.best)
 	}
 	t.breaks(Dead, l.name, span{from, at}, limit, fmt.Sprintf("%s %s after its holder %s had died", what,
-		history.Duration(took), who(died.granted)), append(died.events(), ask)...)
+		history.Duration(took), who(died.granted)))
 }
 
 // landed judges an act that has arrived at the recorder.

@@ -71,9 +71,6 @@ type hold struct {
 
 func (h *hold) until() int64 { return h.spans[len(h.spans)-1].to }
 
-// events are those that a witness of the hold needs.
-func (h *hold) events() []*history.Event { return []*history.Event{h.ask, h.granted, h.renewed} }
-
 // read goes through the events. What only the time of an event tells is judged on the way.
 func (t *trial) read() {
 	t.stopped, t.dead, t.findings = map[string]span{}, map[string]int64{}, map[string]*finding{}
@@ -249,7 +246,7 @@ func (t *trial) renewed(h *hold, l *lock, e *history.Event) {
 	h.spans = append(h.spans, span{e.At, deadline(e)})
 	if len(l.holds)-1 > h.n {
 		t.breaks(Exclusion, l.name, span{e.At, e.At}, always, fmt.Sprintf(
-			"the lease of %s went on after it had run out and another had held", who(h.granted)), h.events()...)
+			"the lease of %s went on after it had run out and another had held", who(h.granted)))
 	}
 }
 
