@@ -198,14 +198,14 @@ func (j *judge) outagesTold() {
 			case j.closedBefore(c), c.over && ofContext(c.err):
 			case c.op == opRenew && c.err == nil && j.knownBefore(c, o): // told of a session
 			case c.op == opRaise && c.err == nil && j.knowsToken(c):
-			case c.op == opUndo && c.err == nil && j.grants[c.of] == nil: // nothing may have been sent
+			case c.op == opUndo && c.err == nil && (j.grants[c.of] == nil || j.lostBefore(c)): // nothing was sent, or is left
 			case c.op == opUndo && c.err == nil && c.ended.Sub(j.sent(c.of, c)) >= c.of.req.TTL-j.k.tol:
 			case c.err == nil:
 				j.broken(c, "the answer is not waited for", "%s was done, and no answer can have come since %s; it holds since %s",
 					c.op, j.at(o.from), j.at(c.grant.Validity.Since))
 			case errors.Is(c.err, locker.ErrHeld) && !(c.of.req.Wait && ofContext(c.err)):
 				j.broken(c, hint, "%s without an answer says that the lock is held: %v", c.op, oneLine(c.err))
-			case errors.Is(c.err, locker.ErrLost) && c.op != opUndo && !j.lostBefore(c):
+			case errors.Is(c.err, locker.ErrLost) && c.op != opUndo && !j.lostBefore(c, opRelease, opUndo, opPass):
 				j.broken(c, hint, "%s without an answer says that the hold is lost: %v", c.op, oneLine(c.err))
 			case !errors.Is(c.err, locker.ErrUnavailable) && !errors.Is(c.err, locker.ErrLost) &&
 				(!ofContext(c.err) || c.ctxEnded.IsZero()) && c.op != opUndo:
@@ -222,10 +222,11 @@ func (j *judge) knownBefore(c *call, o *outage) bool {
 	return grant != nil && !c.grant.Validity.Until().After(o.from.Add(grant.grant.Validity.TTL))
 }
 
-// lostBefore reports whether the backend knew that the hold was gone before it was asked.
-func (j *judge) lostBefore(c *call) bool {
+// lostBefore reports whether the backend knew that the hold was gone before a call had ended: it has told it, or was
+// asked to end it.
+func (j *judge) lostBefore(c *call, ends ...op) bool {
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
-		gone := d.op == opLost || d.op == opRelease || d.op == opUndo || d.op == opPass || errors.Is(d.err, locker.ErrLost)
+		gone := d.op == opLost || slices.Contains(ends, d.op) || errors.Is(d.err, locker.ErrLost)
 		return d != c && d.of == c.of && gone && d.began.Before(c.ended)
 	})
 }

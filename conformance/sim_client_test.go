@@ -110,7 +110,9 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 }
 
 func (c *client) hold(ctx context.Context, req locker.Request) *hold {
-	return &hold{place: place{Request: req, client: c}, ctx: ctx, since: time.Now()}
+	h := &hold{place: place{Request: req, client: c}, ctx: ctx, since: time.Now()}
+	h.Lost = func() { h.gone.Store(true); req.Lost() }
+	return h
 }
 
 // wait asks, and while it waits, asks again when it was woken, and often enough to keep its place.

@@ -16,6 +16,7 @@ type hold struct {
 	since time.Time       // of the grant
 	busy  atomic.Bool     // for the flaw of one renewal at a time
 	undo  locker.Undo
+	gone  atomic.Bool // it was told so
 }
 
 // RaiseToken makes every later holder's token greater.
@@ -128,6 +129,9 @@ func (h sessionHold) Undo(ctx context.Context) error {
 		h.client.voided[h.Owner] = h.client.flaw != forgetsVoid
 		return h.client.release(l, h.Owner)
 	})
+	if h.gone.Load() {
+		return nil
+	}
 	return err
 }
 
