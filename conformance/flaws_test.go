@@ -201,7 +201,6 @@ var (
 	leavesNodes     = wrong("Release leaves something of the lock", poor, rich)
 	ghostAfterReset = wrong("a broken connection leaves its key", poor)
 	timeoutIsHeld   = wrong("a time-out is reported as held", poor)
-	slownessIsHeld  = wrong("a request's own time-out is reported as held", poor)
 	outageIsHeld    = wrong("an outage is reported as held", poor)
 	vagueOutage     = wrong("an outage is an error of the driver", poor)
 	grantMadeUp     = wrong("Acquire that got no answer says yes", poor)

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,17 +76,9 @@ func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T
 }
 
 // weak is a backend that claims more than it keeps.
-type weak struct {
-	*memory.Backend
-	names *sync.Map
-}
+type weak struct{ *memory.Backend }
 
 func (weak) Close() error { return nil }
-
-func (w weak) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	w.names.Store(req.Name, nil)
-	return w.Backend.Acquire(ctx, req)
-}
 
 func (w weak) Guarantees() locker.Guarantees {
 	g := w.Backend.Guarantees()
@@ -98,13 +89,12 @@ func (w weak) Guarantees() locker.Guarantees {
 // What fails leaves no server down, and no clock moved: what is tried next must not run on that.
 func TestFailuresMendTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := weak{memory.New(), new(sync.Map)}
+		service := weak{memory.New()}
 		down, moved := 0, time.Duration(0)
 		lose := func() {
-			service.names.Range(func(name, _ any) bool {
-				service.Delete(name.(string))
-				return true
-			})
+			for st := range service.List(t.Context(), "") {
+				service.Delete(st.Name)
+			}
 		}
 		h := Harness{
 			TTL: 100 * time.Millisecond, New: func(T) locker.Backend { return service },
@@ -131,6 +121,28 @@ func TestFailuresMendTheServers(t *testing.T) {
 		r.Close()
 		assert.Empty(t, r.Failures())
 		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestKnownGoroutinesAreNoLeaksAndCleanUpsRunInReverseUnderAnEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := Harness{New: func(T) locker.Backend { return memory.New() }}
+		var order []string
+		leaking := check{Name: "leaking", run: func(s *trial) {
+			go time.Sleep(time.Hour)
+			for _, name := range []string{"first", "second"} {
+				s.Cleanup(func() {
+					order = append(order, name)
+					assert.ErrorIs(t, s.Context().Err(), context.Canceled)
+				})
+			}
+		}}
+		r := new(prover).prove(t.Context(), h, leaking)
+		assert.Contains(t, r.Failures[0], "time.Sleep")
+		assert.Equal(t, []string{"second", "first"}, order)
+		h.KnownGoroutines = []string{"time.Sleep"}
+		assert.Equal(t, passed, new(prover).prove(t.Context(), h, leaking).Outcome)
+		time.Sleep(time.Hour)
 	})
 }
 

@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"context"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -94,48 +93,6 @@ func TestHarnessThatMakesNoSenseOrFailsIsRefused(t *testing.T) {
 }
 
 func hangsHere(end chan struct{}) { <-end }
-
-func TestKnownGoroutinesAreNoLeaks(t *testing.T) {
-	leak := func(h *conformance.Harness) {
-		end := make(chan struct{})
-		create := h.New
-		h.New = func(t conformance.T) locker.Backend {
-			go hangsHere(end)
-			return create(t)
-		}
-		time.AfterFunc(time.Hour, func() { close(end) })
-	}
-	r := proveWith(t, poor, "exclusion", leak)
-	require.Equal(t, conformance.Failed, r.Outcome)
-	assert.Contains(t, r.Failures[0], "hangsHere")
-	r = proveWith(t, poor, "exclusion", func(h *conformance.Harness) {
-		leak(h)
-		h.KnownGoroutines = []string{"github.com/golockers/locker/conformance_test.hangsHere"}
-	})
-	assert.Equal(t, conformance.Passed, r.Outcome, "%v", r.Failures)
-}
-
-func TestCleanUpsRunInReverseUnderAnEndedContext(t *testing.T) {
-	var order []string
-	r := proveWith(t, poor, "claims", func(h *conformance.Harness) {
-		create := h.New
-		first := true
-		h.New = func(t conformance.T) locker.Backend {
-			if first {
-				first = false
-				for _, name := range []string{"first", "second"} {
-					t.Cleanup(func() {
-						order = append(order, name)
-						assert.ErrorIs(t, t.Context().Err(), context.Canceled)
-					})
-				}
-			}
-			return create(t)
-		}
-	})
-	assert.Equal(t, conformance.Passed, r.Outcome, "%v", r.Failures)
-	assert.Equal(t, []string{"second", "first"}, order)
-}
 
 func TestManyFailuresOfOneCheckAreCutShort(t *testing.T) {
 	r := prove(t, vagueRefusal, poor, checkNamed(t, "exclusion"))

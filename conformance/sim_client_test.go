@@ -190,17 +190,9 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	h.undo.Sends(max(req.TTL, req.MinHold))
 	late := true
 	defer func() { h.undo.Sent(late) }()
-	limited, cancel := ctx, func() {}
-	if c.flaw == slownessIsHeld {
-		limited, cancel = context.WithTimeout(ctx, time.Second)
-	}
-	v, err := c.acquireIn(limited, h, req.Wait && c.kind.queued)
-	slow := limited.Err() != nil && ctx.Err() == nil
-	cancel()
+	v, err := c.acquireIn(ctx, h, req.Wait && c.kind.queued)
 	switch {
 	case err == nil:
-	case slow:
-		return locker.Grant{Hold: h}, locker.ErrHeld
 	case c.flaw == grantMadeUp:
 		return locker.Grant{Hold: h, Validity: c.validity(h.since, h.TTL)}, nil
 	case c.flaw == vagueOutage && errors.Is(err, locker.ErrUnavailable):
