@@ -92,7 +92,8 @@ func TestFailuresMendTheServers(t *testing.T) {
 		service := weak{memory.New()}
 		down, moved := 0, time.Duration(0)
 		lose := func() {
-			for st := range service.List(t.Context(), "") {
+			for st, err := range service.List(t.Context(), "") {
+				assert.NoError(t, err)
 				service.Delete(st.Name)
 			}
 		}
