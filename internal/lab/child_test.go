@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -18,14 +17,6 @@ func echo(p *lab.Parent) {
 	p.Say("ready %d %q", os.Getpid(), p.Args)
 	for {
 		p.Say("heard %s", p.Hear())
-	}
-}
-
-// count says a number every millisecond.
-func count(p *lab.Parent) {
-	for i := 0; ; i++ {
-		p.Say("%d", i)
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -62,23 +53,6 @@ func TestChildTalksWithItsTest(t *testing.T) {
 	assert.NotEqual(t, 0, c.Wait(t, soon))
 }
 
-func TestChildIsPausedAndResumed(t *testing.T) {
-	lab.NeedPause(t)
-	c := lab.StartChild(t, "count")
-	c.Expect(t, "3", soon)
-	c.Pause()
-	said := c.Log()
-	eventually(t, "no more comes than was on its way", func() bool {
-		before := said
-		time.Sleep(20 * time.Millisecond)
-		said = c.Log()
-		return said == before
-	})
-	assert.True(t, c.Running())
-	c.Resume()
-	eventually(t, "it goes on", func() bool { return c.Log() != said })
-}
-
 func TestChildEnds(t *testing.T) {
 	assert.Equal(t, 7, lab.StartChild(t, "exit").Wait(t, soon))
 	c := lab.StartChild(t, "leave")
@@ -92,5 +66,5 @@ func TestChildEnds(t *testing.T) {
 	assert.Contains(t, c.Log(), "on purpose", "what a child dies of is in its log")
 	c = lab.StartChild(t, "nosuch")
 	assert.Equal(t, 2, c.Wait(t, soon))
-	assert.Contains(t, c.Log(), `no role "nosuch" in this test binary; it has count, echo, exit`)
+	assert.Contains(t, c.Log(), `no role "nosuch" in this test binary; it has echo, exit`)
 }

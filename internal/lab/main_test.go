@@ -26,7 +26,6 @@ func listen(addr string) (net.Listener, error) {
 func TestMain(m *testing.M) {
 	lab.RunRole(lab.Roles{
 		"echo":  echo,
-		"count": count,
 		"exit":  func(*lab.Parent) { os.Exit(7) },
 		"leave": func(p *lab.Parent) { p.Say("bye") },
 		"flood": flood,

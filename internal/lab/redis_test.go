@@ -1,9 +1,7 @@
 package lab_test
 
 import (
-	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,27 +12,14 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-func TestRedisServersOfManyTestsDoNotShareAPort(t *testing.T) {
-	lab.Need(t, lab.ToolRedis) // where a skip is a skip
-	const n = 8
-	var wg sync.WaitGroup
-	servers := make([]*lab.Redis, n)
-	for i := range n {
-		wg.Go(func() { servers[i] = lab.StartRedis(t) })
-	}
-	wg.Wait()
-	for i, r := range servers {
-		r.MustDo(t, "SET", "me", i)
-	}
-	for i, r := range servers {
-		assert.Equal(t, fmt.Sprint(i), r.MustDo(t, "GET", "me"))
-		assert.Equal(t, fmt.Sprint(r.Pid()), r.Info(t, "server")["process_id"])
-		assert.Equal(t, []any{"bind", "127.0.0.1"}, r.MustDo(t, "CONFIG", "GET", "bind"))
-	}
-	_, err := servers[0].Do("NOSUCH", "secret")
+func TestRedisIsAsked(t *testing.T) {
+	r := lab.StartRedis(t)
+	assert.Equal(t, []any{"bind", "127.0.0.1"}, r.MustDo(t, "CONFIG", "GET", "bind"))
+	assert.Equal(t, []any{nil, nil}, r.MustDo(t, "MGET", "a", "b"))
+	assert.Nil(t, r.MustDo(t, "GET", "a"))
+	_, err := r.Do("NOSUCH", "secret")
 	require.ErrorContains(t, err, "ERR unknown command")
 	assert.NotContains(t, err.Error(), "lab: NOSUCH secret")
-	assert.Equal(t, []any{nil, nil}, servers[0].MustDo(t, "MGET", "a", "b"))
 }
 
 func TestRedisPausedDoesNotAnswerAndCatchesUp(t *testing.T) {
