@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 )
 
@@ -12,8 +13,7 @@ import (
 type ZooKeeperEnsemble struct {
 	Servers []*ZooKeeper
 
-	// between[i][j] are the ways that server i takes to server j: for data, and for elections.
-	between [][][2]*Proxy
+	ways [][]*Proxy // [i][j] leads from server i to server j, for data and for elections
 }
 
 // StartZooKeeperEnsemble starts n servers, and returns once all of them serve. They are killed when the
@@ -29,28 +29,27 @@ func StartZooKeeperEnsemble(t TB, n int, opts ...Option) (e *ZooKeeperEnsemble) 
 
 func newEnsemble(t TB, n int, opts []Option) *ZooKeeperEnsemble {
 	t.Helper()
-	e := &ZooKeeperEnsemble{between: make([][][2]*Proxy, n)}
+	e := &ZooKeeperEnsemble{ways: make([][]*Proxy, n)}
 	for i := range n {
 		e.Servers = append(e.Servers, newZooKeeper(t, fmt.Sprintf("zookeeper-%d", i+1), opts))
 	}
 	for i, s := range e.Servers {
 		s.id = i + 1
-		e.between[i] = make([][2]*Proxy, n)
 		for j, to := range e.Servers {
-			data, election := to.ports[2], to.ports[3]
+			p := StartProxy(t)
+			e.ways[i] = append(e.ways[i], p)
+			at := []string{loopback(to.ports[2]), loopback(to.ports[3])}
 			if i != j {
-				way := [2]*Proxy{StartProxy(t, loopback(data)), StartProxy(t, loopback(election))}
-				e.between[i][j] = way
-				data, election = way[0].Port(), way[1].Port()
+				at = p.Through(at...)
 			}
-			s.peers = append(s.peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", j+1, data, election))
+			_, election, _ := net.SplitHostPort(at[1])
+			s.peers = append(s.peers, fmt.Sprintf("server.%d=%s:%s", j+1, at[0], election))
 		}
 	}
 	for i, s := range e.Servers {
-		for j := range n {
-			if i != j {
-				e.between[i][j][1].Rewrite(announce(s.ports[3], e.between[j][i][1].Port()))
-			}
+		for j := range e.Servers {
+			own := loopback(s.ports[3])
+			e.ways[i][j].Rewrite(announce(own, e.ways[j][i].Through(own)[0]))
 		}
 	}
 	return e
@@ -59,11 +58,10 @@ func newEnsemble(t TB, n int, opts []Option) *ZooKeeperEnsemble {
 // announce changes the port at which a server says that it can be called back for elections, which
 // those with a higher ID do. It would be its own one, past the way between the two, and one that is
 // isolated would go on voting: an election then took half a minute now and then.
-func announce(own, way int) func(first []byte) {
-	from, to := []byte(loopback(own)), []byte(loopback(way))
+func announce(own, way string) func(first []byte) {
 	return func(first []byte) {
-		if at := bytes.Index(first, from); at >= 0 && len(from) == len(to) {
-			copy(first[at:], to)
+		if at := bytes.Index(first, []byte(own)); at >= 0 && len(own) == len(way) {
+			copy(first[at:], way)
 		}
 	}
 }
@@ -105,11 +103,8 @@ func (e *ZooKeeperEnsemble) Others(s *ZooKeeper) []*ZooKeeper {
 func (e *ZooKeeperEnsemble) Isolate(s *ZooKeeper, m Mode) {
 	for i := range e.Servers {
 		for j := range e.Servers {
-			if i == j || e.Servers[i] != s && e.Servers[j] != s {
-				continue
-			}
-			for _, p := range e.between[i][j] {
-				p.Set(m)
+			if i != j && (e.Servers[i] == s || e.Servers[j] == s) {
+				e.ways[i][j].Set(m)
 			}
 		}
 	}

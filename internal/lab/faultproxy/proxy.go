@@ -146,9 +146,6 @@ func (p *Proxy) through(target string) (addr string, err error) {
 // Addr returns the host:port that clients connect to for the first target.
 func (p *Proxy) Addr() string { return p.doors[0].Addr().String() }
 
-// Port returns the port of Addr.
-func (p *Proxy) Port() int { return p.doors[0].Addr().(*net.TCPAddr).Port }
-
 // Retarget sends connections from now on to another server than the first target, and resets those there
 // are: what a virtual address does when its service moves.
 func (p *Proxy) Retarget(target string) {
