@@ -100,24 +100,6 @@ func TestUsersWhoShareADirectoryShareLocks(t *testing.T) {
 	assert.Equal(t, "<nil>; held false; unavailable false", said(dir))
 }
 
-func TestUsersWhoMakeTheSameFileAtTheSameTime(t *testing.T) {
-	needRoot(t)
-	dir := publicDir(t, 0o777)
-	var cs []*lab.Child
-	for _, who := range []string{"root", "root", "nobody", "nobody"} {
-		cs = append(cs, lab.StartChild(t, "crowd", dir, who))
-	}
-	for _, c := range cs {
-		c.Expect(t, "ready", patience)
-	}
-	for _, c := range cs {
-		c.Send(t, "go")
-	}
-	for _, c := range cs {
-		assert.Equal(t, "<nil>", c.Expect(t, "error", patience))
-	}
-}
-
 func TestFilesGetThePermissionsOfThoseWhoMayWrite(t *testing.T) {
 	for dirMode, want := range map[os.FileMode]os.FileMode{0o700: 0o600, 0o755: 0o600, 0o770: 0o660,
 		0o775: 0o660, 0o777: 0o666} {

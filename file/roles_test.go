@@ -33,7 +33,6 @@ var roles = lab.Roles{
 	"heir":    heir,
 	"limited": limited,
 	"nobody":  nobody,
-	"crowd":   crowd,
 	"share":   share,
 }
 
@@ -103,27 +102,6 @@ func limited(p *lab.Parent) {
 	_, err := b.Acquire(context.Background(), locker.Request{Name: p.Args[1],
 		Label: "a label that makes the record longer"})
 	p.Say("error %v; unavailable %t", err, errors.Is(err, locker.ErrUnavailable))
-}
-
-// crowd locks many names that nobody has used, as two users do at the same time.
-func crowd(p *lab.Parent) {
-	if p.Args[1] == "nobody" {
-		dropRights()
-	}
-	c := clientIn(p.Args[0])
-	p.Say("ready")
-	p.Hear()
-	for i := range 1000 {
-		lease, err := c.Lock(context.Background(), strconv.Itoa(i))
-		if err == nil {
-			err = lease.Unlock(context.Background())
-		}
-		if err != nil {
-			p.Say("error %v", err)
-			return
-		}
-	}
-	p.Say("error <nil>")
 }
 
 func dropRights() {

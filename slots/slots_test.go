@@ -14,8 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/backends"
-	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 	"github.com/golockers/locker/slots"
@@ -78,42 +76,6 @@ func TestAtMostN(t *testing.T) {
 		assert.Equal(t, 3, crowd(t, patient(t), 3, 20, time.Millisecond, clients...))
 		assert.Empty(t, held(t, locktest.Client(t, locks, nil)))
 	})
-}
-
-func TestAtMostNOnServices(t *testing.T) {
-	for name, url := range map[string]func(t *testing.T) string{
-		"redis": func(t *testing.T) string { return "redis://" + lab.StartRedis(t).Addr() },
-		"etcd":  func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Addrs()[0] },
-		"redlock": func(t *testing.T) string {
-			a, b, c := lab.StartRedis(t), lab.StartRedis(t), lab.StartRedis(t)
-			return "redlock://" + a.Addr() + "," + b.Addr() + "," + c.Addr() + "?restart_guard=off" // they are new
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ctx := locktest.Within(t, 5*time.Minute)
-			address := url(t)
-			var clients []locker.Locker
-			for range 5 {
-				c, err := backends.Openers.Open(ctx, address, &locker.Options{TTL: 10 * time.Second})
-				require.NoError(t, err)
-				t.Cleanup(func() { assert.NoError(t, c.Close()) })
-				clients = append(clients, c)
-			}
-			assert.LessOrEqual(t, crowd(t, ctx, 2, 4, 20*time.Millisecond, clients...), 2)
-
-			// What a cancelled wait has left is gone: all slots can be had at once.
-			a, b := lock(t, clients[0], "gpu", 2), lock(t, clients[0], "gpu", 2)
-			_, err := slots.Lock(locktest.Within(t, 100*time.Millisecond), clients[1], "gpu", 2)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.NoError(t, a.Unlock(ctx))
-			require.NoError(t, b.Unlock(ctx))
-			for _, c := range clients[2:4] {
-				s := lock(t, c, "gpu", 2)
-				defer func() { assert.NoError(t, s.Unlock(ctx)) }()
-			}
-		})
-	}
 }
 
 func TestWaitersAreServedInOrder(t *testing.T) {
