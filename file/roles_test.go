@@ -29,7 +29,6 @@ import (
 // lock directory.
 var roles = lab.Roles{
 	"hold":    hold,
-	"inspect": inspectForEver,
 	"heir":    heir,
 	"limited": limited,
 	"nobody":  nobody,
@@ -55,16 +54,6 @@ func hold(p *lab.Parent) {
 	for {
 		p.Hear()
 		p.Say("unlocked %v", lease.Unlock(context.Background()))
-	}
-}
-
-// inspectForEver looks at a lock all the time.
-func inspectForEver(p *lab.Parent) {
-	b := must(file.New(p.Args[0]))
-	must(b.Inspect(context.Background(), p.Args[1]))
-	p.Say("ready")
-	for {
-		must(b.Inspect(context.Background(), p.Args[1]))
 	}
 }
 

@@ -141,19 +141,6 @@ func TestSharersBesideFlock(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrHeld)
 }
 
-// One that has the lock alone while the file tells of sharers may be a sharer that comes or leaves: TryLock looks again.
-func TestSharerIsNotRefusedAtOnceByASharerThatLeaves(t *testing.T) {
-	b := newBackend(t, t.TempDir())
-	dies(t, must(b.Acquire(t.Context(), request(true, 0))).Hold)
-	f := must(os.Open(filepath.Join(b.Dir(), "n.lock")))
-	defer f.Close()
-	require.NoError(t, localfile.Flock(f, localfile.Exclusive))
-	began := time.Now()
-	_, err := b.Acquire(t.Context(), request(true, 0))
-	require.ErrorIs(t, err, locker.ErrHeld)
-	assert.Greater(t, time.Since(began), 10*time.Millisecond)
-}
-
 // Sharers that end, and whose MinHold stays, do not keep a waiting writer out for ever: from the end of one
 // of them to the grant, no other comes in.
 func TestWriterWaitsForTheMinHoldOfSharers(t *testing.T) {
