@@ -87,16 +87,13 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	case b.life.Err() != nil:
 		return locker.Grant{}, locker.ErrClosed
 	}
-	if req.Wait {
-		bounded, end := context.WithCancel(ctx)
-		defer end()
-		defer context.AfterFunc(b.life, end)()
-		ctx = bounded
-	}
 	if !req.Wait {
 		g, err := again(ctx, func() (locker.Grant, error) { return b.try(req) })
 		return g, unavailable(err)
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(b.life, end)()
 	g, err := b.try(req)
 	if errors.Is(err, locker.ErrHeld) || errors.Is(err, localfile.ErrBusy) {
 		req.Queued()
