@@ -119,9 +119,11 @@ func TestTwoServices(t *testing.T) {
 		prints(held, "run job -- "+binary+" list --backend "+first),
 		prints(held, "run job -- "+binary+" list --backend "+second),
 		fails(69, "use the URLs of its two services", "list"),
+		fails(69, "use the URLs of its two services", "inspect job"),
+		fails(75, "nothing is reentrant", "run job -- "+binary+" run job -- echo inner ran"),
+		fails(75, "nothing is reentrant", "run job -- "+binary+" run job --backend "+first+" -- echo inner ran"),
 		fails(69, "use the URLs of its two services", "run job -- "+binary+" break --yes job"),
 		prints(`(?m)^ok +lock, renew and unlock`, "check"))
-	play(t, urls(first), prints(`"job": held by `, "run job -- "+binary+" inspect job --backend", first+" "+second))
 	play(t, urls("file:///a file:///b file:///c"), fails(64, "it has 3 parts", "list"))
 }
 

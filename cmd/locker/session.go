@@ -209,7 +209,8 @@ func (s *session) oneOf(lock slotFunc) lockFunc {
 // heldOutside reports a name that an outer locker run holds for the command that
 // this locker is part of: it would wait for itself. The label and the token must be the same
 // as then: a process that inherited the environment may have outlived that command, and in
-// containers of one host name all labels may be the same.
+// containers of one host name all labels may be the same. Two services tell neither: what
+// the environment says has to do.
 func (s *session) heldOutside(ctx context.Context) error {
 	outer := outerLocks()[s.name]
 	if len(outer) == 0 {
@@ -219,8 +220,11 @@ func (s *session) heldOutside(ctx context.Context) error {
 	defer cancel()
 	state, err := s.client.Load().Inspect(ctx, s.name)
 	byOuter := func(label string) bool { return strings.HasPrefix(label, outer[0]) } // and on which services
-	other := state.Token != 0 && len(outer) > 1 && outer[1] != strconv.FormatUint(state.Token, 10)
-	if err != nil || other || !byOuter(state.Label) && !slices.ContainsFunc(state.Sharing, byOuter) {
+	// Beside the name of a second service, the token is that of one of them, and not the command's.
+	other := len(state.Label) <= len(outer[0]) && state.Token != 0 && len(outer) > 1 &&
+		outer[1] != strconv.FormatUint(state.Token, 10)
+	tells := !errors.Is(err, errors.ErrUnsupported)
+	if tells && (err != nil || other || !byOuter(state.Label) && !slices.ContainsFunc(state.Sharing, byOuter)) {
 		return nil // where the service does not know, locker waits
 	}
 	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run that started this "+
