@@ -42,8 +42,10 @@ type Client struct {
 	endRest context.CancelFunc
 	closed  func() error // closes, once
 
-	mu      sync.Mutex
-	pending map[*Lease]struct{} // those that are taken back
+	mu         sync.Mutex
+	pending    map[*Lease]struct{} // those that are taken back
+	brief      context.Context     // of releases without a deadline of their own
+	briefUntil time.Time
 }
 
 var _ Locker = (*Client)(nil)
