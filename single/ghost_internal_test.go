@@ -54,54 +54,6 @@ const tooShortToGoAlone = 40 * time.Millisecond
 // that is too busy for a caller to go alone the tests below try again, each time with a lock of
 // another name.
 
-func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {
-	server, proxy, node := behindProxy(t)
-	t.Run("acquire", func(t *testing.T) {
-		lab.Again(t, func() bool {
-			warm(t, node)
-			v := rand.Text()
-			cancel := proxy.LoseReply(v)
-			a, err := node.server.acquire(t.Context(), keys(v, v), once)
-			if err != nil {
-				return false
-			}
-			assert.False(t, cancel(), "the reply was lost")
-			assert.True(t, a.granted)
-			assert.True(t, a.repeated, "a copy may still be under way")
-			return true
-		})
-	})
-	t.Run("renew", func(t *testing.T) {
-		v := rand.Text()
-		acquire(t, node, v, v, once)
-		lab.Again(t, func() bool {
-			warm(t, node)
-			proxy.LoseReply(v)
-			state, err := node.server.renew(t.Context(), keys(v, v), ttl, nil)
-			if err != nil {
-				return false
-			}
-			assert.Equal(t, redisconn.Mine, state)
-			return true
-		})
-	})
-	t.Run("release", func(t *testing.T) {
-		lab.Again(t, func() bool {
-			v := rand.Text()
-			acquire(t, node, v, v, once)
-			warm(t, node)
-			proxy.LoseReply(v)
-			state, err := node.server.release(t.Context(), keys(v, v), 0)
-			if err != nil {
-				return false
-			}
-			assert.Equal(t, redisconn.Mine, state, "the first copy has removed it, and the second found nothing")
-			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(v)))
-			return true
-		})
-	})
-}
-
 func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
 	server, proxy, node := behindProxy(t)
 	lab.Again(t, func() bool {

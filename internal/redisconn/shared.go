@@ -37,14 +37,6 @@ const (
 	Overtaken
 )
 
-// String returns the state's name.
-func (s State) String() string {
-	if s < Gone || s > Overtaken {
-		return "State(" + strconv.Itoa(int(s)) + ")"
-	}
-	return [...]string{"gone", "mine", "theirs", "overtaken"}[s]
-}
-
 // StateOf reads the result of a script that answers with a State, up to last.
 func (n *Conn) StateOf(c *Call, last State) (State, error) {
 	reply, err := n.Result(c)

@@ -3,7 +3,6 @@ package rediswake_test
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -160,33 +159,4 @@ func TestWhoseTurnItIsNotIsWokenLater(t *testing.T) {
 	told(t, n, "release")
 	time.Sleep(50 * time.Millisecond)
 	assert.LessOrEqual(t, len(n), 1, "told of its own, and perhaps, on a busy machine, of the other before")
-}
-
-func TestManyNamesComeAndGo(t *testing.T) {
-	l := setUp(t, rediswake.Options{Linger: 5 * time.Millisecond})
-	var all sync.WaitGroup
-	end := time.Now().Add(time.Second)
-	for i := range 20 {
-		all.Go(func() {
-			for n := 0; time.Now().Before(end); n++ {
-				name := fmt.Sprint(i, " ", n%3)
-				woken := make(chan struct{}, 100)
-				stop, err := l.Subscribe(t.Context(), name, func() { woken <- struct{}{} })
-				if !assert.NoError(t, err) {
-					return
-				}
-				l.released(name, "")
-				select {
-				case <-woken:
-				case <-time.After(soon):
-					t.Error("nobody has woken it")
-				}
-				stop()
-				if n%5 == 0 {
-					time.Sleep(10 * time.Millisecond) // long enough for the subscription to end
-				}
-			}
-		})
-	}
-	all.Wait()
 }
