@@ -146,8 +146,6 @@ func (c *Candidate) serve(ctx context.Context, t *term, lead func(context.Contex
 	t.ctx, t.end = context.WithCancelCause(inLease)
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
-	keeping.Go(func() { t.renew(renewing) })
-	keeping.Go(func() { t.watch(renewing, stop) })
 	defer func() { // also when lead panics
 		c.term.Store(nil)
 		t.over = t.ctx.Err() != nil
@@ -162,6 +160,8 @@ func (c *Candidate) serve(ctx context.Context, t *term, lead func(context.Contex
 		t.end(t.late())
 		return nil
 	}
+	keeping.Go(func() { t.renew(renewing) })
+	keeping.Go(func() { t.watch(renewing, stop) })
 	c.term.Store(t)
 	number, _ := t.lease.Token()
 	return lead(t.ctx, number)
