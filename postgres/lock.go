@@ -275,7 +275,7 @@ func (h *hold) renewInTurn(ctx context.Context, r request) (answer batch.Answer[
 		switch {
 		case err != nil && bounded.Err() != nil:
 			return answer, context.Cause(bounded)
-		case err != nil && sqlstate.Of(err) != lockNotAvailable:
+		case err != nil && sqlstate.Of(err) != sqlstate.NoLock:
 			return answer, err
 		case err == nil && all[0] != busy:
 			answer.Value = all[0]
@@ -283,9 +283,6 @@ func (h *hold) renewInTurn(ctx context.Context, r request) (answer batch.Answer[
 		}
 	}
 }
-
-// lockNotAvailable is the SQLSTATE of a lock_timeout.
-const lockNotAvailable = "55P03"
 
 func (b *Backend) sendRenewals(ctx context.Context, requests []request) ([]renewal, error) {
 	defer renewed(requests)
