@@ -106,20 +106,6 @@ func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
 	assert.Less(t, lock(append(servers, z.Addr()), nil), 7*time.Second)
 }
 
-// Close on a network that has stalled takes no longer than it may.
-func testCloseOnAStalledNetwork(t *testing.T, z *lab.ZooKeeper) {
-	p := lab.StartProxy(t, z.Addr())
-	c, err := open.Open(within(t, soon), "zookeeper://"+p.Addr()+"/locker?ttl=20s", nil)
-	require.NoError(t, err)
-	for i := range 3 {
-		locktest.Lock(t, c, fmt.Sprint("stalls-", i))
-	}
-	p.Set(lab.Drop)
-	began := time.Now()
-	_ = c.Close()
-	assert.LessOrEqual(t, time.Since(began), 15*time.Second)
-}
-
 // On a network that is silent from now on, each call returns, although its context does not end: a connection
 // without an answer is given up after a quarter of the session, a second here. (With a context: see the suite.)
 func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {

@@ -2,9 +2,7 @@ package zookeeper_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,28 +11,6 @@ import (
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
-
-// A release whose caller leaves while it is under way returns, also where nothing fails.
-func TestReleaseEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t)
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	for range 30 {
-		l := locktest.Lock(t, c, "a")
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(rand.N(time.Millisecond), cancel)
-		returned := make(chan struct{})
-		go func() {
-			_ = l.Unlock(ctx) // whatever it says
-			close(returned)
-		}()
-		select {
-		case <-returned:
-		case <-time.After(30 * time.Second):
-			require.FailNow(t, "Unlock does not return")
-		}
-	}
-}
 
 // A release that nobody waited for may have removed nothing: its hold is not lost by it.
 func TestReleaseThatWasGivenUpIsNoLoss(t *testing.T) {
