@@ -32,9 +32,10 @@ func TestCommandEndsWithItsLock(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, nested %v", what, nested), func(t *testing.T) {
 				t.Parallel()
 				s := startService(t)
-				args := locked(shortTTL, "a", "family")
+				ttl := []string{"--ttl", "8s"} // four processes start in it
+				args := locked(ttl, "a", "family")
 				if nested {
-					args = slices.Concat([]string{"run"}, shortTTL, []string{"a", "--", binary, "run", "-b",
+					args = slices.Concat([]string{"run"}, ttl, []string{"a", "--", binary, "run", "-b",
 						"file://" + t.TempDir(), "b", "--"}, command("family"))
 				}
 				p := start(t, []with{s.through()}, args...)
