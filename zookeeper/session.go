@@ -375,7 +375,11 @@ func (s *session) failure(err error) error {
 	case answered:
 		return err
 	case refused:
-		if codeOf(err) == ephemeralOnLocal {
+		switch codeOf(err) {
+		case unimplemented:
+			err = fmt.Errorf("%w: it is older than ZooKeeper 3.5, which is the first to have container nodes: "+
+				"update it", err)
+		case ephemeralOnLocal:
 			err = fmt.Errorf("%w: the servers have localSessionsEnabled and not localSessionsUpgradingEnabled, "+
 				"and a lock is an ephemeral node, which needs a global session: "+
 				"switch the second on, too, or the first off", err)
