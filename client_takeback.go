@@ -108,7 +108,14 @@ func (l *Lease) undoAtClose() {
 	}
 	// Without this, a long TTL or the process would keep the lock. If the program ends sooner, its
 	// locks end with it.
-	time.AfterFunc(time.Until(keep), func() { _ = l.askUndo(context.Background()) })
+	time.AfterFunc(time.Until(keep), func() {
+		for delay := time.Second; delay < 2*time.Minute; delay *= 2 {
+			if err := l.askUndo(context.Background()); err == nil || errors.Is(err, ErrClosed) {
+				return
+			}
+			time.Sleep(delay)
+		}
+	})
 }
 
 // mayUndo reports whether it is time for a take-back.

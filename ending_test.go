@@ -32,6 +32,9 @@ func TestMinHold(t *testing.T) {
 		"and no longer, where a session would: its client lets go of it, closed or not": `
 			service session; a locks minhold 5m; a unlocks; client closes: ok in 0s; 299s; job is held; 6s
 			job is free`,
+		"also where an outage meets its end: a session would keep it as long as the program runs": `
+			service session; a locks minhold 5m; a unlocks; client closes: ok in 0s; release: down; 310s
+			job is held; up; 30s; job is free`,
 		"but for the session that ends with its client": `
 			service session owned; a locks minhold 5m; a unlocks; client closes; count release 0 close 1; 24h`,
 		"and no longer, where its TTL would": `
