@@ -365,6 +365,9 @@ func (g *generator) cell(c cell) {
 	}
 }
 
+// raises are how much RaiseToken adds to the highest token: the last is more than any clock or counter adds by itself.
+var raises = []time.Duration{-1, 0, 1, 1000, 1 << 40}
+
 // onHold is a step with what a client has.
 func (g *generator) onHold(do verb, who int) step {
 	st := does(who, do)
@@ -373,7 +376,7 @@ func (g *generator) onHold(do verb, who int) step {
 		st = g.acquire(doPass, who, false, g.ttl())
 		st.yield = g.chance(40)
 	case doRaise:
-		st.ttl = time.Duration([]int{-1, 0, 1, 5, 1000}[g.IntN(5)])
+		st.ttl = raises[g.IntN(len(raises))]
 	case doRenew:
 		if g.chance(20) {
 			st.do = doTwice
@@ -500,9 +503,9 @@ func (g *generator) special(sc *script) {
 		sc.what = "tokens that are raised"
 		g.add(g.alone(earlier), does(earlier, doRelease), g.alone(subject_))
 		for range 1 + g.IntN(2) {
-			g.add(step{do: doRaise, who: subject_, ttl: time.Duration([]int{-1, 0, 1, 7}[g.IntN(4)])})
+			g.add(step{do: doRaise, who: subject_, ttl: raises[g.IntN(len(raises))]})
 		}
-		g.add(does(subject_, doRelease), g.alone(late), does(late, doRelease),
+		g.add(does(subject_, doRelease), g.alone(late), step{do: doRaise, who: subject_, ttl: 1}, does(late, doRelease),
 			g.acquire(doAcquire, friend, g.chance(50), 0))
 	case 5:
 		sc.what = "a run of sharers"
