@@ -4,7 +4,8 @@
 // A program or a library takes a [Locker] and asks it for leases on names. A [Client]
 // is a Locker on one [Backend], which is a package of its own; with [Openers.Open], a URL
 // chooses it: memory (one process), file (one host), single (one Redis), redlock (several),
-// postgres, etcd, zookeeper. This package needs only the standard library.
+// postgres, etcd, zookeeper. Package conformance has the tests that a backend must pass, and a
+// complete example. This package needs only the standard library.
 //
 //	client := locker.New(memory.New(), nil)
 //	defer client.Close()
@@ -53,11 +54,6 @@
 // built on locks. The examples of package memory show how a program tests what it does
 // when a lock is lost or the service is out of reach; [NewLease] is for tests without a
 // backend.
-//
-// # Writing a backend
-//
-// See [Backend]. Package conformance has the tests that a backend must pass, and an example of
-// a complete backend.
 package locker
 
 import (
