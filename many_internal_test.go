@@ -195,3 +195,23 @@ func TestARenewalThatPromisesTooMuchIsNone(t *testing.T) {
 	assert.Equal(t, until, l.Until())
 	require.NoError(t, l.Unlock(t.Context()))
 }
+
+// Close asks for all take-backs: none of those that are too many for a service that hangs is given up.
+func TestCloseAsksForEveryTakeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var back atomic.Bool
+		c, leases := withCrowd(t, &crowd{release: func(context.Context) error {
+			if !back.Load() {
+				return ErrUnavailable
+			}
+			time.Sleep(time.Millisecond)
+			return nil
+		}}, 2000, 0)
+		for _, l := range leases {
+			require.ErrorIs(t, l.Unlock(t.Context()), ErrUnavailable)
+		}
+		back.Store(true)
+		require.NoError(t, c.Close())
+		assert.EqualValues(t, 2000, c.Stats().TakenBack)
+	})
+}
