@@ -38,6 +38,8 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 	END LOOP; END $$`)
 	s.Exec(t, `CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON locker_locks
 		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`)
+	links := make(chan *lab.Link, 1) // that of the first copy
+	p.OnRequest(owner(1), func(l *lab.Link) { links <- l })
 	answered := make(chan error, 1)
 	var g locker.Grant
 	go func() {
@@ -48,8 +50,7 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return s.Query(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1"
 	}, 30*time.Second, time.Millisecond)
-	p.Set(lab.Reset)
-	p.Set(lab.Pass)
+	(<-links).Reset()
 	require.ErrorIs(t, <-answered, locker.ErrHeld)
 	require.NoError(t, gate.Close(t.Context()))
 	require.Eventually(t, func() bool {
