@@ -127,8 +127,8 @@
 // A lock with [locker.MinHold] is kept for that time even if its process ends: the
 // lock file has the time, and every holder reads it first. The time is by the clock
 // of the host: if the clock is set forward, the lock ends early; if it is set back,
-// the lock lasts at most another MinHold. `flock` in a shell script does not read
-// this time.
+// the lock lasts longer by as much, or until [Backend.Break]. `flock` in a shell script
+// does not read this time.
 //
 // # URL
 //
