@@ -180,3 +180,11 @@ func TestALookThatARoundDidNotReadIsTheHolds(t *testing.T) {
 		return err == nil && v == "v"
 	}, 30*time.Second, time.Millisecond, "the node has no lock")
 }
+
+// A round that leaves nothing itself does not end what an earlier one may have left (R7).
+func TestARoundPassesOnWhatAnEarlierOneHasLeft(t *testing.T) {
+	h := &hold{sites: make([]site, 3)}
+	assert.Nil(t, h.giveUp().Hold)
+	h.before = &hold{}
+	assert.Same(t, h, h.giveUp().Hold)
+}
