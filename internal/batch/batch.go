@@ -274,8 +274,12 @@ func (b *Batcher[Q, A]) leave(c *call[Q, A]) (sent, left bool) {
 		return false, true
 	}
 	c.over = true
-	if c.flight.callers--; c.flight.callers == 0 {
+	switch c.flight.callers--; {
+	case c.flight.callers > 0:
+	case b.opts.Late > 0:
 		time.AfterFunc(b.opts.Late, c.flight.cancel)
+	default:
+		c.flight.cancel() // before the last caller is told that it has left
 	}
 	return true, true
 }
