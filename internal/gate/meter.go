@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -14,12 +15,14 @@ type meter struct {
 	mu      sync.Mutex
 	best    time.Duration // what a chunk takes on a machine that has nothing else to do
 	samples []sample
+	disk    time.Duration // the longest that a block took to its disk since the last sample
 }
 
 type sample struct {
 	at   time.Time
 	took time.Duration // all chunks
 	late time.Duration // the longest that a chunk took, or a sleep took too long
+	disk time.Duration
 }
 
 const (
@@ -32,7 +35,21 @@ const (
 func watch() *meter {
 	m := &meter{}
 	stall.Watch(every, m.measure) // for as long as the program
+	if f, err := os.CreateTemp("", "gate-"); err == nil {
+		_ = os.Remove(f.Name())
+		stall.Every(every, func() { m.write(f) })
+	}
 	return m
+}
+
+// write measures the disk, which servers wait for that have work enough to be run.
+func (m *meter) write(f *os.File) {
+	began := time.Now()
+	_, _ = f.WriteAt(make([]byte, 4<<10), 0)
+	_ = f.Sync()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.disk = max(m.disk, time.Since(began))
 }
 
 func (m *meter) measure(late time.Duration) {
@@ -51,6 +68,7 @@ func (m *meter) measure(late time.Duration) {
 	if m.best == 0 || best < m.best {
 		m.best = best
 	}
+	s.disk, m.disk = m.disk, 0
 	m.samples = append(m.samples, s)
 }
 
@@ -70,20 +88,22 @@ func work() {
 type slowness struct {
 	longest time.Duration // that it did not run one goroutine
 	factor  float64       // by which work took longer, on average of the worst three seconds
+	disk    time.Duration // the longest that the disk took
 }
 
 const (
 	longStall  = 200 * time.Millisecond
 	slowFactor = 10 // some ten that work for each core: packages beside each other are not so many
 	window     = 15 // samples
+	longWrite  = time.Second
 )
 
 // long reports whether bounds that are fair on a machine that works can be missed.
 func (s slowness) long() bool { return s.longest >= longStall || s.factor >= slowFactor }
 
 func (s slowness) String() string {
-	return fmt.Sprintf("it stood still for up to %v, and was up to %.1f times slower than it can be",
-		s.longest.Round(time.Millisecond), s.factor)
+	return fmt.Sprintf("it stood still for up to %v, its disk for up to %v, and it was up to %.1f times slower than it can be",
+		s.longest.Round(time.Millisecond), s.disk.Round(time.Millisecond), s.factor)
 }
 
 // since returns how slow the machine was from then to now.
@@ -96,7 +116,7 @@ func (m *meter) since(from time.Time) (s slowness) {
 		if sample.at.Before(from) {
 			continue
 		}
-		s.longest = max(s.longest, sample.late)
+		s.longest, s.disk = max(s.longest, sample.late), max(s.disk, sample.disk)
 		in, sum = append(in, sample.took), sum+sample.took
 		if len(in) > window {
 			sum -= in[len(in)-1-window]
