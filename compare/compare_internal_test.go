@@ -231,7 +231,7 @@ func TestWhatMakesNoVerdict(t *testing.T) {
 	t.Parallel()
 	for reason, inject := range map[string]func(b *bench){
 		"ended by itself": func(b *bench) { b.b.proc.Kill() },
-		"it was not granted (this machine stood still for 2s meanwhile)": func(b *bench) {
+		`it was not granted \(this machine stood still for \S+s meanwhile\)`: func(b *bench) {
 			b.run.stalled.Add(int64(2 * time.Second))
 			b.Fatalf("it was not granted")
 		},
@@ -246,7 +246,7 @@ func TestWhatMakesNoVerdict(t *testing.T) {
 		}}}})
 		c := cell(t, report, check.Exclusion, restarted.ID)
 		assert.Equal(t, history.Inconclusive, c.Verdict, "%+v", c)
-		assert.Contains(t, c.Reason, reason)
+		assert.Regexp(t, reason, c.Reason)
 	}
 }
 

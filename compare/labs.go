@@ -368,7 +368,9 @@ func (b *bench) staged(a address) {
 			}
 		}
 		b.faults = append(b.faults, serverFault{Fault: f, own: true, inject: func(b *bench) (string, func()) {
-			out, err := shell(b.ctx, own.inject)
+			ctx, cancel := context.WithTimeout(b.ctx, 10*time.Minute)
+			defer cancel()
+			out, err := shell(ctx, own.inject)
 			if err != nil {
 				heal()
 				b.Fatalf("fault %s: %v", f.ID, err)

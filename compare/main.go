@@ -80,9 +80,9 @@ Compare what lock services guarantee, on real servers and under real faults.
 
 It starts, on this machine and on loopback only, every service that is installed
 (or those named), and breaks it in every way it can. With URLs it tries services
-that exist already: only its own clients are cut off, delayed, stopped and
-killed, it takes locks under a prefix of its own, and servers fail only where
---fault gives a command for it.
+that exist already: only its own clients are cut off, stopped and killed, it
+takes locks under a prefix of its own, and servers fail only where --fault gives
+a command for it.
 
 Exit status: 0 if all that is declared (or required) held; 1 if something
 declared was broken; 2 if something required could not be tried; 64 if the
@@ -97,7 +97,7 @@ be written; 130 after Ctrl-C.`),
 
   Services that exist already, and a fault that you can bring about:
     locker compare redis://staging:6379 etcd://a,b,c \
-      --fault 'restart=kubectl rollout restart sts/redis --watch'
+      --fault 'restart=kubectl rollout restart sts/redis && kubectl rollout status sts/redis'
 
   A gate in a pipeline:
     locker compare --require exclusion,told,tokens redis://staging:6379`, "\n"),

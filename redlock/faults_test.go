@@ -413,6 +413,7 @@ func TestWhoAsksAgainAfterRaiseTokenHasItsToken(t *testing.T) {
 	b := s.backend(t, redlock.Options{Fencing: true})
 	req := request("n", time.Minute)
 	g := locktest.Acquire(t, b, req)
+	s.everywhere(t, g, "n") // this Hold gives it to no node afterwards
 	high := g.Token + 1_000_000
 	require.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), high))
 	again := locktest.Acquire(t, b, req)
