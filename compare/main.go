@@ -97,7 +97,8 @@ be written; 130 after Ctrl-C.`),
 
   Services that exist already, and a fault that you can bring about:
     locker compare redis://staging:6379 etcd://a,b,c \
-      --fault 'restart=kubectl rollout restart sts/redis && kubectl rollout status sts/redis'
+      --fault 'restart=kubectl rollout restart sts/redis &&
+               kubectl rollout status sts/redis'
 
   A gate in a pipeline:
     locker compare --require exclusion,told,tokens redis://staging:6379`, "\n"),
