@@ -155,7 +155,7 @@ func (j *judge) heldOf(a *attempt) (held, kept span) {
 	for _, c := range j.about[a] {
 		switch {
 		case c.op == opServers && !j.survives(c), c.op == opDelete:
-			if !c.span().to.Before(grant.began) && !(c.op == opDelete && j.occupied(a, c.began)) {
+			if !c.span().to.Before(grant.began) {
 				end(c.began, true)
 			}
 		case c.op == opBreak:
@@ -172,26 +172,6 @@ func (j *judge) heldOf(a *attempt) (held, kept span) {
 		}
 	}
 	return held.orNone(), kept.orNone()
-}
-
-// occupied reports whether another was told that it holds, and a could not be there at that moment.
-func (j *judge) occupied(a *attempt, at time.Time) bool {
-	return slices.ContainsFunc(j.attempts, func(b *attempt) bool {
-		if !apart(a, b) {
-			return false
-		}
-		holds := false
-		for _, c := range j.about[b] {
-			switch {
-			case !c.began.Before(at) || c.op == opNotify:
-			case c.granted(b) && c.ended.Before(at):
-				holds = c.grant.Validity.Until().After(at)
-			case c.op != opRenew && c.op != opRaise:
-				return false
-			}
-		}
-		return holds
-	})
 }
 
 // mayBreak reports whether a Break may be about a.

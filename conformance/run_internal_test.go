@@ -166,3 +166,31 @@ func (slow) Close() error {
 	time.Sleep(time.Minute)
 	return nil
 }
+
+// A deletion on several servers takes its time: it may be of one whom a lock was given meanwhile.
+func TestDeletionMayTakeWhoCameMeanwhile(t *testing.T) {
+	r := newRecorder(t.Context(), t.Name())
+	defer r.Close()
+	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+	h := k.history()
+	at := func(ms int) time.Time { return h.began.Add(time.Duration(ms) * time.Millisecond) }
+	add := func(c call, from, to int) {
+		c.name, c.began, c.ended = "x", at(from), at(to)
+		h.calls = append(h.calls, &c)
+	}
+	hold := func(from, to int) {
+		a := h.attempt("b", locker.Request{Name: "x", TTL: time.Minute})
+		add(call{op: opAcquire, of: a, grant: locker.Grant{Hold: struct{ locker.Hold }{}, Validity: locker.Validity{Since: at(from), TTL: time.Minute}}}, from, to)
+	}
+	hold(0, 10)
+	add(call{op: opDelete}, 20, 40)
+	hold(25, 30)
+	hold(45, 50)
+	j := k.judge(h)
+	j.exclusion()
+	assert.Empty(t, j.found)
+	h.calls[1].ended = at(22)
+	j = k.judge(h)
+	j.exclusion()
+	assert.Len(t, j.found, 1, "a deletion that was over before")
+}
