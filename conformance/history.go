@@ -44,6 +44,8 @@ type attempt struct {
 	req  locker.Request
 	hold locker.Hold // as the history sees it; nil: none was returned
 	last bool        // it may no longer be asked again
+
+	earlier []locker.Hold // of one that has asked again: each has to be ended, too
 }
 
 func (a *attempt) String() string { return fmt.Sprintf("%s#%d", a.who, a.n) }

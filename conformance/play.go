@@ -416,10 +416,13 @@ func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
 	pause := p.k.air / 10
 	for began := time.Now(); ctx.Err() == nil && !(told && ended && p.k.gone(p.h, a)); {
 		if s.ask(p.patient(ctx), opUndo, a) == nil || time.Since(began) > within {
-			return
+			break
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, max(p.k.ttl/5, within/20))
+	}
+	for _, hold := range a.earlier {
+		_ = hold.Undo(p.patient(ctx))
 	}
 }
 

@@ -194,3 +194,28 @@ func TestDeletionMayTakeWhoCameMeanwhile(t *testing.T) {
 	j.exclusion()
 	assert.Len(t, j.found, 1, "a deletion that was over before")
 }
+
+type undone struct {
+	locker.Hold
+	is bool
+}
+
+func (u *undone) Undo(context.Context) error {
+	u.is = true
+	return nil
+}
+
+// Who asks again as the same owner gets a Hold for each request: in a quorum, each knows of its own votes alone.
+func TestEachHoldOfOneWhoAskedAgainIsEnded(t *testing.T) {
+	r := newRecorder(t.Context(), t.Name())
+	defer r.Close()
+	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+	p := &player{k: k, t: r, h: k.history()}
+	s := newSpy(memory.New(), "a", p.h, nil, k.patience)
+	a := p.h.attempt(s.who, locker.Request{Name: "x", TTL: time.Minute})
+	var first, second undone
+	s.seen(a, locker.Grant{Hold: &first})
+	s.seen(a, locker.Grant{Hold: &second})
+	p.endOne(t.Context(), s, a, 0)
+	assert.True(t, first.is && second.is)
+}

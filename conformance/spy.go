@@ -148,7 +148,12 @@ func (s *spy) requested(a *attempt) locker.Request {
 
 func (s *spy) seen(a *attempt, grant locker.Grant) {
 	if grant.Hold != nil {
-		s.h.change(func() { a.hold = grant.Hold })
+		s.h.change(func() {
+			if a.hold != nil {
+				a.earlier = append(a.earlier, a.hold)
+			}
+			a.hold = grant.Hold
+		})
 	}
 }
 
