@@ -116,24 +116,12 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	var found []locker.Finding
 	for _, s := range servers {
 		found = append(found, s.Findings()...)
-		found = append(found, b.checkReplicas(s))
+		f := locker.Finding{What: "replicas of " + s.Addr, Found: fmt.Sprintf("%d connected", s.Replicas)}
+		if s.Replicas > 0 {
+			f.Severity = locker.SeverityWarning
+			f.Advice = "replication is asynchronous: a fail-over can lose locks; redlock, etcd and zookeeper avoid it"
+		}
+		found = append(found, f)
 	}
 	return found, nil
-}
-
-// checkReplicas compares what a fail-over could lose with what was asked for.
-func (b *Backend) checkReplicas(s redisconn.Server) locker.Finding {
-	f := locker.Finding{What: "replicas of " + s.Addr,
-		Found: fmt.Sprintf("%d connected, %d asked for", s.Replicas, b.opts.Replicas)}
-	switch {
-	case s.Replicas < b.opts.Replicas:
-		f.Severity = locker.SeverityProblem
-		f.Advice = "no lock can be had: connect more replicas, or ask for fewer with Options.Replicas " +
-			"(replicas= in the URL)"
-	case s.Replicas > 0 && b.opts.Replicas == 0:
-		f.Severity = locker.SeverityWarning
-		f.Advice = "replication is asynchronous: a fail-over can lose locks; Options.Replicas (replicas=1 in " +
-			"the URL) narrows that, redlock, etcd and zookeeper avoid it"
-	}
-	return f
 }

@@ -24,8 +24,8 @@
 //     still rise afterwards, since they are never lower than the server's clock in
 //     microseconds, unless that clock is set back too.
 //   - A fail-over (Sentinel, Cluster) can lose a lock: replication is asynchronous,
-//     so the new master may not have the key. Options.Replicas makes this rarer, but
-//     not impossible.
+//     so the new master may not have the key. (Redis' WAIT would not change that: a replica
+//     that has the key need not be the one that takes over.)
 //   - A step of the server's wall clock moves expiry. A step forward frees locks
 //     early, and two may hold. A step back keeps the locks of dead holders for
 //     longer.
@@ -35,7 +35,7 @@
 //   - A proxy that spreads keys over several servers, other than as a Redis Cluster,
 //     is not one Redis: its servers refuse the scripts.
 //   - Waiters of different clients get the lock in no guaranteed order. Busy clients
-//     take turns, except with Replicas and on a Cluster. Of several writers that wait for
+//     take turns, except on a Cluster. Of several writers that wait for
 //     sharers to end, any may be the first, and new sharers may come between two of them.
 //   - Releases of this package without shared locks take a lock that is shared for one that is
 //     held, and leave no note while they wait for it.
@@ -96,7 +96,7 @@
 //
 //	ACL SETUSER locker on >password ~locker:1:* &locker:1:* +@connection +eval +evalsha +script|load
 //	    +mget +set +del +exists +pexpire +pttl +time +publish +spublish +subscribe +unsubscribe
-//	    +ssubscribe +sunsubscribe +wait +zadd +zrem +zrange +zscore +zcount +zremrangebyscore
+//	    +ssubscribe +sunsubscribe +zadd +zrem +zrange +zscore +zcount +zremrangebyscore
 //
 // The commands that begin with z are for shared locks alone.
 //
@@ -119,8 +119,6 @@
 //
 //	db                 the database, as the path
 //	timeout            the longest wait for one answer; default 3s
-//	replicas           Options.Replicas
-//	replica_timeout    Options.ReplicaTimeout
 //	ca, cert, key      PEM files: the authority to trust, the client's certificate and key (TLS only)
 //	server_name        the name to expect in the server's certificate (TLS only)
 //	sentinel_username, sentinel_password    credentials for the Sentinels themselves

@@ -117,14 +117,12 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 // maxToken is up to where a Lua number counts exactly, less one for the next.
 const maxToken = 1<<53 - 2
 
-// passing is a hold that can be passed on. One is not where replicas are waited for,
-// whose answer would have to speak of two callers; nor on a Cluster, where messages
-// go another way; nor where a copy of the acquire may still be under way, which only
-// Release makes void.
+// passing is a hold that can be passed on. One is not on a Cluster, where messages go another way; nor where
+// a copy of the acquire may still be under way, which only Release makes void.
 type passing struct{ *hold }
 
 func (b *Backend) passing(h *hold) locker.Hold {
-	if h.inFlight || h.shared || b.opts.Replicas > 0 || b.server.IsCluster() {
+	if h.inFlight || h.shared || b.server.IsCluster() {
 		return h
 	}
 	return passing{h}

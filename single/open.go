@@ -34,10 +34,8 @@ var Openers = locker.Openers{
 // password is told at once.
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{
-		Timeout:        u.Duration("timeout", 0),
-		Replicas:       int(min(u.Uint("replicas", 0), 1000)),
-		ReplicaTimeout: u.Duration("replica_timeout", 0),
-		Logger:         opts.Logger,
+		Timeout: u.Duration("timeout", 0),
+		Logger:  opts.Logger,
 	}
 	conn, err := connOptions(u)
 	if err == nil {

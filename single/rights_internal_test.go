@@ -19,11 +19,9 @@ var rightsOfTheDocs = []string{
 	"on", ">secret", "resetkeys", "resetchannels", "~locker:1:*", "&locker:1:*", "-@all",
 	"+evalsha", "+eval", "+mget", "+set", "+del", "+exists", "+time", "+pttl", "+pexpire", "+publish",
 	"+spublish",
-	"+subscribe", "+unsubscribe", "+ssubscribe", "+sunsubscribe", "+ping", "+wait",
+	"+subscribe", "+unsubscribe", "+ssubscribe", "+sunsubscribe", "+ping",
 	"+zadd", "+zrem", "+zrange", "+zscore", "+zcount", "+zremrangebyscore",
 }
-
-var replicated = request{ttl: ttl, replicas: 1, replicaTime: time.Millisecond}
 
 // subscribe returns what is told a caller who waits for a name.
 func subscribe(t *testing.T, node *Backend, name string) (woken chan struct{}) {
@@ -63,7 +61,7 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 		woken := subscribe(t, node, name)
 		handOver(t, node, name)
 		told(t, woken, "release")
-		require.True(t, acquire(t, node, name, "me", replicated).granted)
+		require.True(t, acquire(t, node, name, "me", once).granted)
 		_, err := node.server.renew(t.Context(), keys(name, "me"), ttl, nil)
 		require.NoError(t, err)
 		_, err = node.server.release(t.Context(), keys(name, "me"), ttl)
@@ -88,7 +86,7 @@ func TestProveTheRightsThatTheDocumentationNamesForAClusterAreEnough(t *testing.
 		woken := subscribe(t, node, name)
 		handOver(t, node, name)
 		told(t, woken, "release")
-		require.True(t, acquire(t, node, name, "me", replicated).granted)
+		require.True(t, acquire(t, node, name, "me", once).granted)
 		shareAndLeave(t, node, name+" shared")
 	}
 	for _, n := range cluster.Nodes {
@@ -134,10 +132,4 @@ func TestEachRightIsNeeded(t *testing.T) {
 		assert.False(t, e.Unknown, command)
 		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
 	}
-	server.MustDo(t, "ACL", "SETUSER", "locker", "-wait")
-	_, err := node.server.acquire(t.Context(), keys("w", "me"), replicated)
-	e := asError(t, err)
-	assert.True(t, e.Refused, "wait")
-	assert.True(t, e.Unknown, "the lock was granted all the same, and is to be taken back")
-	assert.Equal(t, "wait for replicas", e.Op)
 }

@@ -114,11 +114,6 @@ type request struct {
 	// (a minute where left is negative), since the note of its waiting ends too.
 	waiting bool
 
-	// replicas > 0: after a grant, wait until so many replicas have the lock, at
-	// most replicaTime (whole milliseconds, at least 1).
-	replicas    int
-	replicaTime time.Duration
-
 	shared bool // for the lock together with others
 
 	undo *locker.Undo // see redisconn.Call; nil: nobody undoes it
@@ -132,7 +127,6 @@ type answer struct {
 	left     time.Duration // not granted: the rest of the holder's TTL; negative: it never expires
 	foreign  bool          // the key is there but is no lock
 	void     bool          // not granted, since a release had already made this value void
-	replicas int           // that acknowledged
 	repeated bool          // sent more than once: whatever the answer, a copy may still be under way
 	sharers  bool          // not granted: sharers have it, and a writer that waits has left its note
 	full     int64         // not granted: as many share the lock as can
@@ -161,7 +155,6 @@ func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (ans
 		c = script.Call("acquire", k.Name, 3, s.tokens(k.Name), k.Void(), k.Lock, s.mark(), k.Value(),
 			redisconn.Milliseconds(r.ttl))
 	}
-	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
 	c.Undo, c.Lasts = r.undo, r.ttl
 	began := time.Now()
 	c, err := s.Do(ctx, c)
@@ -170,20 +163,7 @@ func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (ans
 	}
 	s.took(time.Since(began))
 	defer c.Recycle()
-	a, err := s.answer(c)
-	if err != nil {
-		return a, err
-	}
-	if a.granted && r.replicas > 0 {
-		if c.WaitErr != nil {
-			// The lock is there, but not for certain where it is to be: for the caller to take back.
-			err := redisconn.Failed("wait for replicas", s.Addr(), c.WaitErr)
-			err.Unknown = true
-			return answer{}, err
-		}
-		a.replicas = c.Acked
-	}
-	return a, nil
+	return s.answer(c)
 }
 
 // The first number of an answer of acquire.lua that is not simply a grant.

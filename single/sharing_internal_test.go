@@ -211,19 +211,6 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 	}
 }
 
-// Where too few replicas have a sharer, it is undone, and the others stay.
-func TestASharerWithTooFewReplicasIsUndone(t *testing.T) {
-	_, node := setUp(t)
-	node.opts.Replicas, node.opts.ReplicaTimeout = 1, time.Millisecond
-	share(t, node, "n", "a:")
-	g, err := node.Acquire(t.Context(), locker.Request{Name: "n", Owner: "b", TTL: ttl, Shared: true})
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	require.NoError(t, g.Hold.Release(t.Context()))
-	st, err := node.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	assert.Equal(t, 1, st.Sharers)
-}
-
 func TestAnAnswerAboutSharersOfNoScriptOfOursIsRefused(t *testing.T) {
 	refused := func(err error, what string) {
 		t.Helper()

@@ -23,16 +23,6 @@ type Options struct {
 	// before it that hang can take up to twice as long. 0: 3 s.
 	Timeout time.Duration
 
-	// Replicas is how many replicas must have a lock before it counts as
-	// granted (WAIT). With fewer after ReplicaTimeout the lock is undone and
-	// the error matches ErrUnavailable. It narrows the window in which a
-	// fail-over loses locks, and costs a round trip to the replicas for each
-	// acquisition; renewals are not waited for. 0: none.
-	Replicas int
-
-	// ReplicaTimeout bounds the wait for the replicas. 0: a sixth of Timeout.
-	ReplicaTimeout time.Duration
-
 	// Logger is told if the server may evict lock keys. nil: nothing is logged.
 	Logger *slog.Logger
 
@@ -87,20 +77,9 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 		return nil, invalid("the Redis client is nil")
 	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
 		return nil, invalid("Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
-	case o.Replicas < 0:
-		return nil, invalid("Options.Replicas is %d: give 0 or more", o.Replicas)
-	case o.ReplicaTimeout < 0 || o.ReplicaTimeout > 0 && o.ReplicaTimeout < time.Millisecond:
-		return nil, invalid("Options.ReplicaTimeout is %v: give at least 1ms, or 0 for the default",
-			o.ReplicaTimeout)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
-	}
-	if o.ReplicaTimeout == 0 {
-		o.ReplicaTimeout = max(o.Timeout/6, time.Millisecond)
-	}
-	if o.Replicas > 0 && o.ReplicaTimeout >= o.Timeout {
-		return nil, invalid("a ReplicaTimeout of %v is not below the Timeout of %v", o.ReplicaTimeout, o.Timeout)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -149,12 +128,10 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	h := b.newHold(req)
 	since := time.Now()
 	answer, err := b.server.acquire(ctx, &h.keys, request{
-		ttl:         h.lasts,
-		waiting:     req.Wait,
-		replicas:    b.opts.Replicas,
-		replicaTime: b.opts.ReplicaTimeout,
-		shared:      req.Shared,
-		undo:        &h.undo,
+		ttl:     h.lasts,
+		waiting: req.Wait,
+		shared:  req.Shared,
+		undo:    &h.undo,
 	})
 	if err != nil {
 		if unknown(err) {
@@ -168,13 +145,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		g.Hold = h // whatever the answer: a copy may still arrive
 	}
 	switch {
-	case answer.granted && answer.replicas >= b.opts.Replicas:
+	case answer.granted:
 		return locker.Grant{Hold: b.passing(h), Validity: locker.Validity{Since: since, TTL: req.TTL},
 			Token: answer.token}, nil
-	case answer.granted:
-		return locker.Grant{Hold: h}, fmt.Errorf("redis %s: %d of the %d replicas asked for have the lock "+
-			"after %v; it was undone: %w",
-			b.server.Addr(), answer.replicas, b.opts.Replicas, b.opts.ReplicaTimeout, locker.ErrUnavailable)
 	case answer.foreign:
 		return g, b.foreign(req.Name)
 	case answer.void:

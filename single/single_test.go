@@ -86,8 +86,6 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		"authority of none":     {"rediss://a?ca=/nonexistent", "no such file", locker.ErrInvalid},
 		"TLS without TLS":       {"redis://a?ca=/x", `unknown parameter`, locker.ErrInvalid},
 		"unknown parameter":     {"redis://a?ttl=1s&pool=3", `unknown parameter`, locker.ErrInvalid},
-		"replica timeout": {"redis://a?replicas=1&replica_timeout=5s", "not below the Timeout",
-			locker.ErrInvalid},
 		"TTL too short": {"redis://:sesame@" + plain.Addr() + "?ttl=50ms", "from 100ms to 720h0m0s",
 			locker.ErrInvalid},
 		"nobody there": {"redis://:sesame@" + down, "connection refused", locker.ErrUnavailable},
@@ -131,16 +129,9 @@ func TestNewRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "Ring")
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { require.NoError(t, rdb.Close()) }()
-	for want, o := range map[string]single.Options{
-		"Timeout is -1ns":       {Timeout: -1},
-		"Replicas is -1":        {Replicas: -1},
-		"ReplicaTimeout is 1ns": {ReplicaTimeout: 1},
-		"not below the Timeout": {Timeout: time.Second, Replicas: 1, ReplicaTimeout: time.Second},
-	} {
-		_, err := single.New(rdb, &o)
-		assert.ErrorContains(t, err, want)
-		assert.ErrorIs(t, err, locker.ErrInvalid)
-	}
+	_, err = single.New(rdb, &single.Options{Timeout: -1})
+	require.ErrorContains(t, err, "Timeout is -1ns")
+	assert.ErrorIs(t, err, locker.ErrInvalid)
 }
 
 func TestKeyInTheWayIsNamed(t *testing.T) {
@@ -160,26 +151,6 @@ func TestKeyInTheWayIsNamed(t *testing.T) {
 	assert.Empty(t, all)
 	require.NoError(t, c.Break(t.Context(), locker.State{Name: "job", Held: true, Holder: "x"}))
 	assert.Equal(t, int64(1), s.MustDo(t, "EXISTS", redisconn.LockKey("job")))
-}
-
-func TestProveReplicasMustHaveTheLock(t *testing.T) {
-	lab.NeedProve(t)
-	primary := lab.StartRedis(t)
-	link := lab.StartProxy(t, primary.Addr())
-	replica := lab.StartRedis(t, lab.ReplicaOf(link.Addr()))
-	c := client(t, primary.Addr(), &single.Options{Timeout: 10 * time.Second, Replicas: 1,
-		ReplicaTimeout: 2 * time.Second})
-	l, err := c.TryLock(t.Context(), "job")
-	require.NoError(t, err)
-	assert.NotNil(t, replica.MustDo(t, "GET", redisconn.LockKey("job")), "granted once the replica has it")
-	require.NoError(t, l.Unlock(t.Context()))
-
-	link.Set(lab.Drop)
-	_, err = c.TryLock(t.Context(), "job")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	assert.ErrorContains(t, err, "0 of the 1 replicas")
-	require.Eventually(t, func() bool { return primary.MustDo(t, "GET", redisconn.LockKey("job")) == nil },
-		30*time.Second, 5*time.Millisecond, "the lock has to be undone")
 }
 
 func TestEvictionIsWarnedOf(t *testing.T) {

@@ -78,22 +78,13 @@ func fake(t *testing.T, reply string) (*lab.FakeRedis, *asker) {
 	return f, newAsker(t, redis.NewClient(&redis.Options{Addr: f.Addr(), Protocol: 2}))
 }
 
-// replicated takes a lock, and waits for replicas.
-func (a *asker) replicated(ctx context.Context, name, value string, replicas int,
-	wait time.Duration) (state redisconn.State, acked int, err error) {
-	k := redisconn.KeysOf(name, value, "", "")
-	c := a.takes.Call("acquire", name, 1, k.Lock, "", k.Value(), ttl.Milliseconds())
-	c.Replicas, c.ReplicaTimeout = replicas, wait
-	if c, err = a.Do(ctx, c); err != nil {
-		return 0, 0, err
-	}
-	state, err = a.StateOf(c, redisconn.Theirs)
-	return state, c.Acked, err
-}
-
 func (a *asker) take(ctx context.Context, name, value string) (redisconn.State, error) {
-	state, _, err := a.replicated(ctx, name, value, 0, 0)
-	return state, err
+	k := redisconn.KeysOf(name, value, "", "")
+	c, err := a.Do(ctx, a.takes.Call("acquire", name, 1, k.Lock, "", k.Value(), ttl.Milliseconds()))
+	if err != nil {
+		return 0, err
+	}
+	return a.StateOf(c, redisconn.Theirs)
 }
 
 func (a *asker) mustTake(t *testing.T, name, value string) redisconn.State {

@@ -76,13 +76,6 @@ type Call struct {
 	// timeout of the Conn.
 	Limit time.Duration
 
-	// Replicas > 0: after the script, WAIT for so many replicas for at most
-	// ReplicaTimeout. Acked is how many have it, unless WaitErr is set.
-	Replicas       int
-	ReplicaTimeout time.Duration
-	Acked          int
-	WaitErr        error
-
 	// Undo, if it is not nil, is that of the hold which the call asks the server to keep for Lasts. It is
 	// told of each copy of the call from when that may be sent until the driver is done with it, which may
 	// be long after its caller has left.
@@ -111,9 +104,6 @@ func (c *Call) ended(a batch.Answer[result], err error) {
 		c.through()
 	}
 	c.sent, c.reply, c.cause, c.repeated = a.Since, r.value, r.cause, c.repeated || r.repeated
-	if r.waited != nil {
-		c.Acked, c.WaitErr = r.waited.acked, r.waited.err
-	}
 	if err != nil {
 		c.err = &Error{Err: err, Unknown: a.Sent}
 	}
@@ -159,7 +149,7 @@ func (c *Call) Sent() time.Time { return c.sent }
 // may still be at work on c, but leaves its line alone.
 func (c *Call) Again() *Call {
 	d := calls.Get().(*Call)
-	d.Op, d.Name, d.Limit, d.Replicas, d.ReplicaTimeout = c.Op, c.Name, c.Limit, c.Replicas, c.ReplicaTimeout
+	d.Op, d.Name, d.Limit = c.Op, c.Name, c.Limit
 	d.Undo, d.Lasts = c.Undo, c.Lasts
 	d.script, d.line, d.again, d.repeated = c.script, c.line, true, true
 	return d

@@ -31,7 +31,7 @@ type Conn struct {
 	timeout time.Duration
 	addr    string
 	publish any // the command that publishes on this kind of server
-	routes  router
+	routes  routes
 
 	ctx        context.Context // ends with Close
 	cancel     context.CancelCauseFunc
@@ -61,13 +61,15 @@ func New(client redis.UniversalClient, timeout time.Duration) (*Conn, error) {
 		if n.addr = c.Options().Addr; n.addr == sentinels {
 			n.addr = "master of the Sentinels"
 		}
-		n.routes = n.routeTo(c)
+		bounded := n.within(c)
+		n.routes.one = &Route{Addr: n.addr, lane: n.newLane(bounded, bounded)}
+		n.routes.all = map[*redis.Client]*Route{c: n.routes.one}
 	case *redis.ClusterClient:
 		n.addr = "cluster " + strings.Join(c.Options().Addrs, ",")
 		// Plain PUBLISH goes to every node of a Cluster. Before 7.0 there is nothing else, and the script
 		// falls back to it.
 		n.publish = "SPUBLISH"
-		n.routes = &shardRoutes{n: n, cluster: c, routes: map[*redis.Client]*Route{}}
+		n.routes.n, n.routes.cluster, n.routes.all = n, c, map[*redis.Client]*Route{}
 	case *redis.Ring:
 		return nil, errors.New("redis: a Ring moves a lock to another server while it is held: use one " +
 			"server, Sentinel, a Cluster or redlock")
@@ -218,9 +220,7 @@ func (n *Conn) Close() error {
 	go func() {
 		defer close(ended)
 		n.goroutines.Wait()
-		for _, r := range n.routes.all() {
-			r.wait()
-		}
+		n.routes.wait()
 	}()
 	wait := time.NewTimer(closeWait)
 	defer wait.Stop()

@@ -90,7 +90,7 @@ func (e unexpectedReplyError) Error() string {
 // failed is Failed for a request by way of n.
 func (n *Conn) failed(op, addr string, err error) *Error {
 	e := Failed(op, addr, err)
-	if !n.IsCluster() && Moved(err) {
+	if !n.IsCluster() && moved(err) {
 		e.Err, e.Refused = fmt.Errorf("the server is a node of a Redis Cluster, and the lock's key lives on "+
 			"another: use the scheme redis+cluster, or a ClusterClient: %w", err), true
 	}
@@ -108,7 +108,7 @@ var (
 		"NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO", "DENIED", "LOCKER", "CROSSSLOT",
 		"ERR AUTH", "ERR Client sent AUTH", "ERR invalid password", "ERR unknown command",
 		"ERR Unknown command", "ERR DB index", "ERR SELECT is not allowed",
-		"ERR This instance has cluster support disabled", "ERR WAIT cannot be used", "ERR unknown subcommand",
+		"ERR This instance has cluster support disabled", "ERR unknown subcommand",
 		"ERR Unknown subcommand", "ERR The user executing the script can't",
 	}
 	// These pass: the server cannot just now, or this server cannot.

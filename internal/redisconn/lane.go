@@ -27,8 +27,7 @@ type lane struct {
 	timeout time.Duration       // the longest wait for an answer
 	driver  driver
 	server  *redis.Client // the same server, without the way of a Cluster's client
-	short   *redis.Client // for callers that are alone; nil: they go with the others
-	wait    time.Duration // what WAIT may add
+	short   *redis.Client // for callers that are alone
 
 	mu      sync.Mutex
 	trips   []*trip       // all that the driver has
@@ -48,29 +47,14 @@ type driver interface {
 type result struct {
 	call     *Call
 	value    any
-	cause    error   // the server's error, or the driver's
-	waited   *waited // nil: it was not to wait for replicas
-	repeated bool    // it was sent more than once: a copy may still be under way
-	inFull   bool    // send the script's text: the server does not know it
-	apart    bool    // it is not to share a script call: see deliver
-}
-
-// waited is the answer to WAIT.
-type waited struct {
-	acked int
-	err   error
-}
-
-// failure is why a call has no answer, or not all of it.
-func (r *result) failure() error {
-	if r.cause == nil && r.waited != nil {
-		return r.waited.err
-	}
-	return r.cause
+	cause    error // the server's error, or the driver's
+	repeated bool  // it was sent more than once: a copy may still be under way
+	inFull   bool  // send the script's text: the server does not know it
+	apart    bool  // it is not to share a script call: see deliver
 }
 
 func (n *Conn) newLane(d driver, server *redis.Client) *lane {
-	l := &lane{ctx: n.ctx, start: n.Go, timeout: n.timeout, driver: d, server: server}
+	l := &lane{ctx: n.ctx, start: n.Go, timeout: n.timeout, driver: d, server: server, short: shortly(server)}
 	l.Batcher = batch.New(n.ctx, bounds, nil, l.send)
 	l.Alone = l.alone
 	return l
@@ -100,11 +84,11 @@ func (l *lane) send(ctx context.Context, calls []*Call) ([]result, error) {
 		if len(again) > 0 {
 			refused++
 		}
-		if len(broken) > 0 && retry.Worth(broken[0].failure()) {
+		if len(broken) > 0 && retry.Worth(broken[0].cause) {
 			again = append(again, broken...)
 		}
 		for _, r := range again {
-			r.repeated = r.repeated || HungUp(r.failure())
+			r.repeated = r.repeated || HungUp(r.cause)
 		}
 		if open = again; len(open) == 0 || refused >= maxRefused || ctx.Err() != nil {
 			break
@@ -193,7 +177,7 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 
 // mayGoAlone reports whether c can be sent by its caller itself.
 func (l *lane) mayGoAlone(ctx context.Context, c *Call, now time.Time) bool {
-	if l.short == nil || c.again || l.timeout <= shortTime || c.Limit != 0 && c.Limit <= shortTime {
+	if c.again || l.timeout <= shortTime || c.Limit != 0 && c.Limit <= shortTime {
 		return false
 	}
 	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(now) <= shortTime {

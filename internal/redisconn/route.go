@@ -3,6 +3,8 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,84 +17,29 @@ import (
 
 // Route is the way to the one server that has a name's keys.
 type Route struct {
-	Shard *redis.Client // on a Cluster, the master of the name's slot; nil elsewhere
-	Addr  string
-	n     *Conn
-	plain *lane // most requests
-
-	mu    sync.Mutex
-	acked map[waiting]*lane // those that wait for replicas, which must not hold up the others' renewals
+	Addr string
+	lane *lane
 }
 
-// waiting is for how many replicas a call waits, and how long: one WAIT ends a pipeline and speaks for all
-// its writes.
-type waiting struct {
-	replicas int
-	most     time.Duration
-}
-
-// lane returns the way of a call.
-func (r *Route) lane(c *Call) *lane {
-	if c.Replicas == 0 {
-		return r.plain
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := waiting{c.Replicas, c.ReplicaTimeout}
-	l := r.acked[w]
-	if l == nil {
-		// WAIT has no key by which a Cluster's client could find the shard.
-		l = r.n.newLane(r.plain.server, r.plain.server)
-		l.wait = w.most
-		r.acked[w] = l
-	}
-	return l
-}
-
-// wait returns when nothing is under way.
-func (r *Route) wait() {
-	r.plain.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.acked {
-		l.Wait()
-	}
-}
-
-// router finds the route of a name.
-type router interface {
-	// route may have to ask the Cluster for its map first, and then waits no longer than ctx allows.
-	route(ctx context.Context, name string) (*Route, *Error)
-	// all returns the routes used so far.
-	all() []*Route
-}
-
-// oneRoute is the router where there is one server for all names.
-type oneRoute struct{ the *Route }
-
-func (r oneRoute) route(context.Context, string) (*Route, *Error) { return r.the, nil }
-func (r oneRoute) all() []*Route                                  { return []*Route{r.the} }
-
-func (n *Conn) routeTo(client *redis.Client) oneRoute {
-	bounded := n.within(client)
-	r := &Route{n: n, Addr: n.addr, plain: n.newLane(bounded, bounded), acked: map[waiting]*lane{}}
-	r.plain.short = shortly(client)
-	return oneRoute{r}
-}
-
-// shardRoutes is the router of a Cluster: one route per master, so that a shard
-// that hangs holds up no other. Masters that are no more keep theirs, which are
-// idle, until the Conn is closed: a Cluster does not change that often.
-type shardRoutes struct {
+// routes finds the route of a name.
+//
+// On a Cluster there is one for each master, so that a shard that hangs holds up no other. Masters that are no
+// more keep theirs, which are idle, until the Conn is closed: a Cluster does not change that often.
+type routes struct {
 	n       *Conn
+	one     *Route // the only one, where there is one server for all names
 	cluster *redis.ClusterClient
 	mapped  atomic.Bool // the client knows the Cluster: finding a master asks nobody
 
-	mu     sync.Mutex
-	routes map[*redis.Client]*Route
+	mu  sync.Mutex
+	all map[*redis.Client]*Route // by master
 }
 
-func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
+// of may have to ask the Cluster for its map first, and then waits no longer than ctx allows.
+func (s *routes) of(ctx context.Context, name string) (*Route, *Error) {
+	if s.one != nil {
+		return s.one, nil
+	}
 	key := LockKey(name)
 	if !s.mapped.Load() {
 		_, err := Ask(ctx, s.n, "", func(ctx context.Context) (*redis.Client, error) {
@@ -109,30 +56,28 @@ func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.routes[shard]
+	r := s.all[shard]
 	if r == nil {
 		// The Cluster's client sends the batches, since it follows a key that has moved.
-		r = &Route{n: s.n, Shard: shard, Addr: shard.Options().Addr, plain: s.n.newLane(s.cluster, shard),
-			acked: map[waiting]*lane{}}
-		r.plain.short = shortly(shard)
-		s.routes[shard] = r
+		r = &Route{Addr: shard.Options().Addr, lane: s.n.newLane(s.cluster, shard)}
+		s.all[shard] = r
 	}
 	return r, nil
 }
 
-func (s *shardRoutes) all() []*Route {
+// wait returns when nothing is under way.
+func (s *routes) wait() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*Route, 0, len(s.routes))
-	for _, r := range s.routes {
-		all = append(all, r)
+	all := slices.Collect(maps.Values(s.all))
+	s.mu.Unlock()
+	for _, r := range all {
+		r.lane.Wait()
 	}
-	return all
 }
 
 // Route returns the way to the server of a name.
 func (n *Conn) Route(ctx context.Context, name string) (*Route, error) {
-	r, err := n.routes.route(ctx, name)
+	r, err := n.routes.of(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -169,12 +114,12 @@ func (n *Conn) Do(ctx context.Context, c *Call) (*Call, error) {
 func (n *Conn) do(ctx context.Context, c *Call) error {
 	const attempts = 10
 	for attempt := 1; ; attempt++ {
-		r, err := n.routes.route(ctx, c.Name)
+		r, err := n.routes.of(ctx, c.Name)
 		if err != nil {
 			return c.complete(err, n.addr)
 		}
 		c.sends()
-		c.ended(r.lane(c).Do(ctx, c))
+		c.ended(r.lane.Do(ctx, c))
 		cause := c.cause
 		switch {
 		case c.err == nil && cause == nil:
@@ -189,11 +134,9 @@ func (n *Conn) do(ctx context.Context, c *Call) error {
 		if c.err != nil {
 			return c.complete(c.err, r.Addr)
 		}
-		n.Remap(r, cause)
-		// A batcher to a shard cannot follow a slot that has moved by itself. And a slot
-		// whose keys are just being moved serves no script until they all have been.
-		moves := c.Replicas > 0 && Moved(cause) || redis.HasErrorPrefix(cause, "TRYAGAIN")
-		if !moves || attempt == attempts || clock.Sleep(ctx, remapTime) != nil {
+		n.Remap(cause)
+		// A slot whose keys are just being moved serves no script until they all have been.
+		if !redis.HasErrorPrefix(cause, "TRYAGAIN") || attempt == attempts || clock.Sleep(ctx, remapTime) != nil {
 			return c.complete(n.failed(c.Op, r.Addr, cause), r.Addr)
 		}
 		c.inFull = false // another server may know it
@@ -210,7 +153,7 @@ func (n *Conn) Start(c *Call, answered func(c *Call)) (Started, bool) {
 		answered(c)
 	}
 	c.sends()
-	started, err := n.routes.(oneRoute).the.plain.Start(c, told)
+	started, err := n.routes.one.lane.Start(c, told)
 	if err != nil {
 		c.ended(batch.Answer[result]{}, err)
 	}
@@ -222,7 +165,7 @@ type Started = batch.Started[*Call, result]
 
 // Withdraw takes a call back that was not sent yet, and returns true: then answered is not called.
 func (n *Conn) Withdraw(s Started) bool {
-	c, ok := n.routes.(oneRoute).the.plain.Withdraw(s)
+	c, ok := n.routes.one.lane.Withdraw(s)
 	if ok {
 		c.through()
 	}
@@ -231,15 +174,14 @@ func (n *Conn) Withdraw(s Started) bool {
 
 // Remap has the Cluster's client read the map again if an error says that it may
 // be out of date: the client notices by itself only what it sends itself.
-func (n *Conn) Remap(r *Route, err error) {
-	if cluster, ok := n.client.(*redis.ClusterClient); ok && r.Shard != nil &&
-		!redis.HasErrorPrefix(err, "NOPERM") {
+func (n *Conn) Remap(err error) {
+	if cluster, ok := n.client.(*redis.ClusterClient); ok && !redis.HasErrorPrefix(err, "NOPERM") {
 		cluster.ReloadState(n.ctx)
 	}
 }
 
-// Moved reports that a Cluster's shard sends to another.
-func Moved(err error) bool {
+// moved reports that a Cluster's shard sends to another.
+func moved(err error) bool {
 	_, m := redis.IsMovedError(err)
 	_, a := redis.IsAskError(err)
 	return m || a

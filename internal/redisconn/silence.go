@@ -64,7 +64,7 @@ func (l *lane) landed(t *trip, answered bool) {
 
 // silence is how long a batch may go without an answer before its connection is
 // doubted. The caller holds mu.
-func (l *lane) silence() time.Duration { return max(silentAfter, 2*l.slowest) + l.wait }
+func (l *lane) silence() time.Duration { return max(silentAfter, 2*l.slowest) }
 
 // heard notes that what was sent at a time was answered: who was sent before and
 // is not answered soon never will be. The caller holds mu.

@@ -24,10 +24,13 @@ func (slowDriver) Pipeline() redis.Pipeliner { return nil }
 // Where batches have lately taken long, one that takes long is not silent, though a later one was answered
 // before it: on a busy machine that is so for as long as it is busy (R21). Soon after it is silent again.
 func TestASlowBatchIsNotSilentWhereOthersAreSlow(t *testing.T) {
+	server := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { _ = server.Close() }()
 	synctest.Test(t, func(t *testing.T) {
 		n := &Conn{timeout: 5 * time.Second}
 		n.ctx, n.cancel = context.WithCancelCause(t.Context())
-		l := n.newLane(slowDriver{}, nil)
+		l := n.newLane(slowDriver{}, server)
+		l.quick = -1 << 20 // nobody goes alone
 		script := NewScript("")
 		ask := func(takes time.Duration) error {
 			answer, err := l.Do(t.Context(), script.Call("ask", "n", 1, takes))

@@ -133,7 +133,7 @@ func (p parcel) deliver() (again, broken []*result) {
 		switch {
 		case apart || !r.call.script.Strict && IsNoScript(r.cause):
 			again = append(again, r)
-		case ofConnection(r.failure()):
+		case ofConnection(r.cause):
 			broken = append(broken, r)
 		}
 	}
@@ -161,20 +161,19 @@ func (e scriptError) Error() string { return string(e) }
 // RedisError marks it as the server's.
 func (scriptError) RedisError() {}
 
-// transmit has the driver send parcels, whose calls all wait for as many replicas, and
-// returns when each has its reply or error. It hands these out, and returns what deliver does.
+// transmit has the driver send parcels, and returns when each has its reply or error. It hands these out,
+// and returns what deliver does.
 func transmit(ctx context.Context, d driver, parcels []parcel) (again, broken []*result) {
-	like := parcels[0].calls[0].call
 	// Alone, a Cluster's client would first ask for the list of all commands,
 	// which a user may not be allowed to; in a pipeline it takes our word for
 	// where the keys are.
-	if _, cluster := d.(*redis.ClusterClient); len(parcels) == 1 && like.Replicas == 0 && !cluster {
+	if _, cluster := d.(*redis.ClusterClient); len(parcels) == 1 && !cluster {
 		cmd := parcels[0].cmd
 		if err := Recovered(func() error { return d.Process(ctx, cmd) }); err != nil {
 			cmd.SetErr(err)
 		}
 	} else {
-		pipeline(ctx, d, parcels, like)
+		pipeline(ctx, d, parcels)
 	}
 	var introduced map[*Script]bool
 	for _, p := range parcels {
@@ -195,18 +194,11 @@ func transmit(ctx context.Context, d driver, parcels []parcel) (again, broken []
 	return again, broken
 }
 
-// pipeline sends parcels in one pipeline, with WAIT if they are as like is and
-// wait for replicas.
-func pipeline(ctx context.Context, d driver, parcels []parcel, like *Call) {
+// pipeline sends parcels in one pipeline.
+func pipeline(ctx context.Context, d driver, parcels []parcel) {
 	pipe := d.Pipeline()
 	for _, p := range parcels {
 		_ = pipe.Process(ctx, p.cmd)
-	}
-	var wait *redis.IntCmd
-	if like.Replicas > 0 {
-		// WAIT speaks for all that its own connection has written, and a pipeline is one connection.
-		wait = redis.NewIntCmd(ctx, "wait", like.Replicas, like.ReplicaTimeout.Milliseconds())
-		_ = pipe.Process(ctx, wait)
 	}
 	if err := Recovered(func() error { _, err := pipe.Exec(ctx); return err }); err != nil {
 		// Where there was no connection to send them on, the driver does not tell the commands.
@@ -214,15 +206,6 @@ func pipeline(ctx context.Context, d driver, parcels []parcel, like *Call) {
 			if p.cmd.Err() == nil && p.cmd.Val() == nil {
 				p.cmd.SetErr(err)
 			}
-		}
-	}
-	if wait == nil {
-		return
-	}
-	w := &waited{int(wait.Val()), wait.Err()}
-	for _, p := range parcels {
-		for _, r := range p.calls {
-			r.waited = w
 		}
 	}
 }

@@ -90,8 +90,8 @@ func (w *Wakes) Wake(name string) { w.wakes.Wake(name) }
 // The pause after a connection was lost: it doubles from the first to the second.
 const minPause, maxPause = 50 * time.Millisecond, time.Second
 
-func (w *Wakes) pause(server any, err error, failed int) time.Duration {
-	w.n.Remap(server.(*redisconn.Route), err)
+func (w *Wakes) pause(_ any, err error, failed int) time.Duration {
+	w.n.Remap(err)
 	if redis.HasErrorPrefix(err, "unknown command") {
 		w.plain.Store(true) // a Cluster before 7.0: without shard channels
 	}
