@@ -113,3 +113,20 @@ func TestTheMeterSeesABusyMachine(t *testing.T) {
 	assert.True(t, m.since(at).long())
 	assert.False(t, m.since(at.Add(time.Second)).long(), "that was before")
 }
+
+func TestTheMeterSeesADiskThatStandsStill(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "block"))
+	require.NoError(t, err)
+	defer f.Close()
+	m := &meter{}
+	m.write(f)
+	assert.Positive(t, m.disk)
+	m.disk = max(m.disk, longWrite) // as if it had taken so long
+	m.measure(0)
+	after := time.Now()
+	m.measure(0)
+	assert.Zero(t, m.since(after).disk, "that was before")
+	assert.GreaterOrEqual(t, m.since(time.Time{}).disk, longWrite)
+	assert.True(t, slowness{disk: longWrite}.long())
+	assert.False(t, slowness{disk: longWrite - 1}.long())
+}

@@ -99,7 +99,9 @@ const (
 )
 
 // long reports whether bounds that are fair on a machine that works can be missed.
-func (s slowness) long() bool { return s.longest >= longStall || s.factor >= slowFactor }
+func (s slowness) long() bool {
+	return s.longest >= longStall || s.factor >= slowFactor || s.disk >= longWrite
+}
 
 func (s slowness) String() string {
 	return fmt.Sprintf("it stood still for up to %v, its disk for up to %v, and it was up to %.1f times slower than it can be",
