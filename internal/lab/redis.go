@@ -189,19 +189,22 @@ func (r *Redis) Do(args ...any) (any, error) {
 }
 
 func (r *Redis) do(timeout time.Duration, args ...any) (reply any, err error) {
-	raw, err := (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), "tcp", r.Addr())
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", r.Addr())
 	if err == nil {
 		if r.certs != nil {
 			raw = tls.Client(raw, r.certs.ClientConfig())
 		}
-		o := &redis.Options{Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: timeout, WriteTimeout: timeout,
+		o := &redis.Options{Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
+			ReadTimeout: timeout, WriteTimeout: timeout, // no longer than ctx, which bounds HELLO and the command together
 			Dialer: func(context.Context, string, string) (net.Conn, error) { return raw, nil }} // the driver would log
 		if r.asksWho() {
 			o.Username, o.Password = adminUser, adminPassword
 		}
 		c := redis.NewClient(o)
 		defer func() { _ = c.Close() }()
-		reply, err = c.Do(context.Background(), args...).Result()
+		reply, err = c.Do(ctx, args...).Result()
 	}
 	if err != nil && !errors.Is(err, redis.Nil) { // the command only: what follows may be a password
 		return nil, fmt.Errorf("lab: %v on %s at %s: %w", args[0], r.name, r.Addr(), err)
