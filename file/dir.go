@@ -100,21 +100,21 @@ func checkDir(dir string) (fs.FileInfo, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	info, err := os.Stat(abs)
+	kind, err := localfile.RemoteKind(abs) // first: such a file system may not answer anything else
+	var info fs.FileInfo
+	if err == nil && kind == "" {
+		info, err = os.Stat(abs)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, "", noDir(abs)
 	case err != nil:
 		return nil, "", fmt.Errorf("cannot use lock directory %s: %w", abs, err)
-	case !info.IsDir():
-		return nil, "", fmt.Errorf("lock directory %s is not a directory", abs)
-	}
-	switch kind, err := localfile.RemoteKind(abs); {
-	case err != nil:
-		return nil, "", err
 	case kind != "":
 		return nil, "", fmt.Errorf("lock directory %s is on a file system of type %s, where file locks are not kept "+
 			"by this host alone: choose one on a local disk", abs, kind)
+	case !info.IsDir():
+		return nil, "", fmt.Errorf("lock directory %s is not a directory", abs)
 	}
 	if err := localfile.Writable(abs); err != nil {
 		return nil, "", fmt.Errorf("cannot make files in lock directory %s: %w", abs, err)

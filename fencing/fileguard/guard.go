@@ -67,17 +67,17 @@ func New(path string) (*Guard, error) {
 		return nil, fmt.Errorf("fileguard: %w", err)
 	}
 	dir := filepath.Dir(abs)
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a directory", dir)
+	kind, err := localfile.RemoteKind(dir) // first: such a file system may not answer anything else
+	var info fs.FileInfo
+	if err == nil && kind == "" {
+		info, err = os.Stat(dir)
 	}
-	if err == nil {
-		var kind string
-		if kind, err = localfile.RemoteKind(dir); err == nil && kind != "" {
-			err = fmt.Errorf("directory %s is on a file system of type %s, where file locks are not kept "+
-				"by this host alone: guard files on a local disk only: %w",
-				dir, kind, errors.ErrUnsupported)
-		}
+	switch {
+	case kind != "":
+		err = fmt.Errorf("directory %s is on a file system of type %s, where file locks are not kept by this host alone: "+
+			"guard files on a local disk only: %w", dir, kind, errors.ErrUnsupported)
+	case err == nil && !info.IsDir():
+		err = fmt.Errorf("%s is not a directory", dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("fileguard: %q: %w", path, err)
