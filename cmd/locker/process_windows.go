@@ -15,18 +15,19 @@ import (
 // platformNotes is what differs here, for the help.
 const platformNotes = `
 
-On Windows there are no signals: when the lock cannot be kept, COMMAND and all
-that it has started are terminated at the time of SIGKILL, and so they are if
-locker itself is killed. Ctrl-C goes to all processes of a console; locker waits
-for COMMAND to end.`
+On Windows there are no signals: when the lock cannot be kept, locker terminates
+itself, COMMAND and all that COMMAND has started at the time of SIGKILL, and so
+they end if locker itself is killed. Ctrl-C goes to all processes of a console;
+locker waits for COMMAND to end.`
 
-// How messages call the two steps.
+// How messages call the first step. Nobody is left to say the second.
 const (
-	saidTerminate = "it is terminated"
-	saidKill      = "terminated it"
+	saidTerminate = "all is terminated"
+	saidKill      = "terminated"
 )
 
-// process is the command, in a job with all processes that it starts.
+// process is the command, in a job with locker and all processes that the command starts. A job ends as a whole:
+// when locker says so, and with its last handle, which is locker's.
 type process struct {
 	cmd     *exec.Cmd
 	job     windows.Handle
@@ -35,30 +36,25 @@ type process struct {
 	stopped chan os.Signal
 	reports chan byte // what endAt has done
 
-	terminated, killed bool
+	terminated bool
 }
 
 func start(l launch) (*process, error) {
-	p := &process{ended: make(chan struct{}), stopped: make(chan os.Signal), reports: make(chan byte, 2)}
-	p.cmd = &exec.Cmd{
-		Path: l.path, Args: l.args, Env: l.env,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		// Until it is in the job: what it starts before would not be.
-		SysProcAttr: &syscall.SysProcAttr{CreationFlags: windows.CREATE_SUSPENDED},
-	}
+	p := &process{ended: make(chan struct{}), stopped: make(chan os.Signal), reports: make(chan byte, 1)}
+	p.cmd = &exec.Cmd{Path: l.path, Args: l.args, Env: l.env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	var err error
 	if p.job, err = windows.CreateJobObject(nil, nil); err != nil {
 		return nil, err
 	}
-	if err = p.endWithLocker(true); err == nil {
+	if err = windows.AssignProcessToJobObject(p.job, windows.CurrentProcess()); err == nil {
+		err = p.endWithLocker(true)
+	}
+	if err == nil {
 		err = p.cmd.Start()
 	}
 	if err != nil {
-		return nil, errors.Join(err, windows.CloseHandle(p.job))
-	}
-	if err := p.run(); err != nil {
-		_ = p.cmd.Process.Kill()
-		return nil, errors.Join(err, p.cmd.Wait(), windows.CloseHandle(p.job))
+		p.finish()
+		return nil, err
 	}
 	go func() {
 		defer close(p.ended)
@@ -72,23 +68,7 @@ func start(l launch) (*process, error) {
 	return p, nil
 }
 
-// run puts the command into the job, and lets it run, as debuggers do: os/exec does not hand out its only
-// thread, for ResumeThread.
-func (p *process) run() (err error) {
-	without := p.cmd.Process.WithHandle(func(handle uintptr) {
-		if err = windows.AssignProcessToJobObject(p.job, windows.Handle(handle)); err != nil {
-			return
-		}
-		if status, _, _ := resumeProcess.Call(handle); status != 0 {
-			err = windows.NTStatus(status)
-		}
-	})
-	return errors.Join(without, err)
-}
-
-var resumeProcess = windows.NewLazySystemDLL("ntdll.dll").NewProc("NtResumeProcess")
-
-// endWithLocker sets whether the job ends with its last handle, which is locker's.
+// endWithLocker sets whether the job ends with locker.
 func (p *process) endWithLocker(ends bool) error {
 	var limits windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	if ends {
@@ -105,41 +85,24 @@ func (p *process) endAt(terminate, kill time.Time) {
 		p.terminated = true
 		p.reports <- reportTerminated
 	}
-	if p.terminated && !p.killed && left(kill) <= 0 {
-		p.killed = true
+	if p.terminated && left(kill) <= 0 {
 		p.kill()
-		p.reports <- reportKilled
 	}
 }
 
-func (p *process) kill()                      { _ = windows.TerminateJobObject(p.job, 1) }
+// kill ends the job, locker included: its exit status is what people would get anyway, and the lock ends with its TTL.
+func (p *process) kill() { _ = windows.TerminateJobObject(p.job, statusLost) }
+
 func (p *process) forward(os.Signal, notes)   {} // the console has told the command, too
 func (p *process) stoppedBy(os.Signal, notes) {}
 func (p *process) look()                      {}
 func (p *process) toldToEnd() bool            { return false }
 func (p *process) death() death               { return death{} }
 
-// endAll is finish for a command whose whole job has to end. It reports whether the job has
-// ended by then: TerminateJobObject does not wait.
-func (p *process) endAll(by time.Time) bool {
-	defer p.finish()
+// endAll is finish for a command whose whole job has to end.
+func (p *process) endAll(time.Time) bool {
 	p.kill()
-	for {
-		// JOBOBJECT_BASIC_ACCOUNTING_INFORMATION
-		var info struct {
-			times                         [4]int64
-			faults, total, active, killed uint32
-		}
-		err := windows.QueryInformationJobObject(p.job, windows.JobObjectBasicAccountingInformation,
-			uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), nil)
-		if err == nil && info.active == 0 {
-			return true
-		}
-		if !time.Now().Before(by) {
-			return false
-		}
-		time.Sleep(time.Millisecond)
-	}
+	return false
 }
 
 // finish lets what the command has left go on.
