@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"contest": contenders.Role, "moved": moved})
+	lab.RunRole(lab.Roles{"moved": moved})
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // most of the time they wait
 	goleak.VerifyTestMain(m)

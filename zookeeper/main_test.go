@@ -17,10 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{
-		"hold":    holdRole,
-		"contest": contenders.Role,
-	})
+	lab.RunRole(lab.Roles{"hold": holdRole})
 	// The driver's Close waits up to a second for an answer that may not come: see closeDriver.
 	// It waits a second for an answer. What is at its top depends on what the compiler inlines.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-zookeeper/zk.(*Conn).Close"),

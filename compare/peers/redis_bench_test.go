@@ -179,17 +179,6 @@ func contenders(name string) contest.Contenders {
 		}))}
 }
 
-func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"contest": func(p *lab.Parent) {
-		name := p.Args[0]
-		if name == "locker" {
-			name = "redislock" // beside any
-		}
-		contenders(name).Role(p)
-	}})
-	m.Run()
-}
-
 // five are the addresses of five Redis.
 func five(b *testing.B) (addrs []string) {
 	for range 5 {

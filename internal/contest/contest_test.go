@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker/internal/contest"
-	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/memory"
 )
 
@@ -24,10 +23,7 @@ func nothing([]string, int) (contest.Op, func(), error) {
 	return func(context.Context, int, string) error { return nil }, func() {}, nil
 }
 
-func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"contest": contenders.Role})
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSpreadDoesEachOperationOnceOnGoroutinesOfTheirOwn(t *testing.T) {
 	var done atomic.Int64
