@@ -32,70 +32,7 @@
 // told to the client's Options.Logger and Trace.
 package adapt
 
-import (
-	"context"
-	"fmt"
-	"sync"
-	"time"
-
-	"github.com/golockers/locker"
-)
-
-// held has the leases of one adapter, by name: the libraries unlock by name.
-type held struct {
-	l    locker.Locker
-	opts []locker.Option
-
-	mu     sync.Mutex
-	leases map[string][]*locker.Lease
-}
-
-type lockFunc func(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error)
-
-func (h *held) lock(ctx context.Context, lock lockFunc, name string) error {
-	lease, err := lock(ctx, name, h.opts...)
-	if err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.leases == nil {
-		h.leases = map[string][]*locker.Lease{}
-	}
-	h.leases[name] = append(h.leases[name], lease)
-	return nil
-}
-
-// unlock unlocks the oldest lease on name. There is more than one if the first is
-// lost and its holder does not know: whoever of the holders unlocks first, the one
-// that is held stays until the last has.
-func (h *held) unlock(ctx context.Context, name string) error {
-	h.mu.Lock()
-	leases := h.leases[name]
-	if len(leases) > 1 {
-		h.leases[name] = leases[1:]
-	} else {
-		delete(h.leases, name)
-	}
-	h.mu.Unlock()
-	if len(leases) == 0 {
-		return fmt.Errorf("adapt: %w: %q is not locked here", locker.ErrInvalid, name)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
-	defer cancel()
-	return leases[0].Unlock(ctx)
-}
-
-// err is why the newest lease on name is over; nil: it is held.
-func (h *held) err(name string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	leases := h.leases[name]
-	if len(leases) == 0 {
-		return fmt.Errorf("adapt: %w: %q is not locked here", locker.ErrInvalid, name)
-	}
-	return leases[len(leases)-1].Err()
-}
+import "time"
 
 // unlockTimeout bounds an unlock: the libraries give contexts without an end. What is
 // not released by then is released in the background.

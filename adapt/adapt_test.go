@@ -44,50 +44,31 @@ func TestGocron(t *testing.T) {
 	assert.Panics(t, func() { adapt.Gocron[struct{ unlocker }](nil) }, "at once, not in a job")
 }
 
-// The libraries lock and unlock without a lease in their hands.
+// The library locks and unlocks without a lease in its hands.
 func TestLockAndUnlockByName(t *testing.T) {
-	type do = func(context.Context) error
-	for name, test := range map[string]struct {
-		adapter func(l locker.Locker) (lock, unlock do)
-		lost    error // of an Unlock after a loss
-	}{
-		"goose": {func(l locker.Locker) (lock, unlock do) {
-			g := adapt.Goose(l, "lock")
-			return func(ctx context.Context) error { return g.Lock(ctx, nil) },
-				func(ctx context.Context) error { return g.Unlock(ctx, nil) }
-		}, locker.ErrLost},
-		"certmagic": {func(l locker.Locker) (lock, unlock do) {
-			c := adapt.Certmagic(l)
-			return func(ctx context.Context) error { return c.Lock(ctx, "lock") },
-				func(ctx context.Context) error { return c.Unlock(ctx, "lock") }
-		}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				locks := memory.New()
-				ctx := locktest.Within(t, time.Hour)
-				aLock, aUnlock := test.adapter(newClient(t, locks))
-				bLock, bUnlock := test.adapter(newClient(t, locks))
-				require.ErrorIs(t, aUnlock(ctx), locker.ErrInvalid, "nothing is locked")
-				require.NoError(t, aLock(ctx))
-				time.AfterFunc(time.Minute, func() { assert.NoError(t, aUnlock(ctx)) })
-				began := time.Now()
-				require.NoError(t, bLock(ctx))
-				assert.Equal(t, time.Minute, time.Since(began))
-				locks.Delete("lock")
-				require.ErrorIs(t, bUnlock(ctx), test.lost)
-				require.ErrorIs(t, bUnlock(ctx), locker.ErrInvalid, "twice")
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		ctx := locktest.Within(t, time.Hour)
+		a, b := adapt.Certmagic(newClient(t, locks)), adapt.Certmagic(newClient(t, locks))
+		require.ErrorIs(t, a.Unlock(ctx, "lock"), locker.ErrInvalid, "nothing is locked")
+		require.NoError(t, a.Lock(ctx, "lock"))
+		time.AfterFunc(time.Minute, func() { assert.NoError(t, a.Unlock(ctx, "lock")) })
+		began := time.Now()
+		require.NoError(t, b.Lock(ctx, "lock"))
+		assert.Equal(t, time.Minute, time.Since(began))
 
-				require.NoError(t, bLock(ctx))
-				require.ErrorIs(t, aLock(ctx), context.DeadlineExceeded)
-				require.NoError(t, bUnlock(ctx), "though the context is over")
-				synctest.Wait()
-				again, err := newClient(t, locks).TryLock(t.Context(), "lock")
-				require.NoError(t, err)
-				require.NoError(t, again.Unlock(t.Context()))
-			})
-		})
-	}
+		locks.Delete("lock")
+		require.NoError(t, b.Unlock(ctx, "lock"), "it was lost")
+		require.ErrorIs(t, b.Unlock(ctx, "lock"), locker.ErrInvalid, "twice")
+
+		require.NoError(t, b.Lock(ctx, "lock"))
+		require.ErrorIs(t, a.Lock(ctx, "lock"), context.DeadlineExceeded)
+		require.NoError(t, b.Unlock(ctx, "lock"), "though the context is over")
+		synctest.Wait()
+		again, err := newClient(t, locks).TryLock(t.Context(), "lock")
+		require.NoError(t, err)
+		require.NoError(t, again.Unlock(t.Context()))
+	})
 }
 
 func TestCertmagic(t *testing.T) {

@@ -3,6 +3,8 @@ package adapt
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -10,7 +12,14 @@ import (
 
 // CertmagicLocker is a certmagic.Locker, TryLocker and LockLeaseRenewer. See
 // [Certmagic].
-type CertmagicLocker struct{ held held }
+type CertmagicLocker struct {
+	l    locker.Locker
+	opts []locker.Option
+
+	mu sync.Mutex
+	// by name, the oldest first: there is more than one if the first is lost and its holder does not know
+	leases map[string][]*locker.Lease
+}
 
 // Certmagic makes the locks of a certmagic.Storage. They take the place of those of
 // any Storage, as they are less deep in a struct:
@@ -27,27 +36,51 @@ type CertmagicLocker struct{ held held }
 // lost. Two may then ask for the same certificate, which certmagic bears; it does not
 // try again with a lock that was lost, since RenewLockLease says so.
 func Certmagic(l locker.Locker, opts ...locker.Option) *CertmagicLocker {
-	return &CertmagicLocker{held{l: l, opts: opts}}
+	return &CertmagicLocker{l: l, opts: opts, leases: map[string][]*locker.Lease{}}
 }
 
 // Lock waits for the lock on name.
 func (c *CertmagicLocker) Lock(ctx context.Context, name string) error {
-	return c.held.lock(ctx, c.held.l.Lock, name)
+	return c.keep(name)(c.l.Lock(ctx, name, c.opts...))
 }
 
 // TryLock reports whether it has locked name; it does not wait for another holder.
 func (c *CertmagicLocker) TryLock(ctx context.Context, name string) (bool, error) {
-	err := c.held.lock(ctx, c.held.l.TryLock, name)
+	err := c.keep(name)(c.l.TryLock(ctx, name, c.opts...))
 	if errors.Is(err, locker.ErrHeld) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
+func (c *CertmagicLocker) keep(name string) func(*locker.Lease, error) error {
+	return func(lease *locker.Lease, err error) error {
+		if err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.leases[name] = append(c.leases[name], lease)
+		}
+		return err
+	}
+}
+
 // Unlock releases the lock on name. It is no error if the lock was lost: then there is
 // nothing to release.
 func (c *CertmagicLocker) Unlock(ctx context.Context, name string) error {
-	if err := c.held.unlock(ctx, name); !errors.Is(err, locker.ErrLost) {
+	c.mu.Lock()
+	leases := c.leases[name]
+	if len(leases) > 1 {
+		c.leases[name] = leases[1:] // whoever unlocks first: the lease that is held stays until the last does
+	} else {
+		delete(c.leases, name)
+	}
+	c.mu.Unlock()
+	if len(leases) == 0 {
+		return notLocked(name)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	defer cancel()
+	if err := leases[0].Unlock(ctx); !errors.Is(err, locker.ErrLost) {
 		return err
 	}
 	return nil
@@ -56,5 +89,15 @@ func (c *CertmagicLocker) Unlock(ctx context.Context, name string) error {
 // RenewLockLease returns nil while the lock on name is held, whatever the duration, and
 // an error when it is lost. It does not renew it: the client does.
 func (c *CertmagicLocker) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
-	return c.held.err(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	leases := c.leases[name]
+	if len(leases) == 0 {
+		return notLocked(name)
+	}
+	return leases[len(leases)-1].Err()
+}
+
+func notLocked(name string) error {
+	return fmt.Errorf("adapt: %w: %q is not locked here", locker.ErrInvalid, name)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/go-co-op/gocron/v2"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 	_ "modernc.org/sqlite"
 
 	"github.com/golockers/locker"
@@ -23,8 +22,6 @@ import (
 
 var (
 	_ gocron.Locker              = adapt.Gocron[gocron.Lock](nil)
-	_ lock.Locker                = adapt.Goose(nil, "")
-	_ lock.SessionLocker         = adapt.Goose(nil, "")
 	_ certmagic.Storage          = storage{}
 	_ certmagic.TryLocker        = storage{}
 	_ certmagic.LockLeaseRenewer = storage{}
@@ -36,13 +33,8 @@ type library func(ctx context.Context, l locker.Locker, dir string, work func())
 
 var libraries = map[string]library{
 	"gocron locker": gocronLocker,
-	"goose": gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption {
-		return goose.WithLocker(l)
-	}),
-	"goose session": gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption {
-		return goose.WithSessionLocker(l)
-	}),
-	"certmagic": obtainCertificate,
+	"goose":         migrate,
+	"certmagic":     obtainCertificate,
 }
 
 func gocronLocker(ctx context.Context, l locker.Locker, _ string, work func()) error {
@@ -65,23 +57,24 @@ func schedule(_ context.Context, work func(), opt gocron.SchedulerOption) error 
 	return s.Shutdown()
 }
 
-func gooseProvider(locked func(*adapt.GooseLocker) goose.ProviderOption) library {
-	return func(ctx context.Context, l locker.Locker, dir string, work func()) error {
-		db, err := sql.Open("sqlite", dir+"/database")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = db.Close() }()
-		p, err := goose.NewProvider(goose.DialectSQLite3, db, nil, locked(adapt.Goose(l, "migrations")),
-			goose.WithGoMigrations(goose.NewGoMigration(1, &goose.GoFunc{
-				RunDB: func(context.Context, *sql.DB) error { work(); return nil },
-			}, nil)))
-		if err != nil {
-			return err
-		}
-		_, err = p.Up(ctx)
+// migrate needs no adapter.
+func migrate(ctx context.Context, l locker.Locker, dir string, work func()) error {
+	db, err := sql.Open("sqlite", dir+"/database")
+	if err != nil {
 		return err
 	}
+	defer func() { _ = db.Close() }()
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, nil,
+		goose.WithGoMigrations(goose.NewGoMigration(1, &goose.GoFunc{
+			RunDB: func(context.Context, *sql.DB) error { work(); return nil },
+		}, nil)))
+	if err != nil {
+		return err
+	}
+	return locker.Do(ctx, l, "migrations", func(ctx context.Context, _ *locker.Lease) error {
+		_, err := p.Up(ctx)
+		return err
+	})
 }
 
 type files struct{ certmagic.Storage }
