@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,16 +33,13 @@ type command struct {
 	Within time.Duration // hold: how long to ask for the lock
 	Loop   bool          // hold: and to take it again and again
 	Try    bool          // hold: do not wait, but ask again and again
-	Gate   bool          // hold: stand still between a check of the lease and the act, until "open"
 	Keep   time.Duration // hold: how long; 0: until "release"
-	Seq    uint64        // landed: the act that has arrived
 }
 
 // What a holder tells the parent, as a line of JSON, are the events of its history, and these.
 const (
 	isOpen history.Kind = "open"   // the client is open
 	failed history.Kind = "failed" // Error says why it could not be opened
-	atGate history.Kind = "gate"   // this caller has checked its lease and stands still
 	isOver history.Kind = "over"   // the command of this caller is over
 )
 
@@ -57,16 +53,15 @@ func PlayHolder(openers locker.Openers) {
 	}
 	_ = os.Unsetenv(childEnv)
 	signal.Ignore(os.Interrupt) // Ctrl-C is for the parent, which ends its holders
-	h := &holderProgram{callers: map[int]*caller{}}
-	err := json.Unmarshal([]byte(text), &h.part)
-	if err == nil {
-		err = h.run(openers)
+	h := &holderProgram{callers: map[int]context.CancelFunc{}}
+	_ = json.Unmarshal([]byte(text), &h.part)
+	if err := h.run(openers); err != nil {
+		h.say(history.Event{Kind: failed, Error: err.Error()})
 	}
-	h.say(history.Event{Kind: failed, Error: err.Error()})
-	os.Exit(3)
+	os.Exit(0)
 }
 
-// holderProgram is a process that holds locks and acts under them.
+// holderProgram is a process that holds locks, and looks at its leases.
 type holderProgram struct {
 	part
 	client *locker.Client
@@ -74,17 +69,7 @@ type holderProgram struct {
 	out sync.Mutex // one line at a time, in the order of their times
 
 	mu      sync.Mutex
-	callers map[int]*caller
-}
-
-// caller is one goroutine of a holder that asks for a lock and holds it.
-type caller struct {
-	ctx     context.Context // ends when the parent says "release", and with the caller
-	release context.CancelFunc
-	gate    context.Context // ends when the parent says "open"
-	open    context.CancelFunc
-	acts    uint64
-	landed  chan uint64 // those that have arrived
+	callers map[int]context.CancelFunc // by which each leaves
 }
 
 // say tells the parent, which writes it down, and reads always: where it is gone, so is this process soon.
@@ -102,7 +87,7 @@ func (h *holderProgram) tell(c command, kind history.Kind, e history.Event) {
 	h.say(e)
 }
 
-// run obeys until it is told to close, which ends the process, or the parent is gone.
+// run obeys until the parent says no more, or is gone.
 func (h *holderProgram) run(openers locker.Openers) (err error) {
 	defer watchStalls(h.say)()
 	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to
@@ -113,19 +98,14 @@ func (h *holderProgram) run(openers locker.Openers) (err error) {
 		return err
 	}
 	h.say(history.Event{Kind: isOpen})
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
+	for lines := json.NewDecoder(os.Stdin); ; {
 		var c command
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			return err
-		}
-		if c.Do == "close" {
-			go h.close() // what the callers wait for still comes on this way
-			continue
+		if lines.Decode(&c) != nil {
+			h.close()
+			return nil
 		}
 		h.obey(c)
 	}
-	return errors.New("the parent is gone")
 }
 
 // openAgain opens a service within limit: where it is away it is asked again.
@@ -139,93 +119,73 @@ func openAgain(ctx context.Context, openers locker.Openers, url string, opts *lo
 	return client, err
 }
 
-// close has all callers leave, so that nobody believes to hold what is released here, closes the
-// client, and ends the process. Where a caller does not come back, its lock is left to its TTL.
+// close has all callers leave, so that nobody believes to hold what is released here, and closes the
+// client. Where a caller does not come back, its lock is left to its TTL.
 func (h *holderProgram) close() {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		h.mu.Lock()
 		left := len(h.callers)
-		for _, cl := range h.callers {
-			cl.release()
+		for _, release := range h.callers {
+			release()
 		}
 		h.mu.Unlock()
 		if left == 0 {
 			_ = h.client.Close()
-			break
+			return
 		}
 	}
-	os.Exit(0)
 }
 
 func (h *holderProgram) obey(c command) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	cl := h.callers[c.Caller]
-	switch {
-	case c.Do == "hold":
-		cl = &caller{landed: make(chan uint64, 16)}
-		cl.ctx, cl.release = context.WithCancel(context.Background())
-		cl.gate, cl.open = context.WithCancel(cl.ctx)
-		h.callers[c.Caller] = cl
-		go h.call(c, cl)
-	case cl == nil:
-		// It is over.
-	case c.Do == "landed":
-		select {
-		case cl.landed <- c.Seq:
-		default: // nobody waits for it any more
-		}
-	case c.Do == "open":
-		cl.open()
-	case c.Do == "release":
-		cl.release()
+	if c.Do == "hold" {
+		wanted, release := context.WithCancel(context.Background())
+		h.callers[c.Caller] = release
+		go h.call(wanted, c)
+	} else if release := h.callers[c.Caller]; release != nil { // it is not over yet
+		release()
 	}
 }
 
-// call holds a lock, once or again and again. It asks again where the service is away, or has refused.
-func (h *holderProgram) call(c command, cl *caller) {
-	ctx, cancel := context.WithTimeout(cl.ctx, c.Within)
+// call holds a lock, once or again and again, while it is wanted. It asks again where the service is
+// away, or has refused.
+func (h *holderProgram) call(wanted context.Context, c command) {
+	ctx, cancel := context.WithTimeout(wanted, c.Within)
 	defer cancel()
 	for ctx.Err() == nil {
 		if lease := h.lock(ctx, c); lease == nil {
 			pause(ctx, 50*time.Millisecond)
-		} else if h.keep(c, cl, lease); !c.Loop {
+		} else if h.keep(wanted, c, lease); !c.Loop {
 			break
 		}
 	}
-	cl.release()
 	h.mu.Lock()
+	h.callers[c.Caller]()
 	delete(h.callers, c.Caller)
 	h.mu.Unlock()
 	h.say(history.Event{Kind: isOver, Caller: c.Caller})
 }
 
-// keep acts under a lease until it is told to leave, or that the lease is over.
-func (h *holderProgram) keep(c command, cl *caller, lease *locker.Lease) {
+// keep looks at a lease until it is told to leave, or that the lease is over.
+func (h *holderProgram) keep(wanted context.Context, c command, lease *locker.Lease) {
 	defer h.leave(c, lease)
 	var over <-chan time.Time
 	if c.Keep > 0 {
 		over = time.After(c.Keep)
 	}
-	until, act := lease.Until(), time.NewTicker(max(h.TTL/50, 10*time.Millisecond))
-	defer act.Stop()
-	for n := 0; ; n++ {
-		if lease.Err() == nil {
-			if c.Gate && n == 1 {
-				h.say(history.Event{Kind: atGate, Caller: c.Caller})
-				<-cl.gate.Done()
-			}
-			h.act(c, cl, lease)
-		}
+	until, look := lease.Until(), time.NewTicker(max(h.TTL/50, 10*time.Millisecond))
+	defer look.Stop()
+	for {
 		if u := lease.Until(); !u.Equal(until) {
 			until = u
 			h.tell(c, history.Renewed, history.Event{Until: history.Until(u)})
 		}
 		select {
-		case <-act.C:
+		case <-look.C:
 			continue
 		case <-lease.Done():
-		case <-cl.ctx.Done():
+		case <-wanted.Done():
 		case <-over:
 		}
 		return
@@ -262,21 +222,6 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 		h.tell(c, history.GaveUp, history.Event{Error: err.Error()})
 	}
 	return lease
-}
-
-// act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits
-// until it has, or the holder is told of its loss: what else comes after it comes after its effect.
-func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease) {
-	cl.acts++
-	token, _ := lease.Token()
-	h.tell(c, history.Acted, history.Event{Token: token, Seq: cl.acts})
-	for landed := uint64(0); landed != cl.acts; {
-		select {
-		case landed = <-cl.landed:
-		case <-lease.Done():
-			return
-		}
-	}
 }
 
 // leave unlocks. What is left of a lease that is lost is cleared, as Do does.

@@ -10,10 +10,9 @@
 // everything is mended, and c looks whether something was left behind. Faults of servers are the lab's, or
 // the user's own commands (labs.go).
 //
-// While a holder holds, it looks at its lease and sends a numbered act with its token to the parent,
-// through a pipe that no fault touches. On the same way it tells what it asked, what it was told, and
-// when, on the one monotonic clock of the host. The parent adds each fault and the evidence that it took
-// effect; it has the journal also of a holder that is killed, and writes it down when the round is over.
-// What all of that means is not decided here: package internal/check judges each round, and
-// internal/report shows the verdicts.
+// A holder looks at its lease while it holds. It tells the parent what it asked, what it was told, and
+// when, on the one monotonic clock of the host, through a pipe that no fault touches. The parent adds each
+// fault and the evidence that it took effect; it has the journal also of a holder that is killed, and
+// writes it down when the round is over. What all of that means is not decided here: package
+// internal/check judges each round, and internal/report shows the verdicts.
 package compare

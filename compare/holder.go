@@ -38,7 +38,7 @@ type holder struct {
 
 // seen is how far a caller has come, as it has told.
 type seen struct {
-	granted, gaveUp, gate, released, done bool
+	granted, gaveUp, released, done bool
 
 	until int64
 	err   string
@@ -81,7 +81,6 @@ func (h *holder) start() {
 		return cmd, err
 	})
 	var listening sync.WaitGroup
-	stdin := h.stdin
 	listening.Go(func() {
 		for lines := json.NewDecoder(stdout); ; {
 			var e history.Event
@@ -90,7 +89,7 @@ func (h *holder) start() {
 				return
 			}
 			e.Process = process
-			h.hear(e, stdin)
+			h.hear(e)
 		}
 	})
 	end := func() {
@@ -150,7 +149,7 @@ func (h *holder) end() {
 		return
 	}
 	h.proc.Resume()
-	h.send(command{Do: "close"})
+	_ = h.stdin.Close()
 	for end := time.Now().Add(7 * time.Second); h.proc.Running() && time.Now().Before(end); {
 		time.Sleep(2 * time.Millisecond)
 	}
@@ -158,14 +157,8 @@ func (h *holder) end() {
 }
 
 // hear notes what one life of the process says, and journals it.
-func (h *holder) hear(e history.Event, stdin io.Writer) {
-	journal := h.bench.run.journal
-	journal.Add(e)               // of no trial where it is no part of a history
-	if e.Kind == history.Acted { // the recorder: what is protected has been acted upon now
-		e.Kind, e.At = history.Landed, 0
-		journal.Add(e)
-		send(stdin, command{Do: "landed", Caller: e.Caller, Seq: e.Seq})
-	}
+func (h *holder) hear(e history.Event) {
+	h.bench.run.journal.Add(e) // of no trial where it is no part of a history
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.callers[e.Caller]
@@ -177,8 +170,6 @@ func (h *holder) hear(e history.Event, stdin io.Writer) {
 		h.open = h.open || h.process == e.Process
 	case failed:
 		h.failed = e.Error
-	case atGate:
-		s.gate = true
 	case isOver:
 		s.done = true
 	case history.Granted:
@@ -190,11 +181,9 @@ func (h *holder) hear(e history.Event, stdin io.Writer) {
 	}
 }
 
-func (h *holder) send(c command) { send(h.stdin, c) }
-
-func send(to io.Writer, c command) {
+func (h *holder) send(c command) {
 	line, _ := json.Marshal(c)
-	_, _ = to.Write(append(line, '\n')) // a process that is gone does not hear it
+	_, _ = h.stdin.Write(append(line, '\n')) // a process that is gone does not hear it
 }
 
 // lost is how many bytes have vanished, or are held on their way, between h and the service so far.
@@ -243,13 +232,6 @@ func (h *holder) hold(r *round, c command) group {
 	return g
 }
 
-// tell sends the same word to all callers of the group: release, open.
-func (g group) tell(do string) {
-	for _, id := range g.callers {
-		g.h.send(command{Do: do, Caller: id})
-	}
-}
-
 // each looks at all callers of the group; those of an earlier life of the process are over.
 func (g group) each(look func(id int, s *seen)) {
 	g.h.mu.Lock()
@@ -268,15 +250,16 @@ func (g group) all(what func(*seen) bool) bool {
 
 // release has those callers unlock of whom that is true, once, and reports whether any is left.
 func (g group) release(whom func(*seen) bool) (left bool) {
-	now := group{h: g.h}
+	var now []int
 	g.each(func(id int, s *seen) {
 		left = left || !s.done
 		if !s.done && !s.released && whom(s) {
-			s.released = true
-			now.callers = append(now.callers, id)
+			s.released, now = true, append(now, id)
 		}
 	})
-	now.tell("release")
+	for _, id := range now {
+		g.h.send(command{Do: "release", Caller: id})
+	}
 	return left
 }
 

@@ -65,8 +65,6 @@ func script(t *testing.T, text string) []history.Event {
 				e.Value = n
 			case "ms":
 				e.Value = n * 1e6
-			case "q":
-				e.Seq = uint64(n)
 			case "n":
 				e.Name = value
 			case "f":
@@ -173,20 +171,6 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 		{name: "told in time", held: "exclusion hangs tokens told",
 			history: `0 fault_begin f=client; 0 holds a tok=1 until=1001; 2 evidence; 2 ask b
 				1001 told_lost a; 1100 granted b tok=2 until=9001; 1700 fault_end`},
-		{name: "stale acts", broken: "stale", held: "exclusion hangs left tokens",
-			history: `0 holds a tok=1 until=1001; 2 ask b; 3 acted a q=1 tok=1; 4 landed a q=1 tok=1
-				5 acted a q=2 tok=1; 6 fault_begin a f=stopped; 7 evidence
-				1100 granted b tok=2 until=2101; 1101 acted b q=1 tok=2; 1102 landed b q=1 tok=2
-				1600 fault_end a; 1601 landed a q=2 tok=1; 1602 told_lost a`},
-		{name: "stale acts that no token stops", broken: "stale tokens", held: "exclusion hangs left",
-			history: `0 holds a tok=5 until=1001; 2 ask b; 5 acted a q=2 tok=5
-				6 fault_begin a f=stopped; 7 evidence; 1100 granted b tok=5 until=2101
-				1101 acted b q=1 tok=5; 1102 landed b q=1 tok=5; 1600 fault_end a
-				1601 landed a q=2 tok=5; 1602 told_lost a`},
-		{name: "a late act that is not stale", held: "exclusion false-loss hangs stale tokens",
-			history: `0 holds a tok=1 until=1001; 2 acted a q=1 tok=1; 3 unlocks a
-				5 holds b tok=2 until=1006; 7 landed a q=1 tok=1; 8 acted b q=1 tok=2
-				9 landed b q=1 tok=2`},
 		{name: "a token twice", broken: "tokens", held: "exclusion false-loss hangs",
 			worst:   "b/0 got token 7 after 7",
 			history: `0 holds a tok=7 until=1001; 2 unlocks a; 4 holds b tok=7 until=1005`},

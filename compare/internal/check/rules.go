@@ -64,7 +64,7 @@ func (t *trial) counted(f *finding) (worst *breach) {
 }
 
 const (
-	beforehand = 600 // events of its lock in a witness: some seconds of acts
+	beforehand = 600 // events of its lock in a witness: some seconds
 	afterward  = 60  // events that follow the break, in a witness
 )
 
@@ -247,22 +247,6 @@ func (t *trial) deadHolder(l *lock, from, at int64, still bool) {
 	}
 	t.breaks(Dead, l.name, span{from, at}, limit, fmt.Sprintf("%s %s after its holder %s had died", what,
 		history.Duration(took), who(died.granted)))
-}
-
-// landed judges an act that has arrived at the recorder.
-func (t *trial) landed(by *caller, l *lock, e *history.Event) {
-	n, sent := by.acts[e.Seq]
-	delete(by.acts, e.Seq)
-	if !sent {
-		return
-	}
-	if n > l.landed {
-		t.finding(Stale).applies = t.finding(Stale).applies || l.landed >= 0
-		l.landed = n
-	} else if n < l.landed {
-		t.breaks(Stale, l.name, span{e.At, e.At}, always,
-			fmt.Sprintf("an act of %s landed after one of a later holder", who(e)))
-	}
 }
 
 // wasServed judges whether locks went on being granted while servers were away.

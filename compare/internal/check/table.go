@@ -13,7 +13,6 @@ import (
 const (
 	Exclusion = "exclusion"
 	Told      = "told"
-	Stale     = "stale"
 	Tokens    = "tokens"
 	Dead      = "dead"
 	Left      = "left"
@@ -31,7 +30,6 @@ var rules = []struct {
 }{
 	{name: Exclusion, title: "two at once", split: true},
 	{name: Told, title: "told in time", split: true, least: true, figure: "told %s before the next"},
-	{name: Stale, title: "stale acts"},
 	{name: Tokens, title: "tokens rise", split: true},
 	{name: Dead, title: "dead holder: free after", figure: "at most %s"},
 	{name: Left, title: "left behind: blocked by nobody", figure: "at most %s"},
@@ -76,8 +74,6 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 			return false, "no exclusion between processes"
 		}
 		return outlasts, cmp.Or(what, "exclusion rests on: "+g.Exclusion)
-	case Stale:
-		return false, "nobody can promise this without a guard at the resource"
 	case Tokens:
 		switch g.Fencing {
 		case "unless data is set back": // which a replica that may lag does

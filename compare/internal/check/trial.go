@@ -41,7 +41,6 @@ type lock struct {
 	told    []int64 // when holders were told, since the last grant
 	died    *hold   // of a killed process, since the last grant
 	unclear bool    // an attempt had an outcome that is not known, or a lease was lost
-	landed  int     // the latest hold of which an act has landed; -1: none
 }
 
 // caller is one goroutine of a child, with one name.
@@ -50,7 +49,6 @@ type caller struct {
 	process      string
 	asks, leaves *call // the last ones
 	hold         *hold
-	acts         map[uint64]int // the hold under which each was sent
 }
 
 // call is a Lock or an Unlock.
@@ -108,18 +106,18 @@ func (t *trial) read() {
 			}
 		case history.TrialBegin, history.TrialEnd:
 		default:
-			if t.dead[e.Process] != 0 && e.Kind != history.Landed {
-				continue // between the announcement of the kill and the kill: nobody acts on it any more
+			if t.dead[e.Process] != 0 {
+				continue // between the announcement of the kill and the kill
 			}
 			by := callers[id{e.Process, e.Caller, e.Name}]
 			if by == nil {
 				l := locks[e.Name]
 				if l == nil {
-					l = &lock{name: e.Name, landed: -1}
+					l = &lock{name: e.Name}
 					locks[e.Name] = l
 					t.locks = append(t.locks, l)
 				}
-				by = &caller{lock: l, process: e.Process, acts: map[uint64]int{}}
+				by = &caller{lock: l, process: e.Process}
 				callers[id{e.Process, e.Caller, e.Name}] = by
 				t.callers = append(t.callers, by)
 			}
@@ -160,12 +158,6 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 		if h != nil && deadline(e) > e.At {
 			t.renewed(h, l, e)
 		}
-	case history.Acted:
-		if h != nil {
-			by.acts[e.Seq] = h.n
-		}
-	case history.Landed:
-		t.landed(by, l, e)
 	case history.ToldLost:
 		if h != nil {
 			t.toldLost(h, l, e)

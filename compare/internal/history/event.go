@@ -22,7 +22,6 @@ type Event struct {
 	Name    string `json:"n,omitempty"`          // the lock's name
 	Token   uint64 `json:"tok,omitempty,string"` // a string: scripts read numbers as floats
 	Until   int64  `json:"u,omitempty"`          // see the Kind; 0: no deadline
-	Seq     uint64 `json:"q,omitempty"`          // an act's number, per caller
 	Fault   string `json:"f,omitempty"`          // a Fault's ID
 	Value   int64  `json:"v,omitempty"`          // see the Kind
 	Error   string `json:"e,omitempty"`          // what the library answered
@@ -39,10 +38,9 @@ const (
 	Granted     Kind = "granted"      // it returned a lease, with Token and Until
 	Refused     Kind = "refused"      // it returned that another holder has the lock
 	GaveUp      Kind = "gave_up"      // it returned any other error, such as the context's end
-	Acted       Kind = "acted"        // the lease was looked at, is held, and an act is being sent
 	Renewed     Kind = "renewed"      // the lease's Until has moved on to this Until
 	ToldLost    Kind = "told_lost"    // the holder knows that it is a holder no more, without having asked
-	UnlockBegin Kind = "unlock_begin" // before Unlock, until its Until: the holder does not act from here on
+	UnlockBegin Kind = "unlock_begin" // before Unlock, until its Until: the holder does nothing from here on
 	Unlocked    Kind = "unlocked"     // Unlock has returned; Error is its answer, if it is one
 )
 
@@ -50,7 +48,6 @@ const (
 const (
 	TrialBegin Kind = "trial_begin" // Fault is what is going to be done, Value the leases' TTL
 	TrialEnd   Kind = "trial_end"   // all calls had the time to return; with an Error it is not counted
-	Landed     Kind = "landed"      // an act arrived at the recorder, with what Acted had
 	FaultBegin Kind = "fault_begin" // Process is the child that it is for, or Value servers are taken away
 	Evidence   Kind = "evidence"    // the fault was seen to have its effect; Detail says by what
 	FaultEnd   Kind = "fault_end"   // the fault is healed; Detail says if it could not be

@@ -151,13 +151,13 @@ function eventList(w) {
 }
 
 const kinds = {
-  ask: "asks", granted: "gets it", refused: "is refused", gave_up: "gives up", acted: "acts", landed: "its act lands", renewed: "has renewed",
+  ask: "asks", granted: "gets it", refused: "is refused", gave_up: "gives up", renewed: "has renewed",
   told_lost: "is told that it is lost", unlock_begin: "unlocks", unlocked: "has unlocked", trial_begin: "the trial begins", trial_end: "the trial ends",
   fault_begin: "the fault begins", fault_end: "the fault is healed", evidence: "the fault is seen", stall: "the machine stalled",
 };
 const laneOf = (e) => e.p ? `${e.p}/${e.c || 0}` : "";
 const who = (e) => ["fault_begin", "fault_end", "evidence", "stall", "trial_begin", "trial_end"].includes(e.k) ? e.p || "" : laneOf(e);
-const details = (e, start) => [e.tok && `token ${e.tok}`, e.q && `act ${e.q}`, e.u && `${e.k === "ask" || e.k === "unlock_begin" ? "deadline" : "until"} ${time(e.u - start)}`,
+const details = (e, start) => [e.tok && `token ${e.tok}`, e.u && `${e.k === "ask" || e.k === "unlock_begin" ? "deadline" : "until"} ${time(e.u - start)}`,
   e.f && `fault ${e.f}`, e.k === "stall" && time(e.v), e.e, e.d].filter(Boolean).join(", ");
 
 // ---- the timeline of a witness
@@ -225,8 +225,6 @@ function lanes(w) {
 }
 
 const signs = {
-  acted: ["it acts, having looked at its lease", (x, y) => svg("circle", { cx: x, cy: y, r: 3, class: "mark", fill: "currentColor" })],
-  landed: ["its act lands", (x, y) => svg("path", { d: `M${x} ${y - 5}l4 5-4 5-4-5z`, class: "mark", fill: "currentColor" })],
   renewed: ["renewed", (x, y) => svg("path", { d: `M${x} ${y - 8}v16`, stroke: "var(--panel)", "stroke-width": 2 })],
   told_lost: ["told that it is lost", (x, y) => svg("path", { d: `M${x} ${y + 9}v-19h9l-3 4 3 4h-8`, fill: "var(--bad)", stroke: "var(--bad)", "stroke-width": 1.5 })],
   unlock_begin: ["unlocks", (x, y) => svg("path", { d: `M${x} ${y - 10}v20`, stroke: "currentColor", "stroke-width": 2.5 })],
@@ -298,17 +296,15 @@ function timeline(w) {
         if (s.kind === "belief" && s.token && to - from > 74) g.append(svg("text", { x: from + 8, y: y + 4, class: "on" }, fit("token " + s.token, (to - from - 12) / 6.6)));
         hits.push([from, y - 10, to, y + 10, `${l.id} ${s.text}\n${time(s.from - w.from)} to ${s.to === Infinity ? "…" : time(s.to - w.from)}: ${time(s.to - s.from)}`]);
       }
-      const previous = {};
+      let previous;
       for (const { e } of l.marks) {
         const sign = signs[e.k];
         if (!sign || e.t < view[0] || e.t > view[1]) continue;
-        const at = x(e.t), small = e.k === "acted" || e.k === "landed" || e.k === "renewed";
-        const breaks = e.k === "landed" && e.t === w.from;
-        if (small && !breaks && at - previous[e.k] < 5) continue; // they would cover each other
-        previous[e.k] = at;
-        const dy = e.k === "acted" ? -14 : e.k === "landed" ? 15 : 0;
-        g.append(breaks ? svg("g", { style: "color:var(--bad)" }, sign[1](at, y + dy)) : sign[1](at, y + dy));
-        hits.push([at - 6, y + dy - 7, at + 6, y + dy + 7, `${l.id} ${kinds[e.k]}\n${[time(e.t - w.from), details(e, w.from)].filter(Boolean).join("\n")}`]);
+        const at = x(e.t);
+        if (e.k === "renewed" && at - previous < 5) continue; // they would cover each other
+        if (e.k === "renewed") previous = at;
+        g.append(sign[1](at, y));
+        hits.push([at - 6, y - 7, at + 6, y + 7, `${l.id} ${kinds[e.k]}\n${[time(e.t - w.from), details(e, w.from)].filter(Boolean).join("\n")}`]);
       }
       out.append(g, svg("text", phone ? { x: left, y: y - 23, class: "strong" } : { x: 12, y: y + 4, class: "strong" }, fit(l.id, phone ? 40 : 20)));
     });
