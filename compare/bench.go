@@ -150,11 +150,11 @@ func (b *bench) tryAll() {
 				return
 			}
 			before := b.run.stalled.Load()
-			err := b.round(t, turn)
+			err := b.round(t)
 			if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
 				b.run.say("%s: %s: tried again, since this machine stood still for %v", b.name, t.ID,
 					d.Round(time.Millisecond))
-				err = b.round(t, turn)
+				err = b.round(t)
 			}
 			var cannot *host.SkipError
 			switch {
@@ -180,9 +180,9 @@ func (b *bench) tryAll() {
 
 // round runs the task's script with a number of names of its own. What fails in it sets the trial
 // aside, and is told.
-func (b *bench) round(t task, turn int) error {
+func (b *bench) round(t task) error {
 	b.begun++
-	r := &round{bench: b, task: t, turn: turn, id: fmt.Sprintf("%s-%d", b.key, b.begun)}
+	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.key, b.begun)}
 	for i := range b.locks {
 		r.names = append(r.names, fmt.Sprintf("%s%s/%d", b.run.prefix, r.id, i))
 	}

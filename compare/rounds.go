@@ -3,11 +3,11 @@ package compare
 import (
 	"context"
 	"fmt"
-	"math/bits"
 	"time"
 
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -45,7 +45,6 @@ const healthy = "healthy"
 type round struct {
 	*bench
 	task   task
-	turn   int // how often this was tried before
 	id     string
 	names  []string
 	faulty bool   // between faultBegin and faultEnd
@@ -112,16 +111,10 @@ func (r *round) queue(h *holder) group {
 	g := h.hold(r, command{Within: 4*r.free() + 10*time.Second})
 	waiting := r.ttl/10 + 20*time.Millisecond // long enough
 	if !r.faulty {
-		waiting += phase(r.turn, r.ttl/2) // libraries renew every third or half of a TTL
+		waiting += clock.UpTo(r.ttl / 2) // libraries renew every third or half of a TTL
 	}
 	r.sleep(waiting)
 	return g
-}
-
-// phase spreads the moments 0, 1, 2 … over a period: each falls into the middle of the longest gap
-// before it.
-func phase(n int, period time.Duration) time.Duration {
-	return time.Duration(float64(period) * float64(bits.Reverse32(uint32(n))) / (1 << 32))
 }
 
 // finish has all holders unlock, whoever gets the lock then, too, until nobody is left.

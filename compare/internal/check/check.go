@@ -78,13 +78,13 @@ func (c *Checker) Trial(events []history.Event) (news []string) {
 	return c.collect(t, end.Error)
 }
 
-// Check judges a whole history, of trials that may have been tried side by side.
+// Check judges a whole history, one trial after the other.
 func Check(run *history.Run, all []history.Event) *history.Report {
-	c, j := New(run), history.Journal{}
-	for _, e := range all {
-		if j.Add(e); e.Kind == history.TrialEnd {
-			events, _ := j.End(e.Trial) // it is not written
-			c.Trial(events)
+	c := New(run)
+	for i, begin := 0, 0; i < len(all); i++ {
+		if all[i].Kind == history.TrialEnd {
+			c.Trial(all[begin : i+1])
+			begin = i + 1
 		}
 	}
 	return c.Report()

@@ -142,7 +142,7 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			history: `0 holds a tok=1 until=1001; 500 renewed a until=1500; 501 ask b
 				1200 granted b tok=2 until=1901; 1250 unlocks b`},
 		{name: "a lease that goes on after another had held", broken: "exclusion", held: "false-loss hangs tokens",
-			worst: "went on after it had run out",
+			worst: "for 50ms",
 			history: `0 holds a tok=1 until=1001; 501 ask b; 1100 granted b tok=2 until=2101
 				1150 unlocks b; 1160 renewed a until=3160; 1161 unlocks a`},
 		{name: "a grant that is over when it comes", held: "exclusion false-loss hangs",

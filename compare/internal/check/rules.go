@@ -95,7 +95,7 @@ func (t *trial) judge(at int64) {
 			t.finding(Exclusion).applies = true
 		}
 		for i, h := range l.holds {
-			if !h.over && h.until() < at-int64(toldGrace) {
+			if !h.over && h.until < at-int64(toldGrace) {
 				t.told(h, at, "had not been told")
 			}
 			for _, before := range l.holds[:i] {
@@ -123,17 +123,10 @@ func (t *trial) judge(at int64) {
 
 // overlap looks when two believed at once.
 func (t *trial) overlap(l *lock, a, b *hold, at int64) {
-	if a.until() <= b.granted.At {
-		return
-	}
-	for _, of := range a.spans {
-		for _, other := range b.spans {
-			if both := (span{max(of.from, other.from), min(of.to, other.to)}); both.from < both.to {
-				both.to = max(both.from, min(both.to, at))
-				t.breaks(Exclusion, l.name, both, always, fmt.Sprintf("%s and %s held at once for %s",
-					who(a.granted), who(b.granted), history.Duration(both.to-both.from)))
-			}
-		}
+	if both := (span{b.granted.At, min(a.until, b.until)}); both.from < both.to {
+		both.to = max(both.from, min(both.to, at))
+		t.breaks(Exclusion, l.name, both, always, fmt.Sprintf("%s and %s held at once for %s",
+			who(a.granted), who(b.granted), history.Duration(both.to-both.from)))
 	}
 }
 
@@ -142,7 +135,7 @@ func (t *trial) overlap(l *lock, a, b *hold, at int64) {
 func (t *trial) tokens(l *lock, h *hold, before []*hold) {
 	var over uint64
 	for _, o := range before {
-		if o.granted.At < h.ask.At || o.until() <= h.granted.At {
+		if o.granted.At < h.ask.At || o.until <= h.granted.At {
 			over = max(over, o.granted.Token)
 		}
 	}
@@ -151,7 +144,7 @@ func (t *trial) tokens(l *lock, h *hold, before []*hold) {
 		return
 	}
 	f := t.finding(Tokens)
-	f.applies = f.applies || h.n > 0
+	f.applies = f.applies || len(before) > 0
 	if token <= over {
 		t.breaks(Tokens, l.name, span{h.granted.At, h.granted.At}, always,
 			fmt.Sprintf("%s got token %d after %d had been given out", who(h.granted), token, over))
@@ -178,7 +171,7 @@ func (t *trial) hangs(at int64) {
 // told looks whether somebody else was granted the lock before a holder knew, at the time at, that it
 // had lost it.
 func (t *trial) told(h *hold, at int64, what string) {
-	if h.passed == 0 || t.absent(h.by.process, min(h.passed, h.until()), at) {
+	if h.passed == 0 || t.absent(h.by.process, min(h.passed, h.until), at) {
 		return // to a process that was stopped, its Until was what told it
 	}
 	t.breaks(Told, h.by.lock.name, span{h.passed, at}, toldGrace, fmt.Sprintf("%s %s %s after the next had got in",
@@ -188,10 +181,10 @@ func (t *trial) told(h *hold, at int64, what string) {
 func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
 	l.unclear = true
 	t.told(h, e.At, "was told")
-	if h.passed == 0 && !t.absent(e.Process, h.until(), e.At) {
+	if h.passed == 0 && !t.absent(e.Process, h.until, e.At) {
 		l.told = append(l.told, e.At)
 	}
-	ranOut := h.renewed == nil && h.until() <= e.At+int64(toldGrace) // it was not to be renewed
+	ranOut := !h.renewed && h.until <= e.At+int64(toldGrace) // it was not to be renewed
 	if (t.lasts() || t.begun == 0) && !ranOut {
 		// A machine that stood still for a quarter of the TTL explains it.
 		t.breaks(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
@@ -203,7 +196,7 @@ func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
 func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	free := ask.At
 	for _, h := range l.holds {
-		free = max(free, h.until())
+		free = max(free, h.until)
 	}
 	if l.died != nil && free < at {
 		t.deadHolder(l, free, at, still)

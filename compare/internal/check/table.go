@@ -241,46 +241,38 @@ func cell(s *history.Service, t *tally, rule string, fault *history.Fault) histo
 
 // headline says what was broken: what is declared, and two at once, declared or not.
 func headline(r *history.Report) (bad int, says string) {
-	type way struct {
-		declared bool
-		what     string
-	}
-	var ways []way
-	faults := map[way][]string{} // that broke it
+	said := map[history.Verdict][]string{}
 	tried := 0
 	for i, s := range r.Run.Services {
-		for _, row := range r.Rows {
-			switch c := &row.Cells[i]; {
-			case c.Verdict == history.Held && c.Declared:
-				tried++
-			case c.Verdict == history.Broken || c.Verdict == history.Undeclared && row.Rule == Exclusion:
-				title, _, _ := strings.Cut(row.Title, ":")
-				w := way{c.Declared, s.Name + ": " + title}
-				if faults[w] == nil {
-					ways = append(ways, w)
+		for _, rule := range rules {
+			faults := map[history.Verdict][]string{} // of which that was said
+			for _, row := range r.Rows {
+				if c := &row.Cells[i]; row.Rule == rule.name {
+					faults[c.Verdict] = append(faults[c.Verdict], row.Fault)
+					if c.Verdict == history.Broken || c.Verdict == history.Held && c.Declared {
+						tried++
+					}
 				}
-				faults[w] = append(faults[w], row.Fault)
+			}
+			bad += len(faults[history.Broken])
+			for v, by := range faults {
+				title, _, _ := strings.Cut(rule.title, ":")
+				if len(by) > 1 {
+					title += fmt.Sprintf(" under %d faults", len(by))
+				} else if by[0] != "" {
+					title += " under " + by[0]
+				}
+				if v == history.Broken || rule.name == Exclusion {
+					said[v] = append(said[v], s.Name+": "+title)
+				}
 			}
 		}
 	}
-	said := map[bool][]string{} // of what is declared, and of what is not
-	for _, w := range ways {
-		by := faults[w]
-		if len(by) > 1 {
-			w.what += fmt.Sprintf(" under %d faults", len(by))
-		} else if by[0] != "" {
-			w.what += " under " + by[0]
-		}
-		said[w.declared] = append(said[w.declared], w.what)
-		if w.declared {
-			bad += len(by)
-		}
-	}
-	others := strings.Join(said[false], "; ")
+	others := strings.Join(said[history.Undeclared], "; ")
 	switch {
 	case bad > 0:
-		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried+bad,
-			strings.Join(said[true], "; "))
+		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried,
+			strings.Join(said[history.Broken], "; "))
 		if others != "" {
 			says += ". Not declared: " + others
 		}

@@ -53,21 +53,18 @@ type caller struct {
 
 // call is a Lock or an Unlock.
 type call struct {
-	lock          *lock
 	began, answer *history.Event // no answer: nil
 }
 
 // hold is a lease, and the time in which its holder believes to hold.
 type hold struct {
-	by                    *caller
-	n                     int            // of the lock's holds
-	ask, granted, renewed *history.Event // the last renewal; nil: none
-	spans                 []span         // more than one if it went on after its deadline
-	over                  bool           // told, unlocked or asked again; else it believes, perhaps past the deadline
-	passed                int64          // when the next one was granted; 0 before
+	by           *caller
+	ask, granted *history.Event
+	until        int64 // the end of the belief
+	renewed      bool
+	over         bool  // told, unlocked or asked again; else it believes, perhaps past the deadline
+	passed       int64 // when the next one was granted; 0 before
 }
-
-func (h *hold) until() int64 { return h.spans[len(h.spans)-1].to }
 
 // read goes through the events. What only the time of an event tells is judged on the way.
 func (t *trial) read() {
@@ -145,7 +142,7 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 		if by.asks == nil {
 			l.askers++
 		}
-		by.asks = t.begins(l, e)
+		by.asks = t.begins(e)
 	case history.Granted, history.Refused, history.GaveUp:
 		if c := by.asks; c != nil && c.answer == nil {
 			t.answers(c, e)
@@ -156,7 +153,8 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 		l.unclear = l.unclear || e.Kind == history.GaveUp
 	case history.Renewed:
 		if h != nil && deadline(e) > e.At {
-			t.renewed(h, l, e)
+			// A lease that goes on after its end goes on as if it had not ended: another may have held meanwhile.
+			h.renewed, h.until = true, deadline(e)
 		}
 	case history.ToldLost:
 		if h != nil {
@@ -164,7 +162,7 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 			by.ends(e)
 		}
 	case history.UnlockBegin:
-		by.leaves = t.begins(l, e)
+		by.leaves = t.begins(e)
 		if h != nil {
 			if h.passed != 0 && e.At-h.passed > int64(toldGrace) {
 				t.told(h, e.At, "still did not know")
@@ -178,8 +176,8 @@ func (t *trial) event(by *caller, l *lock, e *history.Event) {
 	}
 }
 
-func (t *trial) begins(l *lock, e *history.Event) *call {
-	c := &call{lock: l, began: e}
+func (t *trial) begins(e *history.Event) *call {
+	c := &call{began: e}
 	t.calls = append(t.calls, c)
 	return c
 }
@@ -201,7 +199,7 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 	if deadline(e) <= e.At {
 		return // over before it was looked at: nobody believed anything
 	}
-	h := &hold{by: by, n: len(l.holds), ask: by.asks.began, granted: e, spans: []span{{e.At, deadline(e)}}}
+	h := &hold{by: by, ask: by.asks.began, granted: e, until: deadline(e)}
 	for _, o := range l.holds {
 		if !o.over {
 			o.passed = cmp.Or(o.passed, e.At)
@@ -212,7 +210,7 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 		f.held(e.At-told, f.best == 0 || e.At-told < f.best)
 	}
 	l.told = nil
-	if (h.n > 0 || l.unclear && l.askers > 1) && h.ask.Value != 1 {
+	if (len(l.holds) > 0 || l.unclear && l.askers > 1) && h.ask.Value != 1 {
 		t.blocked(l, h.ask, e.At, false)
 	}
 	if t.shown != 0 && h.ask.At > t.shown {
@@ -228,29 +226,11 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 	l.holds = append(l.holds, h)
 }
 
-func (t *trial) renewed(h *hold, l *lock, e *history.Event) {
-	h.renewed = e
-	last := &h.spans[len(h.spans)-1]
-	if last.to >= e.At {
-		last.to = deadline(e)
-		return
-	}
-	h.spans = append(h.spans, span{e.At, deadline(e)})
-	if len(l.holds)-1 > h.n {
-		t.breaks(Exclusion, l.name, span{e.At, e.At}, always, fmt.Sprintf(
-			"the lease of %s went on after it had run out and another had held", who(h.granted)))
-	}
-}
-
 // ends ends the belief of a caller.
 func (by *caller) ends(e *history.Event) {
-	h := by.hold
-	if h == nil {
-		return
+	if h := by.hold; h != nil {
+		by.hold, h.over, h.until = nil, true, min(h.until, e.At)
 	}
-	by.hold, h.over = nil, true
-	last := &h.spans[len(h.spans)-1]
-	last.to = min(last.to, e.At)
 }
 
 // lasts reports whether a lease that is lost is something to tell: nothing was done to its holder.

@@ -3,9 +3,7 @@ package history
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,8 +21,8 @@ func Until(t time.Time) int64 {
 	return Now() + int64(left)
 }
 
-// Journal gathers the events of trials that are under way, and writes them down when a trial is over. The
-// zero Journal writes nothing. Its methods may be called from any goroutine.
+// Journal gathers the events of trials that are under way, and writes them down when a trial is over. Its
+// methods may be called from any goroutine.
 type Journal struct {
 	mu     sync.Mutex
 	f      *os.File
@@ -37,7 +35,7 @@ func Create(dir string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	return &Journal{f: f}, nil
+	return &Journal{f: f, trials: map[string][]Event{}}, nil
 }
 
 // Add adds e, of the present if it has no time, to its trial, and a stall to all that are under way. What
@@ -49,9 +47,6 @@ func (j *Journal) Add(e Event) {
 		e.At = Now()
 	}
 	if e.Kind == TrialBegin {
-		if j.trials == nil {
-			j.trials = map[string][]Event{}
-		}
 		j.trials[e.Trial] = []Event{e}
 		return
 	}
@@ -71,9 +66,6 @@ func (j *Journal) End(trial string) ([]Event, error) {
 	delete(j.trials, trial)
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	events = events[:1+slices.IndexFunc(events, func(e Event) bool { return e.Kind == TrialEnd })]
-	if j.f == nil {
-		return events, nil
-	}
 	var lines []byte
 	for _, e := range events {
 		line, _ := json.Marshal(e) // an event always can be
@@ -87,22 +79,3 @@ func (j *Journal) End(trial string) ([]Event, error) {
 
 // Close returns an error of the file.
 func (j *Journal) Close() error { return j.f.Close() }
-
-// Read reads the journal of a run in dir again: trial after trial, each in the order of time.
-func Read(dir string) (events []Event, err error) {
-	f, err := os.Open(filepath.Join(dir, journalFile))
-	if err != nil {
-		return nil, fmt.Errorf("history: %w", err)
-	}
-	defer f.Close()
-	for lines := json.NewDecoder(f); err == nil; {
-		var e Event
-		if err = lines.Decode(&e); err == nil {
-			events = append(events, e)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		return events, nil
-	}
-	return events, fmt.Errorf("history: %s: %w", f.Name(), err)
-}

@@ -84,13 +84,9 @@ type Witness struct {
 
 // Duration is a number of nanoseconds as people read it, three digits of it.
 func Duration(ns int64) string {
-	d := time.Duration(ns)
-	if d.Abs() < 10*time.Microsecond {
-		return d.String()
-	}
-	step := time.Microsecond
-	for step < time.Second && d.Abs()/step >= 1000 {
+	d, step := time.Duration(ns), time.Duration(1)
+	for d.Abs() >= 1000*step {
 		step *= 10
 	}
-	return d.Round(step).String()
+	return d.Round(min(step, time.Second)).String()
 }
