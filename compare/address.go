@@ -70,17 +70,6 @@ func parseAddress(rawURL string) (address, error) {
 	return a, nil
 }
 
-// of is the same servers for the backend of another scheme.
-func (a address) of(scheme string) address {
-	_, rest, _ := strings.Cut(a.straight, "://")
-	if a.hosts != nil {
-		a.before, a.after, rest = scheme+"://", "", strings.Join(a.hosts, ",")
-	}
-	a.straight = scheme + "://" + rest
-	a.shown = a.straight
-	return a
-}
-
 // through is the URL with other addresses for the hosts, one for each.
 func (a address) through(hosts []string) string {
 	if a.hosts == nil {

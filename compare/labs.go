@@ -92,21 +92,14 @@ type which func(b *bench) []*lab.Process
 
 func these(all ...*lab.Process) which { return func(*bench) []*lab.Process { return all } }
 
-// paused is the fault of servers that stand still past the TTL.
+// paused is the fault of a server that stands still past the TTL.
 func paused(which which) serverFault {
 	return serverFault{Fault: serversPaused,
 		before: func(b *bench) { lab.NeedPause(b) },
 		inject: func(b *bench) (proof string, heal func()) {
-			all := which(b)
-			for _, s := range all {
-				s.Pause()
-				proof += fmt.Sprintf("process %d stands still", s.Pid())
-			}
-			return proof, func() {
-				for _, s := range all {
-					s.Resume()
-				}
-			}
+			s := which(b)[0]
+			s.Pause()
+			return fmt.Sprintf("process %d stands still", s.Pid()), s.Resume
 		},
 	}
 }

@@ -95,8 +95,8 @@ func (r *round) faultEnd(detail string) {
 func (b *bench) free() time.Duration { return 2*b.ttl + b.g.DeadHolderSlack + 2*time.Second }
 
 // take has h hold each name, and waits until it does.
-func (r *round) take(h *holder, c command) group {
-	c.Within = r.free() + 3*time.Second
+func (r *round) take(h *holder) group {
+	c := command{Within: r.free() + 3*time.Second}
 	g := h.hold(r, c)
 	if !r.wait(c.Within, func() bool { return g.all(granted) }) {
 		r.Fatalf("a lock that was free was not granted within %v (%s)", c.Within, g.trouble())
@@ -168,7 +168,7 @@ func (r *round) healthy() {
 
 func (r *round) holderStopped() {
 	lab.NeedPause(r)
-	a := r.take(r.a, command{})
+	a := r.take(r.a)
 	next := r.queue(r.b)
 	r.faultBegin(r.a, 0)
 	r.a.proc.Pause()
@@ -179,7 +179,7 @@ func (r *round) holderStopped() {
 }
 
 func (r *round) holderKilled() {
-	r.take(r.a, command{})
+	r.take(r.a)
 	next := r.queue(r.b)
 	r.faultBegin(r.a, 0)
 	r.a.kill()
@@ -212,7 +212,7 @@ func (r *round) disturb(how func(p *lab.Proxy), meanwhile func() group) group {
 
 // cut does something to the network of the holder, past the end of its lease.
 func (r *round) cut(how func(p *lab.Proxy)) {
-	a := r.take(r.a, command{})
+	a := r.take(r.a)
 	next := r.queue(r.b)
 	r.disturb(how, func() group { return a })
 	r.handOn(a, next, r.a.heal)
@@ -245,13 +245,13 @@ func (r *round) repliesLost() {
 
 func (r *round) requestsLate() {
 	a := r.attempt(holdRequests)
-	next := r.take(r.b, command{})
+	next := r.take(r.b)
 	r.wait(r.ttl, func() bool { return a.all(answered) })
 	r.arrive(a, next)
 }
 
 func (r *round) unlockLate() {
-	a := r.take(r.a, command{})
+	a := r.take(r.a)
 	r.disturb(holdRequests, func() group { a.release(granted); return a })
 	next := r.queue(r.b)
 	r.wait(r.free(), func() bool { return next.all(granted) })
@@ -275,7 +275,7 @@ func (r *round) serverFault(f serverFault) {
 	if f.after != nil {
 		defer f.after(r.bench)
 	}
-	a := r.take(r.a, command{})
+	a := r.take(r.a)
 	next := r.queue(r.b)
 	takes := f.takes
 	if f.own {

@@ -191,8 +191,9 @@ func (r *run) services() (benches []*bench, err error) {
 				"is given by its URL", locker.ErrInvalid, kind, strings.Join(kinds, ", "))
 		} else {
 			b.start = func(b *bench) {
-				if known[at].start(b); kind != scheme {
-					b.address = b.of(scheme)
+				known[at].start(b)
+				if _, rest, _ := strings.Cut(b.straight, "://"); kind != scheme { // for another backend
+					b.at(scheme+"://"+cmp.Or(strings.Join(b.hosts, ","), rest), nil)
 				}
 			}
 		}

@@ -26,7 +26,6 @@
 package check
 
 import (
-	"slices"
 	"time"
 
 	"github.com/golockers/locker/compare/internal/history"
@@ -71,8 +70,10 @@ func (c *Checker) Trial(events []history.Event) (news []string) {
 			t.service = &c.run.Services[i]
 		}
 	}
-	if i := slices.IndexFunc(c.run.Faults, func(f history.Fault) bool { return f.ID == begin.Fault }); i >= 0 {
-		t.fault = &c.run.Faults[i]
+	for _, f := range c.run.Faults {
+		if f.ID == begin.Fault {
+			t.fault, t.class = f.ID, f.Class
+		}
 	}
 	t.judge(end.At)
 	return c.collect(t, end.Error)

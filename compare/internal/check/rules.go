@@ -94,97 +94,94 @@ func (t *trial) judge(at int64) {
 		if l.askers > 1 && len(l.holds) > 0 {
 			t.finding(Exclusion).applies = true
 		}
-		for i, h := range l.holds {
-			if !h.over && h.until < at-int64(toldGrace) {
-				t.told(h, at, "had not been told")
+		for i, a := range l.holds {
+			if a.believes && a.until < at-int64(toldGrace) {
+				t.told(a, at, "had not been told")
 			}
 			for _, before := range l.holds[:i] {
-				t.overlap(l, before, h, at)
+				t.overlap(before, a, at)
 			}
-			t.tokens(l, h, l.holds[:i])
+			t.tokens(a, l.holds[:i])
 		}
 	}
-	t.hangs(at)
-	for _, by := range t.callers {
-		// It waits, or waited in vain, for what nobody may hold.
-		c, l := by.asks, by.lock
-		if c == nil || c.began.Value == 1 || len(l.holds) == 0 && (!l.unclear || l.askers < 2) ||
-			t.absent(by.process, c.began.At, at) {
-			continue
+	for _, a := range t.attempts {
+		t.returns("Lock", a.ask, a.answer, at)
+		if a.leave != nil {
+			t.returns("Unlock", a.leave, a.left, at)
 		}
-		if c.answer == nil {
-			t.blocked(l, c.began, at, true)
-		} else if c.answer.Kind == history.GaveUp {
-			t.blocked(l, c.began, c.answer.At, true)
+		// It waits, or waited in vain, for what nobody may hold.
+		l, end := a.lock, at
+		if a.answer != nil {
+			end = a.answer.At
+		}
+		if (a.answer == nil || a.answer.Kind == history.GaveUp) && a.ask.Value != 1 &&
+			(len(l.holds) > 0 || l.unclear && l.askers > 1) && !t.absent(a.ask.Process, a.ask.At, at) {
+			t.blocked(l, a.ask, end, true)
 		}
 	}
 	t.wasServed(at)
 }
 
 // overlap looks when two believed at once.
-func (t *trial) overlap(l *lock, a, b *hold, at int64) {
-	if both := (span{b.granted.At, min(a.until, b.until)}); both.from < both.to {
+func (t *trial) overlap(a, b *attempt, at int64) {
+	if both := (span{b.answer.At, min(a.until, b.until)}); both.from < both.to {
 		both.to = max(both.from, min(both.to, at))
-		t.breaks(Exclusion, l.name, both, always, fmt.Sprintf("%s and %s held at once for %s",
-			who(a.granted), who(b.granted), history.Duration(both.to-both.from)))
+		t.breaks(Exclusion, a.lock.name, both, always, fmt.Sprintf("%s and %s held at once for %s",
+			who(a.ask), who(b.ask), history.Duration(both.to-both.from)))
 	}
 }
 
 // tokens: a token is greater than those of all holders who had theirs before this one asked, or whose
 // belief was over before it was granted.
-func (t *trial) tokens(l *lock, h *hold, before []*hold) {
+func (t *trial) tokens(a *attempt, before []*attempt) {
 	var over uint64
 	for _, o := range before {
-		if o.granted.At < h.ask.At || o.until <= h.granted.At {
-			over = max(over, o.granted.Token)
+		if o.answer.At < a.ask.At || o.until <= a.answer.At {
+			over = max(over, o.answer.Token)
 		}
 	}
-	token := h.granted.Token
+	token := a.answer.Token
 	if token == 0 && over == 0 {
 		return
 	}
 	f := t.finding(Tokens)
 	f.applies = f.applies || len(before) > 0
 	if token <= over {
-		t.breaks(Tokens, l.name, span{h.granted.At, h.granted.At}, always,
-			fmt.Sprintf("%s got token %d after %d had been given out", who(h.granted), token, over))
+		t.breaks(Tokens, a.lock.name, span{a.answer.At, a.answer.At}, always,
+			fmt.Sprintf("%s got token %d after %d had been given out", who(a.ask), token, over))
 	}
 }
 
-// hangs looks whether calls came back in time.
-func (t *trial) hangs(at int64) {
-	for _, c := range t.calls {
-		what, since, back, says := "Lock", c.began.At, at, "never returned: its context had ended %s before"
-		if c.answer != nil {
-			since, back, says = c.began.Until, c.answer.At, "returned %s after its context had ended"
-		}
-		if c.began.Kind == history.UnlockBegin {
-			what = "Unlock"
-		}
-		if late := back - c.began.Until; c.began.Until != 0 && late > 0 && !t.absent(c.began.Process, since, back) {
-			t.breaks(Hangs, c.began.Name, span{c.began.Until, back}, hangGrace,
-				fmt.Sprintf("%s of %s "+says, what, who(c.began), history.Duration(late)))
-		}
+// returns looks whether a call came back in time; nil: it did not.
+func (t *trial) returns(what string, began, answer *history.Event, at int64) {
+	since, back, says := began.At, at, "never returned: its context had ended %s before"
+	if answer != nil {
+		since, back, says = began.Until, answer.At, "returned %s after its context had ended"
+	}
+	if late := back - began.Until; began.Until != 0 && late > 0 && !t.absent(began.Process, since, back) {
+		t.breaks(Hangs, began.Name, span{began.Until, back}, hangGrace,
+			fmt.Sprintf("%s of %s "+says, what, who(began), history.Duration(late)))
 	}
 }
 
 // told looks whether somebody else was granted the lock before a holder knew, at the time at, that it
 // had lost it.
-func (t *trial) told(h *hold, at int64, what string) {
-	if h.passed == 0 || t.absent(h.by.process, min(h.passed, h.until), at) {
+func (t *trial) told(a *attempt, at int64, what string) {
+	if a.passed == 0 || t.absent(a.ask.Process, min(a.passed, a.until), at) {
 		return // to a process that was stopped, its Until was what told it
 	}
-	t.breaks(Told, h.by.lock.name, span{h.passed, at}, toldGrace, fmt.Sprintf("%s %s %s after the next had got in",
-		who(h.granted), what, history.Duration(at-h.passed)))
+	t.breaks(Told, a.lock.name, span{a.passed, at}, toldGrace, fmt.Sprintf("%s %s %s after the next had got in",
+		who(a.ask), what, history.Duration(at-a.passed)))
 }
 
-func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
+func (t *trial) toldLost(a *attempt, e *history.Event) {
+	l := a.lock
 	l.unclear = true
-	t.told(h, e.At, "was told")
-	if h.passed == 0 && !t.absent(e.Process, h.until, e.At) {
+	t.told(a, e.At, "was told")
+	if a.passed == 0 && !t.absent(e.Process, a.until, e.At) {
 		l.told = append(l.told, e.At)
 	}
-	ranOut := !h.renewed && h.until <= e.At+int64(toldGrace) // it was not to be renewed
+	ranOut := !a.renewed && a.until <= e.At+int64(toldGrace) // it was not to be renewed
 	if (t.lasts() || t.begun == 0) && !ranOut {
 		// A machine that stood still for a quarter of the TTL explains it.
 		t.breaks(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
@@ -203,13 +200,13 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 		return
 	}
 	switch {
-	case t.fault == nil && !l.unclear:
+	case t.class == "" && !l.unclear:
 		return // a hand-over
-	case t.fault == nil || t.begun == 0 || t.fault.Class == history.Killed || t.fault.Class == history.Stopped:
-	case t.fault.Class == history.Client:
+	case t.class == "" || t.begun == 0 || t.class == history.Killed || t.class == history.Stopped:
+	case t.class == history.Client:
 		// While it lasts, the one that waits may be the one that is cut off.
 		free = max(free, cmp.Or(t.ended, math.MaxInt64))
-	case t.fault.Class == history.Clock && !t.service.Declared.SurvivesClockJump:
+	case t.class == history.Clock && !t.service.Declared.SurvivesClockJump:
 		return // a clock that was stepped back may keep a lock
 	default: // from when the service was seen to work again
 		free = max(free, cmp.Or(t.worked, math.MaxInt64))
@@ -239,12 +236,12 @@ func (t *trial) deadHolder(l *lock, from, at int64, still bool) {
 		f.held(took, took > f.best)
 	}
 	t.breaks(Dead, l.name, span{from, at}, limit, fmt.Sprintf("%s %s after its holder %s had died", what,
-		history.Duration(took), who(died.granted)))
+		history.Duration(took), who(died.ask)))
 }
 
 // wasServed judges whether locks went on being granted while servers were away.
 func (t *trial) wasServed(at int64) {
-	if t.fault == nil || t.shown == 0 || t.fault.Class != history.Down {
+	if t.shown == 0 || t.class != history.Down {
 		return
 	}
 	end := cmp.Or(t.ended, at)

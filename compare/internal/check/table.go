@@ -106,7 +106,7 @@ const maxOutcomes = 40 // of a cell
 // collect adds what was found in a trial, and says which cells it is the first to have broken. aside is why
 // it must not be counted.
 func (c *Checker) collect(t *trial, aside string) (news []string) {
-	if t.fault != nil && t.shown == 0 {
+	if t.fault != "" && t.shown == 0 {
 		aside = cmp.Or(aside, "the fault had no effect that was seen")
 	}
 	for _, rule := range rules {
@@ -115,8 +115,8 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 			continue
 		}
 		in := place{t.service.Name, rule.name, ""}
-		if rule.split && t.fault != nil {
-			in.fault = t.fault.ID
+		if rule.split {
+			in.fault = t.fault
 		}
 		cell := c.cells[in]
 		if cell == nil {

@@ -14,177 +14,143 @@ import (
 type trial struct {
 	id      string
 	service *history.Service
-	fault   *history.Fault // nil: none
+	fault   string // "": none
+	class   history.Class
 	ttl     int64
 	events  []history.Event
 
-	stalls   []span           // of holders, and of the parent
-	begun    int64            // of the fault, 0 before
-	shown    int64            // its evidence, 0 before
-	ended    int64            // of the fault, 0 before
-	servers  int              // that the fault takes away
-	served   int64            // the first grant to a caller that asked after the evidence
-	worked   int64            // the first grant to a caller that asked after the end of the fault
-	stopped  map[string]span  // processes; to is 0 while it lasts
-	dead     map[string]int64 // processes, since when
+	stalls   []span          // of holders, and of the parent
+	begun    int64           // of the fault, 0 before
+	shown    int64           // its evidence, 0 before
+	ended    int64           // of the fault, 0 before
+	servers  int             // that the fault takes away
+	served   int64           // the first grant to a caller that asked after the evidence
+	worked   int64           // the first grant to a caller that asked after the end of the fault
+	away     map[string]span // processes that were stopped or killed; to is 0 while it lasts
 	locks    []*lock
-	callers  []*caller
-	calls    []*call
+	attempts []*attempt
 	findings map[string]*finding
 }
 
 // lock is one name.
 type lock struct {
 	name    string
-	askers  int     // callers that have asked
-	holds   []*hold // in the order in which they were granted
-	told    []int64 // when holders were told, since the last grant
-	died    *hold   // of a killed process, since the last grant
-	unclear bool    // an attempt had an outcome that is not known, or a lease was lost
+	askers  int        // callers that have asked
+	holds   []*attempt // those that were granted, in their order
+	told    []int64    // when holders were told, since the last grant
+	died    *attempt   // of a killed process, since the last grant
+	unclear bool       // an attempt had an outcome that is not known, or a lease was lost
 }
 
-// caller is one goroutine of a child, with one name.
-type caller struct {
-	lock         *lock
-	process      string
-	asks, leaves *call // the last ones
-	hold         *hold
-}
-
-// call is a Lock or an Unlock.
-type call struct {
-	began, answer *history.Event // no answer: nil
-}
-
-// hold is a lease, and the time in which its holder believes to hold.
-type hold struct {
-	by           *caller
-	ask, granted *history.Event
-	until        int64 // the end of the belief
-	renewed      bool
-	over         bool  // told, unlocked or asked again; else it believes, perhaps past the deadline
-	passed       int64 // when the next one was granted; 0 before
+// attempt is a Lock, the lease that it was granted, and the Unlock.
+type attempt struct {
+	lock        *lock
+	ask, answer *history.Event // no answer: nil
+	leave, left *history.Event // of Unlock; nil before
+	until       int64          // the end of the holder's belief
+	believes    bool           // it was not told, has not unlocked or asked again; perhaps past its deadline
+	renewed     bool
+	passed      int64 // when the next one was granted; 0 before
 }
 
 // read goes through the events. What only the time of an event tells is judged on the way.
 func (t *trial) read() {
-	t.stopped, t.dead, t.findings = map[string]span{}, map[string]int64{}, map[string]*finding{}
+	t.away, t.findings = map[string]span{}, map[string]*finding{}
 	type id struct {
 		process string
 		caller  int
 		name    string
 	}
-	callers, locks := map[id]*caller{}, map[string]*lock{}
+	latest, locks := map[id]*attempt{}, map[string]*lock{}
 	for i := range t.events {
 		e := &t.events[i]
+		away, is := t.away[e.Process]
 		switch e.Kind {
 		case history.FaultBegin:
 			t.begun, t.ended = cmp.Or(t.begun, e.At), 0
 			t.servers = max(t.servers, int(e.Value))
-			switch {
-			case t.fault == nil || e.Process == "":
-			case t.fault.Class == history.Stopped:
-				t.stopped[e.Process] = span{from: e.At}
-			case t.fault.Class == history.Killed:
-				t.dies(e)
+			if e.Process != "" && (t.class == history.Stopped || t.class == history.Killed) {
+				t.away[e.Process] = span{from: e.At}
+			}
+			for _, a := range t.attempts {
+				if t.class == history.Killed && a.ask.Process == e.Process && a.believes {
+					a.lock.died = a
+					a.ends(e)
+				}
 			}
 		case history.Evidence:
 			t.shown = cmp.Or(t.shown, e.At)
 		case history.FaultEnd:
 			t.ended = e.At
-			if s, ok := t.stopped[e.Process]; ok && s.to == 0 {
-				t.stopped[e.Process] = span{s.from, e.At}
+			if is && away.to == 0 && t.class == history.Stopped {
+				t.away[e.Process] = span{away.from, e.At}
 			}
 		case history.Stall:
 			// Whichever process stalled, the machine had too little for all; but for a process that was
 			// stopped.
-			if s, ok := t.stopped[e.Process]; !ok || s.to != 0 && s.to < e.At-e.Value {
+			if !is || away.to != 0 && away.to < e.At-e.Value {
 				t.stalls = join(t.stalls, e)
 			}
 		case history.TrialBegin, history.TrialEnd:
 		default:
-			if t.dead[e.Process] != 0 {
+			if is && t.class == history.Killed {
 				continue // between the announcement of the kill and the kill
 			}
-			by := callers[id{e.Process, e.Caller, e.Name}]
-			if by == nil {
+			by := id{e.Process, e.Caller, e.Name}
+			a := latest[by]
+			if e.Kind == history.Ask {
 				l := locks[e.Name]
 				if l == nil {
 					l = &lock{name: e.Name}
-					locks[e.Name] = l
-					t.locks = append(t.locks, l)
+					locks[e.Name], t.locks = l, append(t.locks, l)
 				}
-				by = &caller{lock: l, process: e.Process}
-				callers[id{e.Process, e.Caller, e.Name}] = by
-				t.callers = append(t.callers, by)
+				if a == nil {
+					l.askers++
+				} else {
+					a.ends(e) // it does not look at its old lease any more
+				}
+				a = &attempt{lock: l, ask: e}
+				latest[by], t.attempts = a, append(t.attempts, a)
+			} else if a != nil {
+				t.event(a, e)
 			}
-			t.event(by, by.lock, e)
 		}
 	}
 }
 
-// dies ends all that a process does.
-func (t *trial) dies(e *history.Event) {
-	t.dead[e.Process] = e.At
-	for _, by := range t.callers {
-		if by.process == e.Process && by.hold != nil {
-			by.lock.died = by.hold
-			by.ends(e)
-		}
-	}
-}
-
-func (t *trial) event(by *caller, l *lock, e *history.Event) {
-	h := by.hold
+func (t *trial) event(a *attempt, e *history.Event) {
 	switch e.Kind {
-	case history.Ask:
-		by.ends(e) // it does not look at its old lease any more
-		if by.asks == nil {
-			l.askers++
-		}
-		by.asks = t.begins(e)
 	case history.Granted, history.Refused, history.GaveUp:
-		if c := by.asks; c != nil && c.answer == nil {
-			t.answers(c, e)
+		if a.answer == nil {
+			a.answer = e
+			t.finding(Hangs).applies = true
 			if e.Kind == history.Granted {
-				t.granted(by, l, e)
+				t.granted(a, e)
 			}
 		}
-		l.unclear = l.unclear || e.Kind == history.GaveUp
+		a.lock.unclear = a.lock.unclear || e.Kind == history.GaveUp
 	case history.Renewed:
-		if h != nil && deadline(e) > e.At {
+		if a.believes && deadline(e) > e.At {
 			// A lease that goes on after its end goes on as if it had not ended: another may have held meanwhile.
-			h.renewed, h.until = true, deadline(e)
+			a.renewed, a.until = true, deadline(e)
 		}
 	case history.ToldLost:
-		if h != nil {
-			t.toldLost(h, l, e)
-			by.ends(e)
+		if a.believes {
+			t.toldLost(a, e)
+			a.ends(e)
 		}
 	case history.UnlockBegin:
-		by.leaves = t.begins(e)
-		if h != nil {
-			if h.passed != 0 && e.At-h.passed > int64(toldGrace) {
-				t.told(h, e.At, "still did not know")
-			}
-			by.ends(e)
+		a.leave = e
+		if a.believes && a.passed != 0 && e.At-a.passed > int64(toldGrace) {
+			t.told(a, e.At, "still did not know")
 		}
+		a.ends(e)
 	case history.Unlocked:
-		if c := by.leaves; c != nil && c.answer == nil {
-			t.answers(c, e)
+		if a.leave != nil && a.left == nil {
+			a.left = e
+			t.finding(Hangs).applies = true
 		}
 	}
-}
-
-func (t *trial) begins(e *history.Event) *call {
-	c := &call{began: e}
-	t.calls = append(t.calls, c)
-	return c
-}
-
-func (t *trial) answers(c *call, e *history.Event) {
-	c.answer = e
-	t.finding(Hangs).applies = true
 }
 
 // deadline is the end of a lease, as an event tells it.
@@ -195,13 +161,13 @@ func deadline(e *history.Event) int64 {
 	return e.Until
 }
 
-func (t *trial) granted(by *caller, l *lock, e *history.Event) {
+func (t *trial) granted(a *attempt, e *history.Event) {
+	l := a.lock
 	if deadline(e) <= e.At {
 		return // over before it was looked at: nobody believed anything
 	}
-	h := &hold{by: by, ask: by.asks.began, granted: e, until: deadline(e)}
 	for _, o := range l.holds {
-		if !o.over {
+		if o.believes {
 			o.passed = cmp.Or(o.passed, e.At)
 		}
 	}
@@ -210,43 +176,39 @@ func (t *trial) granted(by *caller, l *lock, e *history.Event) {
 		f.held(e.At-told, f.best == 0 || e.At-told < f.best)
 	}
 	l.told = nil
-	if (len(l.holds) > 0 || l.unclear && l.askers > 1) && h.ask.Value != 1 {
-		t.blocked(l, h.ask, e.At, false)
+	if (len(l.holds) > 0 || l.unclear && l.askers > 1) && a.ask.Value != 1 {
+		t.blocked(l, a.ask, e.At, false)
 	}
-	if t.shown != 0 && h.ask.At > t.shown {
+	if t.shown != 0 && a.ask.At > t.shown {
 		t.served = cmp.Or(t.served, e.At)
 	}
-	if t.ended != 0 && h.ask.At > t.ended {
+	if t.ended != 0 && a.ask.At > t.ended {
 		t.worked = cmp.Or(t.worked, e.At)
 	}
 	if t.lasts() {
 		t.finding(FalseLoss).applies = true
 	}
-	by.hold = h
-	l.holds = append(l.holds, h)
+	a.believes, a.until = true, deadline(e)
+	l.holds = append(l.holds, a)
 }
 
-// ends ends the belief of a caller.
-func (by *caller) ends(e *history.Event) {
-	if h := by.hold; h != nil {
-		by.hold, h.over, h.until = nil, true, min(h.until, e.At)
+// ends ends the belief of a holder.
+func (a *attempt) ends(e *history.Event) {
+	if a.believes {
+		a.believes, a.until = false, min(a.until, e.At)
 	}
 }
 
 // lasts reports whether a lease that is lost is something to tell: nothing was done to its holder.
 func (t *trial) lasts() bool {
-	return t.fault == nil || !slices.Contains([]history.Class{history.Client, history.Stopped, history.Killed},
-		t.fault.Class)
+	return !slices.Contains([]history.Class{history.Client, history.Stopped, history.Killed}, t.class)
 }
 
 // absent reports whether the process was stopped or dead for some of the time between from and to:
 // nobody could tell it anything.
 func (t *trial) absent(process string, from, to int64) bool {
-	if s, ok := t.stopped[process]; ok && s.from <= to && (s.to == 0 || s.to >= from-int64(toldGrace)) {
-		return true
-	}
-	at, ok := t.dead[process]
-	return ok && at <= to
+	s, is := t.away[process]
+	return is && s.from <= to && (s.to == 0 || s.to >= from-int64(toldGrace))
 }
 
 // allowed is how long after the end of a holder the service may keep its lock.

@@ -16,29 +16,15 @@ import (
 
 const ttl = 30 * time.Second // of the old lock
 
-// An old lock is taken as before the move: with the same key. until is when it is over.
-type old func(ctx context.Context, name string) (until time.Time, release func(), err error)
-
-func ofRedislock(rdb *redis.Client) old {
-	locks := redislock.New(rdb)
-	return func(ctx context.Context, name string) (time.Time, func(), error) {
-		until := time.Now().Add(ttl)
-		lock, err := locks.Obtain(ctx, "lock:"+name, ttl, nil)
-		if err != nil {
-			return until, nil, err
-		}
-		return until, func() { _ = lock.Release(context.WithoutCancel(ctx)) }, nil
-	}
-}
-
-// both calls f under the old lock, and under that of locker inside of it.
-func both(ctx context.Context, before old, after locker.Locker, name string,
+// both calls f under the old lock, which has the key that it had, and under that of locker inside of it.
+func both(ctx context.Context, before *redislock.Client, after locker.Locker, name string,
 	f func(context.Context, *locker.Lease) error) error {
-	until, release, err := before(ctx, name)
+	until := time.Now().Add(ttl)
+	lock, err := before.Obtain(ctx, "lock:"+name, ttl, nil)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }()
 	ctx, cancel := context.WithDeadline(ctx, until) // nobody tells when the old lock is lost
 	defer cancel()
 	return locker.TryDo(ctx, after, name, f) // Do would wait
@@ -52,9 +38,9 @@ func main() {
 		log.Fatal(err)
 	}
 	client := locker.New(backend, nil)
-	before := ofRedislock(rdb)
+	before := redislock.New(rdb)
 	err = both(ctx, before, client, "order/42", func(context.Context, *locker.Lease) error {
-		_, _, err := before(ctx, "order/42")
+		_, err := before.Obtain(ctx, "lock:order/42", ttl, nil)
 		fmt.Println("beside it, the old lock is", err)
 		_, err = client.TryLock(ctx, "order/42")
 		fmt.Println("and the new one", err)
