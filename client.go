@@ -60,6 +60,7 @@ func New(b Backend, opts *Options) *Client {
 			_ = l.Err() // looks at both clocks
 		}
 	}
+	c.busy.none = make(chan struct{}, 1)
 	c.closed = sync.OnceValue(c.close)
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	c.rest, c.endRest = context.WithCancel(context.Background())
@@ -222,8 +223,8 @@ func (c *Client) Close() error { return c.closed() }
 func (c *Client) close() error {
 	began := time.Now()
 	before := c.Stats().LeftBehind
-	c.lines.close()
 	c.endLife(errClosing)
+	c.lines.close()
 	for _, l := range c.lines.leases() {
 		l.close()
 	}

@@ -17,7 +17,6 @@ type lines struct {
 	byName  map[string]*line
 	held    int // leases in all lines
 	waiting int // calls of Lock in all lines
-	closed  bool
 }
 
 // line is the line for one name. lines.mu guards its fields.
@@ -90,7 +89,7 @@ func (ln *line) full() bool { return len(ln.sharers)+ln.asking >= MaxSharers }
 // patience or ctx ends first, the error says what was in the way.
 func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 	ls.mu.Lock()
-	if ls.closed {
+	if cl.client.isClosed() {
 		ls.mu.Unlock()
 		return ErrClosed
 	}
@@ -259,7 +258,7 @@ func (ln *line) answered(held bool) { ln.held, ln.outage = held, nil }
 func (ls *lines) grant(cl *call, l *Lease, passed bool) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.closed {
+	if cl.client.isClosed() {
 		return ErrClosed
 	}
 	ln := cl.line
@@ -315,7 +314,7 @@ func (ls *lines) behind(l *Lease) (cl *call, yield bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := l.line
-	if ls.closed || ln == nil || l.settings.Shared || ln.first == nil || ln.first.settings.Shared {
+	if l.client.isClosed() || ln == nil || l.settings.Shared || ln.first == nil || ln.first.settings.Shared {
 		return nil, false
 	}
 	return ln.first, time.Since(ln.visit) >= longVisit
@@ -329,6 +328,7 @@ func (ls *lines) refused(cl *call, err error, outage bool) (lasted, left time.Du
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := cl.line
+	cl.attempts, cl.told = cl.attempts+1, false
 	if !outage {
 		ln.answered(true)
 		return 0, 0
@@ -412,11 +412,10 @@ func (ls *lines) waits() (all []Wait) {
 	return all
 }
 
-// close refuses all calls from now on, and ends those in line.
+// close ends the calls in line, when the client is closed: no other comes, nor is a lease granted.
 func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.closed = true
 	for _, ln := range ls.byName {
 		for cl := ln.first; cl != nil; cl = cl.after {
 			cl.cancel(errClosing)

@@ -88,6 +88,8 @@ type call struct {
 	// the call's own.
 	line          *line
 	place         place
+	attempts      uint32 // that were refused, or met an outage
+	told          bool   // that the next one waits in the service
 	before, after *call
 	ready         chan struct{} // closed when it may ask, or is sent away
 	away          error         // why it was sent away
@@ -140,9 +142,7 @@ func (cl *call) try(ctx context.Context) (*Lease, error) {
 	if cl.place == beside {
 		req.Wait = false // it waits in the line
 	} else if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
-		a := &asked{call: cl}
-		defer c.lines.over(a)
-		req.Queued = c.lines.queued(a)
+		req.Queued = cl.queued()
 	}
 	switch {
 	case c.isClosed():

@@ -152,8 +152,7 @@ func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 // inFlight counts goroutines, so that Close can wait for them for a while.
 type inFlight struct {
 	n    atomic.Int64
-	mu   sync.Mutex
-	idle chan struct{} // made by Close; closed when n is 0
+	none chan struct{} // has room for one; told each time that n has become 0
 }
 
 func (f *inFlight) add() { f.n.Add(1) }
@@ -171,27 +170,22 @@ func (f *inFlight) done() {
 	if f.n.Add(-1) > 0 {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.idle != nil && f.n.Load() == 0 { // and not more again, for which somebody waits
-		close(f.idle)
-		f.idle = nil
+	select {
+	case f.none <- struct{}{}:
+	default: // nobody has looked since it was told last
 	}
 }
 
-// wait waits, once, until nothing is in flight; it returns false at the deadline.
+// wait waits until nothing is in flight; it returns false at the deadline.
 func (f *inFlight) wait(deadline time.Time) bool {
-	idle := make(chan struct{})
-	f.mu.Lock()
-	f.idle = idle
-	f.mu.Unlock()
-	f.run(func() {}) // whose end is looked at
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
-	select {
-	case <-idle:
-		return true
-	case <-timer.C:
-		return false
+	for f.n.Load() > 0 {
+		select {
+		case <-f.none:
+		case <-timer.C:
+			return false
+		}
 	}
+	return true
 }

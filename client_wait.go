@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -86,29 +85,22 @@ func (cl *call) waiting(err error, left time.Duration) {
 	tell(cl.values, cl.client.trace.Waiting, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 }
 
-// asked is an attempt that waits in the service. The backend may keep it.
-type asked struct {
-	call *call // nil: what the service says of its queue has no meaning any more; lines.mu guards it
-	once sync.Once
-}
-
-func (ls *lines) over(a *asked) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	a.call = nil
-}
-
-// queued returns [Request.Queued] of a.
-func (ls *lines) queued(a *asked) func() {
+// queued returns [Request.Queued] of the next attempt of cl. It has no meaning when that is over: the backend
+// may keep it.
+func (cl *call) queued() func() {
+	attempt := cl.attempts
 	return func() {
+		ls := &cl.client.lines
 		ls.mu.Lock()
-		cl := a.call
-		if cl != nil {
+		now := cl.attempts == attempt && cl.place != gone
+		first := now && !cl.told
+		if now {
 			cl.line.answered(true)
+			cl.told = true
 		}
 		ls.mu.Unlock()
-		if cl != nil {
-			a.once.Do(func() { cl.waiting(ErrHeld, 0) })
+		if first {
+			cl.waiting(ErrHeld, 0)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -286,7 +285,10 @@ func makeLabel() string {
 	if err != nil {
 		host = "unknown-host"
 	}
-	program := slices.Concat(os.Args, []string{"unknown-program"})[0] // which may be started without any argument
+	program := "unknown-program" // it may be started without any argument
+	if len(os.Args) > 0 {
+		program = os.Args[0]
+	}
 	label := []rune(filepath.Base(program) + "@" + host + "[" + strconv.Itoa(os.Getpid()) + "]")
 	for i, r := range label {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
