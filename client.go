@@ -60,6 +60,7 @@ func New(b Backend, opts *Options) *Client {
 			_ = l.Err() // looks at both clocks
 		}
 	}
+	c.lines.byName, c.lines.held = make(map[string]*line), make(map[*Lease]struct{})
 	c.busy.none = make(chan struct{}, 1)
 	c.closed = sync.OnceValue(c.close)
 	c.life, c.endLife = context.WithCancelCause(context.Background())

@@ -15,16 +15,16 @@ import (
 type lines struct {
 	mu      sync.Mutex
 	byName  map[string]*line
-	held    int // leases in all lines
-	waiting int // calls of Lock in all lines
+	held    map[*Lease]struct{} // in all lines
+	waiting int                 // calls of Lock in all lines
 }
 
 // line is the line for one name. lines.mu guards its fields.
 type line struct {
 	name string
 
-	holder  *Lease              // it holds the name alone
-	sharers map[*Lease]struct{} // they hold it together; nil if there never was one
+	alone   bool // a lease holds the name alone
+	sharers int  // leases that hold it together
 
 	// All calls, in the order in which they came, also those that ask the service: the first,
 	// and where the name is shared others beside it.
@@ -67,10 +67,10 @@ const (
 // mayAsk is who may ask the service: cl, if everybody before it in line asks already.
 func (ln *line) mayAsk(cl *call) bool {
 	switch {
-	case ln.holder != nil:
+	case ln.alone:
 		return false
 	case !cl.settings.Shared: // sharers that came before are in, or gone
-		return ln.asking == 0 && (cl.wait || len(ln.sharers) == 0)
+		return ln.asking == 0 && (cl.wait || ln.sharers == 0)
 	case ln.full():
 		return false
 	case ln.asking == 0 || ln.first == cl:
@@ -78,12 +78,12 @@ func (ln *line) mayAsk(cl *call) bool {
 	case !ln.first.settings.Shared || ln.held || ln.outage != nil:
 		return false
 	}
-	return !cl.wait || len(ln.sharers) > 0 && ln.asking < maxAsking
+	return !cl.wait || ln.sharers > 0 && ln.asking < maxAsking
 }
 
 // full reports whether as many share the name, or ask to, as can. One more waits here, since
 // the service would refuse it.
-func (ln *line) full() bool { return len(ln.sharers)+ln.asking >= MaxSharers }
+func (ln *line) full() bool { return ln.sharers+ln.asking >= MaxSharers }
 
 // enter returns nil when cl may ask the service. If the caller must not wait, or its
 // patience or ctx ends first, the error says what was in the way.
@@ -95,9 +95,6 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 	}
 	ln := ls.byName[name]
 	if ln == nil {
-		if ls.byName == nil {
-			ls.byName = make(map[string]*line)
-		}
 		ln = &line{name: name}
 		ls.byName[name] = ln
 	}
@@ -130,9 +127,9 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 
 // keepsOut returns why cl, which comes now, has no place in ln; nil if it has one.
 func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
-	if len(ln.sharers) > 0 && !cl.settings.Shared {
+	if ln.sharers > 0 && !cl.settings.Shared {
 		l, _ := ctx.Value(sharerKey{cl.client, cl.name}).(*Lease)
-		if _, held := ln.sharers[l]; held {
+		if l != nil && l.line == ln {
 			return invalid("the context is that of a shared lease on this name, which cannot become one that is held " +
 				"alone: two that tried would wait for each other; unlock it first")
 		}
@@ -142,7 +139,7 @@ func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
 		return nil
 	case !cl.wait:
 		return cmp.Or(ln.inTheWay(cl), ErrHeld) // where nothing is known, a call before it is in the way
-	case cl.settings.Patience < 0 && ln.holder == nil:
+	case cl.settings.Patience < 0 && !ln.alone:
 		return ln.outage // a call that waits here learns of an outage when the first does
 	}
 	return nil
@@ -242,9 +239,9 @@ func (ls *lines) admit(ln *line) {
 		ln.ask(cl)
 		close(cl.ready)
 	}
-	if ln.first == nil && ln.holder == nil {
+	if ln.first == nil && !ln.alone {
 		ln.answered(false) // what is known is of long ago when somebody asks again
-		if len(ln.sharers) == 0 {
+		if ln.sharers == 0 {
 			delete(ls.byName, ln.name)
 		}
 	}
@@ -266,19 +263,13 @@ func (ls *lines) grant(cl *call, l *Lease, passed bool) error {
 		return err
 	}
 	cl.lease = l
-	ls.held++
+	ls.held[l] = struct{}{}
 	ln.answered(false)
 	ln.note = nil // the grant has removed it
-	switch {
-	case !l.settings.Shared:
-		if ln.holder = l; !passed {
-			ln.visit = l.start
-		}
-	case ln.sharers == nil:
-		ln.sharers = make(map[*Lease]struct{})
-		fallthrough
-	default:
-		ln.sharers[l] = struct{}{}
+	if l.settings.Shared {
+		ln.sharers++
+	} else if ln.alone = true; !passed {
+		ln.visit = l.start
 	}
 	_ = ls.remove(cl)
 	return nil
@@ -294,11 +285,11 @@ func (ls *lines) release(l *Lease, next *call, won *passed) bool {
 		return false
 	}
 	l.line = nil
-	ls.held--
+	delete(ls.held, l)
 	if l.settings.Shared {
-		delete(ln.sharers, l)
+		ln.sharers--
 	} else {
-		ln.holder = nil
+		ln.alone = false
 	}
 	here := next != nil && ln.first == next
 	if here {
@@ -382,8 +373,8 @@ func (ls *lines) noted(cl *call, err error) {
 // inTheWay is the reason why cl does not have the lock: an outage is never reported as
 // "held" (R17), and sharers are not in the way of another, unless there are too many.
 func (ln *line) inTheWay(cl *call) error {
-	shared := len(ln.sharers) > 0 && (!cl.settings.Shared || ln.full())
-	if ln.holder != nil || shared || ln.outage == nil && ln.held {
+	shared := ln.sharers > 0 && (!cl.settings.Shared || ln.full())
+	if ln.alone || shared || ln.outage == nil && ln.held {
 		return ErrHeld
 	}
 	return ln.outage
@@ -393,7 +384,7 @@ func (ln *line) inTheWay(cl *call) error {
 func (ls *lines) count() (held, waiting int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.held, ls.waiting
+	return len(ls.held), ls.waiting
 }
 
 // waits returns the names that calls wait for.
@@ -424,14 +415,8 @@ func (ls *lines) close() {
 }
 
 // leases returns the leases that are held.
-func (ls *lines) leases() (held []*Lease) {
+func (ls *lines) leases() []*Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, ln := range ls.byName {
-		if ln.holder != nil {
-			held = append(held, ln.holder)
-		}
-		held = slices.AppendSeq(held, maps.Keys(ln.sharers))
-	}
-	return held
+	return slices.Collect(maps.Keys(ls.held))
 }

@@ -106,16 +106,16 @@ func (p *inLines) holdsTogether() {
 	assert.Equal(p.t, []int{n, asking, waiting}, []int{ln.calls, ln.asking, ln.waiting})
 	held, all := p.c.lines.count()
 	assert.Equal(p.t, []int{len(p.leases), waiting}, []int{held, all})
-	assert.Equal(p.t, held > 0 && !ln.isShared(), ln.holder != nil)
-	assert.True(p.t, ln.holder == nil || asking == 0, "whoever holds alone is asked beside")
-	assert.True(p.t, n == 0 || ln.holder != nil || ln.first.asks(), "nobody asks")
+	assert.Equal(p.t, held > 0 && !ln.isShared(), ln.alone)
+	assert.True(p.t, !ln.alone || asking == 0, "whoever holds alone is asked beside")
+	assert.True(p.t, n == 0 || ln.alone || ln.first.asks(), "nobody asks")
 	assert.True(p.t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
 	for cl := ln.first; cl != nil; cl = cl.after {
 		assert.True(p.t, !cl.asks() || cl.settings.Shared || asking == 1, "a writer asks beside others")
 	}
 }
 
-func (ln *line) isShared() bool { return len(ln.sharers) > 0 }
+func (ln *line) isShared() bool { return ln.sharers > 0 }
 
 // Whatever happens in a line, the first may ask, and no two that may not do.
 func TestLinesHoldTogether(t *testing.T) {
