@@ -42,10 +42,8 @@ type Client struct {
 	endRest context.CancelFunc
 	closed  func() error // closes, once
 
-	mu         sync.Mutex
-	pending    map[*Lease]struct{} // those that are taken back
-	brief      context.Context     // of releases without a deadline of their own
-	briefUntil time.Time
+	mu      sync.Mutex
+	pending map[*Lease]struct{} // those that are taken back
 }
 
 var _ Locker = (*Client)(nil)

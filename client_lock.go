@@ -105,7 +105,7 @@ type call struct {
 // passed is a lock that the release before acquired for a call (see [Passer]).
 type passed struct {
 	lease *Lease
-	took  time.Duration
+	began time.Time
 }
 
 // attempt asks the service once, with an owner of its own (R10), unless the lock was passed to the
@@ -115,7 +115,7 @@ func (cl *call) attempt(ctx context.Context) error {
 	var err error
 	c, won, began := cl.client, cl.won, time.Now()
 	if cl.won = nil; won != nil {
-		l = won.lease
+		l, began = won.lease, won.began
 	} else {
 		l, err = cl.try(ctx)
 	}
@@ -127,11 +127,7 @@ func (cl *call) attempt(ctx context.Context) error {
 	if err != nil {
 		c.lines.noted(cl, err)
 	}
-	took := time.Since(began)
-	if won != nil {
-		took = won.took
-	}
-	c.attempted(cl, took, err)
+	c.attempted(cl, time.Since(began), err)
 	return err
 }
 

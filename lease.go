@@ -274,8 +274,8 @@ func (l *Lease) release(ctx context.Context) error {
 		l.released(ctx, 0, nil)
 		return nil
 	}
-	brief, cancel := l.client.briefly(ctx, now)
-	defer cancel()
+	brief := l.client.briefly(ctx)
+	defer brief.Cancel()
 	if l.client.guarantees.Queue {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused.
@@ -324,27 +324,20 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	case err != nil:
 		to.takeBack(unused)
 		c.attempted(next, took, err)
-	case !c.lines.release(l, next, &passed{to, took}):
+	case !c.lines.release(l, next, &passed{to, began}):
 		to.takeBack(unused)
 		c.attempted(next, took, context.Canceled)
 	}
 	return err
 }
 
-// briefly returns a context for a release, which ends with ctx, and after unlockTimeout or little
-// more. Releases whose callers set no deadline share one for a second: one each would be 6 % of a
-// lock and unlock in memory.
-func (c *Client) briefly(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {
-	if ctx.Done() != nil {
-		limited := clock.Within(ctx, unlockTimeout)
-		return limited, limited.Cancel
+// briefly returns a context for a release, which ends with ctx, and after unlockTimeout. If ctx cannot
+// end, it ends with Close.
+func (c *Client) briefly(ctx context.Context) *clock.Limited {
+	if ctx.Done() == nil {
+		ctx = carrying(c.rest, ctx)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !now.Before(c.briefUntil) {
-		c.brief, c.briefUntil = clock.Within(c.rest, unlockTimeout+time.Second), now.Add(time.Second)
-	}
-	return carrying(c.brief, ctx), func() {}
+	return clock.Within(ctx, unlockTimeout)
 }
 
 // carrying returns ctx with the values of another context, too.

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/tlsurl"
 )
 
 // openTimeout bounds Open where ctx does not.
@@ -192,7 +193,7 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 
 // tlsConfig is the URL's, but for the name to expect.
 func tlsConfig(u *locker.URL) (*tls.Config, error) {
-	config, err := u.TLSConfig()
+	config, err := tlsurl.Config(u)
 	if err != nil {
 		return nil, err
 	}

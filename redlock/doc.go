@@ -211,13 +211,15 @@
 //
 // Ports default to 6379, IPv6 hosts stand in brackets. Two addresses that lead to
 // the same server (the same run_id) are an error. Parameters beside the common
-// ones of [locker.Openers.Open] and, for TLS, those of [locker.URL.TLSConfig]:
+// ones of [locker.Openers.Open]:
 //
 //	node_timeout    Options.NodeTimeout
 //	drift           Options.Drift, such as 0.01
 //	restart_guard   on (MaxTTL is 30 s), off, or a duration: the longest TTL of any client
 //	fencing         on or off
 //	tls             on or off, for the scheme redlock
+//	ca, cert, key   PEM files: the authority to trust, the client's certificate and key (TLS only)
+//	server_name     the name to expect in the servers' certificates (TLS only)
 //
 // # Connections that end
 //

@@ -13,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/tlsurl"
 )
 
 // dialTimeout bounds connecting to a node, which no caller waits for.
@@ -143,7 +144,7 @@ func connOptions(u *locker.URL) (redis.Options, error) {
 		c.DB = int(n)
 	}
 	if u.Scheme == "redlocks" || u.Bool("tls", false) {
-		config, err := u.TLSConfig()
+		config, err := tlsurl.Config(u)
 		if err != nil {
 			return c, err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/tlsurl"
 )
 
 // Openers are the URL schemes of this package.
@@ -123,7 +124,7 @@ func connOptions(u *locker.URL) (conn, error) {
 		return c, err
 	}
 	if base == "rediss" {
-		config, err := u.TLSConfig()
+		config, err := tlsurl.Config(u)
 		if err != nil {
 			return c, err
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/tlsurl"
 )
 
 // Openers are the URL schemes of this package.
@@ -43,7 +44,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	}
 	var err error
 	if u.Scheme == "zookeepers" {
-		o.TLS, err = u.TLSConfig()
+		o.TLS, err = tlsurl.Config(u)
 	}
 	if err == nil {
 		err = u.Check()
