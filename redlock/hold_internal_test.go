@@ -188,3 +188,14 @@ func TestARoundPassesOnWhatAnEarlierOneHasLeft(t *testing.T) {
 	h.before = &hold{}
 	assert.Same(t, h, h.giveUp().Hold)
 }
+
+// What an earlier round has under way is under way for the whole attempt.
+func TestUndoWaitsForEarlierRounds(t *testing.T) {
+	m := newMember(t)
+	before, h := newHold(m.node.b, of("0", 0).claim), newHold(m.node.b, of("1", 0).claim)
+	h.before = before
+	before.undo.Sends(time.Hour)
+	require.Error(t, h.Undo(t.Context()))
+	before.undo.Sent(false)
+	assert.NoError(t, h.Undo(t.Context()))
+}

@@ -87,20 +87,22 @@ func (h *hold) free(ctx context.Context, as stage) error {
 }
 
 // giveUp is the end of a round that was not won: nothing of it may stay. It returns what
-// the engine is told: something to release, if it is not known what a node may have.
+// the engine is told: something to release, if it is not known what a node may have, from this round or from one
+// before.
 func (h *hold) giveUp() (left locker.Grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage = abandoned
-	some := false
+	some, unknown := false, h.before != nil
 	for _, s := range h.sites {
 		some = some || s.asking || s.left != none
-		if s.asking || s.left == late || h.before != nil {
-			left.Hold = h
-		}
+		unknown = unknown || s.asking || s.left == late
 	}
 	if some {
 		h.try()
+	}
+	if unknown {
+		left.Hold = h
 	}
 	return left
 }

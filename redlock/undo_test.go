@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,6 +89,31 @@ func TestUndoIsForAllRounds(t *testing.T) {
 		return g.Hold.Undo(locktest.Within(t, time.Second)) == nil
 	})
 	assert.Zero(t, s.holders(t, "n"))
+}
+
+// Who is told "held" undoes what an earlier round may have left.
+func TestHeldBesideWhatAnEarlierRoundHasLeft(t *testing.T) {
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{})
+	release(t, acquire(t, b, "warm", time.Minute))
+	acquire(t, s.backend(t, redlock.Options{}), "n", time.Minute)
+	within(t, 30*time.Second, "the first round stalls, the second is refused", func() bool {
+		req := request("n", time.Minute)
+		for _, p := range s.proxies {
+			p.OnRequest(req.Owner+".0:", func(l *lab.Link) { l.Requests(lab.Drop) })
+		}
+		g, err := b.Acquire(t.Context(), req)
+		if errors.Is(err, locker.ErrHeld) {
+			require.NotNil(t, g.Hold, "a vote of the first round may yet arrive")
+		} else {
+			require.ErrorIs(t, err, locker.ErrUnavailable, "too slow for the second round as well")
+			require.NotNil(t, g.Hold)
+		}
+		within(t, 30*time.Second, "it is over", func() bool {
+			return g.Hold.Undo(locktest.Within(t, time.Second)) == nil
+		})
+		return errors.Is(err, locker.ErrHeld)
+	})
 }
 
 // A key that is no lock is named to those who look at it; who lists locks, or breaks one, does not see it.

@@ -170,6 +170,31 @@ func TestCallersThatLeave(t *testing.T) {
 	})
 }
 
+// A trip that is not to go on for a while without callers is over before the last of them is told.
+func TestATripThatIsNotToGoOnEndsWithItsCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		once := bounds
+		once.Late = 0
+		trips := make(chan context.Context, 2)
+		b := batch.New(t.Context(), once, nil, func(ctx context.Context, _ []string) ([]string, error) {
+			trips <- ctx
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		go func() { _, _ = b.Do(ctx, "alone, in a goroutine of its own") }()
+		<-trips
+		var trip context.Context
+		go func() {
+			trip = <-trips
+			leave()
+		}()
+		_, err := b.Do(ctx, "leaves")
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Error(t, trip.Err())
+	})
+}
+
 // One of several that leaves does not end the trip of the others.
 func TestATripGoesOnForThoseThatStay(t *testing.T) {
 	run(t, itself, func(t *testing.T, b *batch.Batcher[string, string], s *service, _ func()) {
