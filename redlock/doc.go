@@ -230,8 +230,8 @@
 //
 // # Access
 //
-// Redis 6.2 is the oldest that works, and 7.0 the oldest on which the guard costs
-// nothing. Beside what package single needs, an ACL user needs +info,
+// Redis 7.0 is the oldest that works, and an older one votes for nothing: it may keep scripts over
+// a restart, with its data. Beside what package single needs, an ACL user needs +info,
 // +script|load, and +config|get for the look at persistence. Keys are
 // locker:1:{name} and, next to it, :quorum (the counter, with who raised it),
 // :wait and :void:…, and locker:1:runs, the note of the restart guard.

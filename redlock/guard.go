@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,9 +24,8 @@ var errRestarted = errors.New("the server was restarted or has forgotten its scr
 
 // run is one run of the server at a node's address.
 type run struct {
-	id      string
-	uptime  time.Duration // as the server's wall clock has it, in whole seconds, and up to a second too long
-	version string
+	id     string
+	uptime time.Duration // as the server's wall clock has it, in whole seconds, and up to a second too long
 	// durable: every write is on disk before it is answered (appendonly yes,
 	// appendfsync always, and no-appendfsync-on-rewrite no, since with yes it is not
 	// while the server writes a snapshot). False also where that cannot be read.
@@ -196,7 +194,10 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 		if s.RunID == "" {
 			return run{}, errors.New("INFO server names no run_id")
 		}
-		r := run{id: s.RunID, uptime: s.Uptime, version: s.Version}
+		if err := s.Supported(); err != nil {
+			return run{}, err
+		}
+		r := run{id: s.RunID, uptime: s.Uptime}
 		kept := aof.Val()
 		r.durable = aof.Err() == nil && kept["appendonly"] == "yes" && kept["appendfsync"] == "always" &&
 			kept["no-appendfsync-on-rewrite"] == "no"
@@ -326,17 +327,8 @@ func (n *node) newScripts(r run, vote, repair string) *scripts {
 	return &scripts{vote: n.conn.Script(vote, 4, 2), repair: redisconn.NewScript(repair), runID: r.id}
 }
 
-// scriptText is the text of a script for one run of a server. Since 7.0 a server
-// keeps no script over a restart. Before that it may, with its data: there the
-// script itself looks who runs it, which costs the server some microseconds more.
-func scriptText(r run, body string) string {
-	major, _, _ := strings.Cut(r.version, ".")
-	if v, err := strconv.Atoi(major); err == nil && v >= 7 {
-		return "-- for " + r.id + "\n" + body
-	}
-	return fmt.Sprintf("if not string.find(redis.call('INFO', 'server'), 'run_id:%s', 1, true) "+
-		"then\n\treturn redis.error_reply('NOSCRIPT for another run of this server')\nend\n%s", r.id, body)
-}
+// scriptText is the text of a script for one run of a server, which keeps no script over a restart.
+func scriptText(r run, body string) string { return "-- for " + r.id + "\n" + body }
 
 // compare warns, once, of a lock that lasts longer than any should: then this
 // client's guard is too short for the locks of another.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"fmt"
+	"regexp"
 	"strconv"
 	"sync"
 	"testing"
@@ -264,27 +265,6 @@ func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	assert.True(t, q.votes(of("a", 0)).granted)
 }
 
-// Before 7.0 a server may keep its scripts over a restart: the script itself
-// asks who runs it.
-func TestQuorumBallotForServersThatKeepScripts(t *testing.T) {
-	q := newMember(t)
-	r, err := q.askWhoItIs(t.Context())
-	require.NoError(t, err)
-	r.version = "6.2.14"
-	q.b, err = q.prepare(t.Context(), r)
-	require.NoError(t, err)
-	assert.True(t, q.votes(of("a", 0)).granted)
-
-	other := newMember(t)
-	_, err = other.prepare(t.Context(), r)
-	require.ErrorIs(t, err, errRestarted)
-	// As one that has kept the script over a restart.
-	other.server.MustDo(t, "SCRIPT", "LOAD", q.b.vote.Text())
-	_, err = other.tryVote(q.b, of("a", 0))
-	require.ErrorIs(t, err, errRestarted)
-	assert.Nil(t, other.server.MustDo(t, "GET", redisconn.LockKey("x")))
-}
-
 // Votes of several callers go together, each as if it were alone.
 func TestVotesShareScriptCalls(t *testing.T) {
 	const n = 100
@@ -338,23 +318,32 @@ func TestARestartedServerRefusesVotesThatComeTogether(t *testing.T) {
 		"a vote of a server that has forgotten what it had granted")
 }
 
-// restarting is a hook that restarts the server once, just before scripts are loaded.
-type restarting struct {
-	restart func()
-	once    sync.Once
-}
+// around is a hook that is told of the first command of each pipeline, before and after it is sent.
+type around struct{ before, after func(first redis.Cmder) }
 
-func (h *restarting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (around) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h *restarting) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (around) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (h *restarting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "script" {
-			h.once.Do(h.restart)
-		}
+		h.before(cmds[0])
+		defer h.after(cmds[0])
 		return next(ctx, cmds)
 	}
+}
+
+// A server that may keep its scripts over a restart does not vote, and trying again is no use.
+func TestAServerThatIsTooOldDoesNotVote(t *testing.T) {
+	q := newMember(t)
+	q.conn.Client().(*redis.Client).AddHook(around{func(redis.Cmder) {}, func(first redis.Cmder) {
+		if info, ok := first.(*redis.StringCmd); ok {
+			info.SetVal(regexp.MustCompile(`redis_version:\S+`).ReplaceAllString(info.Val(), "redis_version:6.2.14"))
+		}
+	}})
+	_, err := q.identify(t.Context())
+	require.ErrorContains(t, err, "redis 6.2.14 is too old")
+	assert.True(t, hopeless(err))
 }
 
 // A server that is restarted after it has said which run it is gets neither the
@@ -367,7 +356,12 @@ func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 	r.durable = true
 	q.server.MustDo(t, "DEL", redisconn.RunsKey)
 	client := q.conn.Client().(*redis.Client)
-	client.AddHook(&restarting{restart: func() { q.server.Restart(t) }})
+	var once sync.Once
+	client.AddHook(around{func(first redis.Cmder) { // just before scripts are loaded
+		if first.Name() == "script" {
+			once.Do(func() { q.server.Restart(t) })
+		}
+	}, func(redis.Cmder) {}})
 	_, err = q.prepare(t.Context(), r)
 	require.Error(t, err)
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey),

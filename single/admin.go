@@ -83,24 +83,6 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 	return failure(err)
 }
 
-// lookAtEviction warns if the server may throw lock keys away. It asks in the
-// background: no lock waits for it.
-func (b *Backend) lookAtEviction() {
-	b.looking.Go(func() {
-		servers, err := b.server.Servers(b.closing)
-		if err != nil {
-			return // not allowed to look, or not now
-		}
-		for _, s := range servers {
-			if s.MayEvict() {
-				b.opts.Logger.Warn("single: the server may evict locks when its memory is full: set "+
-					"maxmemory-policy noeviction",
-					"server", s.Addr, "maxmemory-policy", s.Eviction)
-			}
-		}
-	})
-}
-
 // Check implements [locker.Checker]. On a Cluster it looks at every master.
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	servers, err := b.server.Servers(ctx)

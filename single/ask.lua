@@ -16,8 +16,7 @@
 --         {6, ms}    held by sharers for so long; a writer that waits has left its note
 --         {7, n}     so many share it, and no more can
 --
--- Commands are those of Redis 6.2, where scripts replicate by their effects, so that TIME may come
--- before a write. Whenever the answer is an error (no memory, a command or key that the ACL does not
+-- Scripts replicate by their effects, so that TIME may come before a write. Whenever the answer is an error (no memory, a command or key that the ACL does not
 -- allow), the lock was not taken.
 
 local n = (#ARGV - 1) / 2

@@ -30,8 +30,8 @@
 //     early, and two may hold. A step back keeps the locks of dead holders for
 //     longer.
 //   - A server that runs out of memory may evict the keys of locks, with any
-//     maxmemory-policy except noeviction. The backend reads this setting once, if it
-//     has the right to, and warns.
+//     maxmemory-policy except noeviction. Open reads this setting, if it has the right
+//     to, and warns; so does [Backend.Check].
 //   - A proxy that spreads keys over several servers, other than as a Redis Cluster,
 //     is not one Redis: its servers refuse the scripts.
 //   - Waiters of different clients get the lock in no guaranteed order. Busy clients
@@ -91,8 +91,7 @@
 //
 // # Access
 //
-// The oldest servers that work are Redis 6.2 and Valkey 7.2. A user needs this
-// much of an ACL:
+// The oldest servers are Redis 7.0 and Valkey 7.2. A user needs this much of an ACL:
 //
 //	ACL SETUSER locker on >password ~locker:1:* &locker:1:* +@connection +eval +evalsha +script|load
 //	    +mget +set +del +exists +pexpire +pttl +time +publish +spublish +subscribe +unsubscribe

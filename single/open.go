@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -34,10 +35,7 @@ var Openers = locker.Openers{
 // the package documentation. It connects once, so that a wrong address or
 // password is told at once.
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
-	o := Options{
-		Timeout: u.Duration("timeout", 0),
-		Logger:  opts.Logger,
-	}
+	o := Options{Timeout: u.Duration("timeout", 0)}
 	conn, err := connOptions(u)
 	if err == nil {
 		err = u.Check()
@@ -54,19 +52,26 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrInvalid, u, err), client.Close())
 	}
 	b.client = client
-	if err := b.contact(ctx); err != nil {
+	if err := b.contact(ctx, opts.Logger); err != nil {
 		err = fmt.Errorf("%s: %w%s", u, err, hint(err, conn.TLSConfig != nil))
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
 
-// contact asks the server about some locks: one name may be on this node of a
-// Cluster that was taken for a server of its own, but not all.
-func (b *Backend) contact(ctx context.Context) error {
+// contact warns of servers that may throw lock keys away, if they may be asked, and asks about some locks: one
+// name may be on this node of a Cluster that was taken for a server of its own, but not all.
+func (b *Backend) contact(ctx context.Context, log *slog.Logger) error {
 	names := 1
-	if servers, err := b.server.Servers(ctx); err == nil && servers[0].Cluster && !b.server.IsCluster() {
-		names = 16
+	servers, _ := b.server.Servers(ctx)
+	for _, s := range servers {
+		if s.MayEvict() && log != nil {
+			log.Warn("single: the server may evict locks when its memory is full: set maxmemory-policy noeviction",
+				"server", s.Addr, "maxmemory-policy", s.Eviction)
+		}
+		if s.Cluster && !b.server.IsCluster() {
+			names = 16
+		}
 	}
 	for i := range names {
 		if _, err := b.Inspect(ctx, "locker"+strconv.Itoa(i)); err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,9 +21,6 @@ type Options struct {
 	// before it that hang can take up to twice as long. 0: 3 s.
 	Timeout time.Duration
 
-	// Logger is told if the server may evict lock keys. nil: nothing is logged.
-	Logger *slog.Logger
-
 	_ struct{}
 }
 
@@ -42,13 +37,7 @@ const defaultTimeout = 3 * time.Second
 type Backend struct {
 	server *server
 	wakes  *rediswake.Wakes
-	opts   Options
 	client redis.UniversalClient // set if Open made it: Close closes it
-
-	look     sync.Once // at the eviction policy
-	looking  sync.WaitGroup
-	closing  context.Context
-	stopLook context.CancelFunc
 }
 
 var (
@@ -67,31 +56,24 @@ var (
 // server when one does not answer, and two would hold the lock. So are clients of
 // other kinds, which could have one inside. New does no I/O.
 func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
-	b := &Backend{}
+	var o Options
 	if opts != nil {
-		b.opts = *opts
+		o = *opts
 	}
-	o := &b.opts
 	switch {
 	case client == nil:
 		return nil, invalid("the Redis client is nil")
 	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
 		return nil, invalid("Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
-	}
-	if o.Timeout == 0 {
+	case o.Timeout == 0:
 		o.Timeout = defaultTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	conn, err := redisconn.New(client, o.Timeout)
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	b.server = newServer(conn)
-	b.wakes = rediswake.New(conn, rediswake.Options{Me: b.server.me})
-	b.closing, b.stopLook = context.WithCancel(context.Background())
-	return b, nil
+	s := newServer(conn)
+	return &Backend{server: s, wakes: rediswake.New(conn, rediswake.Options{Me: s.me})}, nil
 }
 
 // invalid is an error that matches locker.ErrInvalid.
@@ -139,7 +121,6 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}
 		return locker.Grant{}, failure(err)
 	}
-	b.look.Do(b.lookAtEviction)
 	var g locker.Grant
 	if h.inFlight = answer.repeated; h.inFlight {
 		g.Hold = h // whatever the answer: a copy may still arrive
@@ -178,13 +159,10 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 // caller's, Close waits for its requests for up to a second, and says so if they
 // outlast that.
 func (b *Backend) Close() error {
-	b.stopLook()
 	b.server.End()
 	var err error
 	if b.client != nil {
 		err = b.client.Close() // what hangs in the driver ends with it
 	}
-	err = errors.Join(err, b.server.Close())
-	b.looking.Wait()
-	return err
+	return errors.Join(err, b.server.Close())
 }

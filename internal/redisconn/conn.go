@@ -66,9 +66,7 @@ func New(client redis.UniversalClient, timeout time.Duration) (*Conn, error) {
 		n.routes.all = map[*redis.Client]*Route{c: n.routes.one}
 	case *redis.ClusterClient:
 		n.addr = "cluster " + strings.Join(c.Options().Addrs, ",")
-		// Plain PUBLISH goes to every node of a Cluster. Before 7.0 there is nothing else, and the script
-		// falls back to it.
-		n.publish = "SPUBLISH"
+		n.publish = "SPUBLISH" // plain PUBLISH goes to every node of a Cluster
 		n.routes.n, n.routes.cluster, n.routes.all = n, c, map[*redis.Client]*Route{}
 	case *redis.Ring:
 		return nil, errors.New("redis: a Ring moves a lock to another server while it is held: use one " +

@@ -87,6 +87,13 @@ func (e unexpectedReplyError) Error() string {
 	return "a reply that this script does not give: " + string(e)
 }
 
+// tooOldError is the error of a server of this version: see [Server.Supported].
+type tooOldError string
+
+func (e tooOldError) Error() string {
+	return string(e) + " is too old: the oldest that are supported are Redis 7.0 and Valkey 7.2"
+}
+
 // failed is Failed for a request by way of n.
 func (n *Conn) failed(op, addr string, err error) *Error {
 	e := Failed(op, addr, err)
@@ -152,14 +159,13 @@ func classify(err error) class {
 	}
 	var reply redis.Error
 	var strange unexpectedReplyError
+	var old tooOldError
 	switch {
 	case errors.As(err, &reply):
 		return classifyReply(reply.Error())
 	case errors.As(err, &strange):
 		return class{unknown: true, refused: true}
-	case isTLS(err):
-		return class{refused: true}
-	case errors.Is(err, redis.ErrClosed): // somebody closed the client
+	case isTLS(err), errors.As(err, &old), errors.Is(err, redis.ErrClosed): // somebody has closed the client
 		return class{refused: true}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), isDial(err):
 		return class{}

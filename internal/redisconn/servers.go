@@ -28,7 +28,16 @@ type Server struct {
 	Cluster   bool          // it is a node of a Cluster
 	AOF       string        // "0" or "1": whether there is an append-only file
 	Fsync     string        // appendfsync, if there is such a file and the user may ask
-	Clock     time.Time     // the server's; Redis 7.0 and later
+	Clock     time.Time     // the server's
+}
+
+// Supported is an error if the server is older than 7.0: it may keep scripts over a restart, on whose loss the
+// restart guard of package redlock rests, and has no shard channels.
+func (s Server) Supported() error {
+	if major, err := strconv.Atoi(strings.Split(s.Version, ".")[0]); err == nil && major < 7 {
+		return tooOldError(s.Product + " " + s.Version)
+	}
+	return nil
 }
 
 // MayEvict reports that the server may throw lock keys away to make room: any
@@ -48,9 +57,8 @@ func (s Server) Findings() []locker.Finding {
 		return f
 	}
 	all := []locker.Finding{
-		finding("version", s.Product+" "+s.Version, s.Product == "redis" && olderThan(s.Version, 6, 2),
-			locker.SeverityProblem,
-			"the scripts need Redis 6.2 or Valkey 7.2: upgrade the server"),
+		finding("version", s.Product+" "+s.Version, s.Supported() != nil, locker.SeverityProblem,
+			"the oldest that are supported are Redis 7.0 and Valkey 7.2: upgrade the server"),
 		finding("role", s.Role, s.Role != "master", locker.SeverityProblem,
 			"locks live on a master: connect to that, or by way of Sentinel"),
 		finding("maxmemory-policy", fmt.Sprintf("%s, maxmemory %d", s.Eviction, s.MaxMemory), s.MayEvict(),
@@ -67,12 +75,6 @@ func (s Server) Findings() []locker.Finding {
 			"a host that crashes forgets the last locks and tokens: set appendfsync always"))
 	}
 	return all
-}
-
-func olderThan(version string, major, minor int) bool {
-	var a, b int
-	_, err := fmt.Sscanf(version, "%d.%d", &a, &b)
-	return err == nil && (a < major || a == major && b < minor)
 }
 
 // Servers asks each master about itself (on a Cluster all of them, otherwise one).

@@ -4,9 +4,6 @@
 -- Publishing is worth its price only where somebody waits. pcall, since the lock
 -- is gone already and that must be the answer: waiters without a message poll.
 local function wake(key)
-	local sent = redis.pcall(ARGV[1], key .. ':wake', '')
-	if type(sent) == 'table' and sent.err and ARGV[1] ~= 'PUBLISH' then
-		redis.pcall('PUBLISH', key .. ':wake', '') -- before Redis 7.0 there is no SPUBLISH
-	end
+	redis.pcall(ARGV[1], key .. ':wake', '')
 end
 

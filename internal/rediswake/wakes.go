@@ -8,7 +8,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,8 +40,6 @@ type Wakes struct {
 	n     *redisconn.Conn
 	opts  Options
 	wakes *wake.Wakes
-	// plain: use SUBSCRIBE and not SSUBSCRIBE, since this is no Cluster, or one before 7.0.
-	plain atomic.Bool
 
 	mu    sync.Mutex
 	later map[string]*time.Timer // of names whose last message was for another client
@@ -57,7 +54,6 @@ func New(n *redisconn.Conn, opts Options) *Wakes {
 		opts.Silence = 5 * time.Second
 	}
 	w := &Wakes{n: n, opts: opts, later: map[string]*time.Timer{}}
-	w.plain.Store(!n.IsCluster())
 	w.wakes = wake.New(n.Context(), wake.Options{
 		Route: func(ctx context.Context, name string) (any, error) { return n.Route(ctx, name) },
 		Open:  w.open, Linger: opts.Linger, Pause: w.pause, Go: n.Go,
@@ -92,9 +88,6 @@ const minPause, maxPause = 50 * time.Millisecond, time.Second
 
 func (w *Wakes) pause(_ any, err error, failed int) time.Duration {
 	w.n.Remap(err)
-	if redis.HasErrorPrefix(err, "unknown command") {
-		w.plain.Store(true) // a Cluster before 7.0: without shard channels
-	}
 	return clock.BackOff(failed, minPause, maxPause)
 }
 
@@ -134,7 +127,7 @@ func (e ear) send(ctx context.Context, names []string,
 		channels[i] = redisconn.WakeChannel(name)
 	}
 	return redisconn.Recovered(func() error {
-		if e.w.plain.Load() {
+		if !e.w.n.IsCluster() {
 			return all(ctx, channels...)
 		}
 		for _, channel := range channels { // shard channels of one command must be of one slot
