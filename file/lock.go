@@ -77,9 +77,12 @@ func (b *Backend) open(path string) (*os.File, error) {
 // create creates an empty file at path. The error matches fs.ErrExist if the file
 // exists, and fs.ErrNotExist if the directory is gone.
 func (b *Backend) create(path string) (*os.File, error) {
-	mode := localfile.ModeIn(b.dirMode)
-	if mode == localfile.OwnFile {
-		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, localfile.OwnFile)
+	// A user with the right to make files in the directory may lock. A user with the right to look may not,
+	// since opening a file is enough to lock it.
+	const own fs.FileMode = 0o600
+	mode := own | (b.dirMode&0o022)*3
+	if mode == own {
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, own)
 	}
 	// The file appears with its final permissions, whatever the umask: otherwise
 	// another user who opens it too early would be refused.

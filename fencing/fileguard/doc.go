@@ -43,18 +43,15 @@
 // delete the sidecar only if no holder of an old token can still be running. A sidecar
 // with other content is an error until somebody has looked at it.
 //
-// A write makes a new file. The new file has the permissions and the group of the file
-// that it replaces, or the write fails. It has the same owner if the process may give
-// files away, as root may. Access control lists, extended attributes and SELinux
+// A write makes a new file. The new file has the permissions, the owner and the group of
+// the file that it replaces, or the write fails. Access control lists, extended attributes and SELinux
 // labels are not kept, and set-id bits are dropped. Hard links to the file keep the
 // old content.
 //
 // A path that is a symbolic link is refused, since the rename would replace the link
 // and not the file. Symbolic links among the directories above are followed.
 //
-// Every user who may write in the directory may use the guard: sidecars have the
-// permissions of the directory. For several users with one group, give the directory
-// that group and the set-group-ID bit (chmod g+ws).
+// All who write a file by the guard run as one user: the sidecar is that user's alone.
 //
 // # What it does not protect
 //

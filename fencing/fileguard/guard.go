@@ -20,12 +20,11 @@ import (
 // [New]. It may be used from many goroutines at once, and there may be many Guards for
 // one file. A Guard need not be closed: it keeps nothing open.
 type Guard struct {
-	path     string // as the caller gave it: the name of the resource
-	abs      string
-	dir      string
-	side     string // the sidecar: it has the mark, and is locked
-	temp     string // the new content before the rename; there is never more than one
-	sideMode fs.FileMode
+	path string // as the caller gave it: the name of the resource
+	abs  string
+	dir  string
+	side string // the sidecar: it has the mark, and is locked
+	temp string // the new content before the rename; there is never more than one
 
 	step func(name string) // for tests: the step that was just done
 }
@@ -83,12 +82,11 @@ func New(path string) (*Guard, error) {
 		return nil, fmt.Errorf("fileguard: %q: %w", path, err)
 	}
 	return &Guard{
-		path:     path,
-		abs:      abs,
-		dir:      dir,
-		side:     filepath.Join(dir, "."+base+sideSuffix),
-		temp:     filepath.Join(dir, "."+base+tempSuffix),
-		sideMode: localfile.ModeIn(info.Mode()),
+		path: path,
+		abs:  abs,
+		dir:  dir,
+		side: filepath.Join(dir, "."+base+sideSuffix),
+		temp: filepath.Join(dir, "."+base+tempSuffix),
 	}, nil
 }
 
@@ -101,7 +99,7 @@ func New(path string) (*Guard, error) {
 // without the right to write) is wrapped. After any error nothing was written, unless
 // the error says that the write is done: then only syncing it to disk has failed.
 //
-// An existing file keeps its permissions and its group; see "Files" in the package
+// An existing file keeps its permissions, its owner and its group; see "Files" in the package
 // comment. perm is for a new file, before umask.
 //
 // Writes to one file happen one at a time. WriteFile waits for its turn until ctx is
@@ -208,7 +206,7 @@ func (g *Guard) prepare(data []byte, perm fs.FileMode, old fs.FileInfo) error {
 		return fmt.Errorf("cannot remove the leftover of an earlier write: %w", err)
 	}
 	if old != nil {
-		perm = 0o600 // until the file has its group, for which the permissions are meant
+		perm = 0o600 // until the file has its owner and group, for which the permissions are meant
 	}
 	f, err := os.OpenFile(g.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, perm)
 	if err != nil {

@@ -63,8 +63,8 @@ func (g *Guard) raise(f *os.File, mark fencing.Token) error {
 }
 
 // lock opens the sidecar and locks it. It creates the sidecar if it is missing, and
-// waits for the lock until ctx is done. It tries a sidecar some times that appears,
-// disappears, or belongs to another user who has not yet set its permissions.
+// waits for the lock until ctx is done. It tries a sidecar some times that appears
+// or disappears.
 func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
 	const tries, pause, busyPause = 50, 200 * time.Microsecond, 5 * time.Millisecond
 	for try := 0; try < tries; {
@@ -94,8 +94,7 @@ func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
 		case err == nil:
 			err = fmt.Errorf("%s: it is deleted and created again all the time: find out what does that",
 				g.side)
-		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist),
-			errors.Is(err, fs.ErrPermission) && g.sideMode != 0o600:
+		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
 		default:
 			return nil, err
 		}
@@ -119,9 +118,6 @@ func (g *Guard) open(flags int) (*os.File, error) {
 	if err != nil {
 		_ = f.Close()
 		return nil, err
-	}
-	if flags != os.O_RDONLY && g.sideMode&^info.Mode().Perm() != 0 {
-		_ = f.Chmod(g.sideMode) // this fails for the file of another user, who does it
 	}
 	return f, nil
 }

@@ -21,24 +21,11 @@ func cannotSync(err error) bool {
 
 // inherit gives f the owner, group and permissions of old.
 func inherit(f *os.File, old fs.FileInfo) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	now, ok1 := info.Sys().(*syscall.Stat_t)
-	was, ok2 := old.Sys().(*syscall.Stat_t)
-	if ok1 && ok2 {
-		if now.Gid != was.Gid {
-			// An error here is not ignored: another group would get the permissions.
-			if err := f.Chown(-1, int(was.Gid)); err != nil {
-				return fmt.Errorf("the new content cannot get the group %d, which the file has: join that "+
-					"group, or change the group of the file: %w", was.Gid, err)
-			}
-		}
-		if now.Uid != was.Uid {
-			if err := f.Chown(int(was.Uid), -1); err != nil && !errors.Is(err, unix.EPERM) {
-				return err
-			}
+	if was, ok := old.Sys().(*syscall.Stat_t); ok {
+		// An error here is not ignored: others would get the permissions.
+		if err := f.Chown(int(was.Uid), int(was.Gid)); err != nil {
+			return fmt.Errorf("the new content cannot get the owner %d and the group %d, which the file has: write it as "+
+				"that user: %w", was.Uid, was.Gid, err)
 		}
 	}
 	return f.Chmod(old.Mode().Perm())

@@ -23,9 +23,9 @@
 // one script writes keys of one hash slot only, so all written keys have to share the
 // slot of the mark. They do if they are named after the resource: for the resource
 // orders/42 the keys orders/42, {orders/42}:state and so on; for a resource with a
-// {tag} in its name all keys with the same tag. Other keys are refused before
-// anything is sent, on a single server too, so that a program that works there also
-// works on a Cluster. [Options.Unclustered] allows all keys.
+// {tag} in its name all keys with the same tag. For a *redis.ClusterClient, other keys
+// are refused before anything is sent. Elsewhere a script may write any keys; name them
+// so all the same in a program that may move to a Cluster.
 //
 // # Scripts that fail
 //

@@ -34,11 +34,6 @@ type Options struct {
 	// be paused, and at least a second. 0: DefaultKeep.
 	Keep time.Duration
 
-	// Unclustered allows keys outside the hash slot of the mark, if their names
-	// cannot be changed. It is for one server, or one behind Sentinels: New refuses
-	// it for the client of a Cluster.
-	Unclustered bool
-
 	_ struct{}
 }
 
@@ -50,11 +45,11 @@ const DefaultKeep = 30 * 24 * time.Hour
 // once. A Guard need not be closed: it has no goroutines and no connections of its
 // own.
 type Guard struct {
-	client      Client
-	base        string // the beginning of the keys of marks
-	keep        string // Options.Keep for the prelude, in ms
-	unclustered bool
-	answered    atomic.Int64 // when a request was answered last, as a time.Duration after began
+	client    Client
+	clustered bool
+	base      string       // the beginning of the keys of marks
+	keep      string       // Options.Keep for the prelude, in ms
+	answered  atomic.Int64 // when a request was answered last, as a time.Duration after began
 }
 
 // New returns a Guard on client, which the caller still owns. New does no I/O. Its
@@ -71,11 +66,6 @@ func New(client Client, opts *Options) (*Guard, error) {
 	case redis.Pipeliner:
 		return nil, invalid("the client is a pipeline, whose answers come later: give the client itself, or " +
 			"put Prelude before a script of your own")
-	case *redis.ClusterClient:
-		if o.Unclustered {
-			return nil, invalid("Options.Unclustered is set for the client of a Cluster, which writes only keys " +
-				"of one hash slot in one step")
-		}
 	case *redis.Ring:
 		return nil, invalid("the client is a Ring, which asks another server when one does not answer: the " +
 			"marks would not be there")
@@ -89,8 +79,9 @@ func New(client Client, opts *Options) (*Guard, error) {
 	case keep < time.Second:
 		return nil, invalid("Options.Keep is %v: give at least a second", keep)
 	}
-	return &Guard{client: client, base: prefix + layout, keep: strconv.FormatInt(keep.Milliseconds(), 10),
-		unclustered: o.Unclustered}, nil
+	_, clustered := client.(*redis.ClusterClient)
+	return &Guard{client: client, clustered: clustered, base: prefix + layout,
+		keep: strconv.FormatInt(keep.Milliseconds(), 10)}, nil
 }
 
 // Raise moves the mark of resource up to token and writes nothing. After it has

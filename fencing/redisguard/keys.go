@@ -51,10 +51,9 @@ func (g *Guard) checkKeys(resource, mark string, keys []string) error {
 		switch {
 		case strings.HasPrefix(key, g.base):
 			return invalid("%q begins like the keys of marks: only the guard may write there", key)
-		case !g.unclustered && hashTag(key) != want:
-			return invalid("%q is not in the hash slot of the mark of %q, so that a Cluster could not write both "+
-				"in one step: put {%s} into the key, as in %q, or set Options.Unclustered if there will never be a "+
-				"Cluster", key, resource, want, fmt.Sprintf("{%s}:%s", want, key))
+		case g.clustered && hashTag(key) != want:
+			return invalid("%q is not in the hash slot of the mark of %q, so that a Cluster cannot write both in one "+
+				"step: put {%s} into the key, as in %q", key, resource, want, fmt.Sprintf("{%s}:%s", want, key))
 		}
 	}
 	return nil

@@ -65,8 +65,8 @@ func Prelude() string { return prelude }
 // The command that it returns has result and error: use Run(…).Int64(), for example. A
 // script that returns nothing has the error redis.Nil. args are what go-redis encodes.
 //
-// keys has to name all keys that the script writes. They have to share the hash slot of
-// the mark: see "Keys" in the package comment. Otherwise the error matches
+// keys has to name all keys that the script writes. On a Cluster they have to share the hash slot
+// of the mark: see "Keys" in the package comment. Otherwise the error matches
 // [locker.ErrInvalid] and says how to name the key.
 //
 // If the token is too low, the error is a [*fencing.StaleError]; without a token it

@@ -40,20 +40,3 @@ func IsAt(f *os.File, path string) (bool, error) {
 	}
 	return err == nil && os.SameFile(own, there), err
 }
-
-// OwnFile are the permissions of files in a directory that is the user's own.
-const OwnFile fs.FileMode = 0o600
-
-// ModeIn returns the permissions of files that are locked in a directory with
-// these: a user with the right to make files there may lock. A user with the right to look
-// may not, since opening a file is enough to lock it.
-func ModeIn(dir fs.FileMode) fs.FileMode {
-	mode := OwnFile
-	if dir&0o020 != 0 {
-		mode |= 0o060
-	}
-	if dir&0o002 != 0 {
-		mode |= 0o006
-	}
-	return mode
-}
