@@ -22,8 +22,9 @@
 //
 // # Who leads
 //
-// [Candidate.IsLeader] asks nobody: it looks at the clock. [Find] asks the service, for
-// everybody. What it says may be out of date: a leader has to know by itself, and
+// [Candidate.IsLeader] asks nobody: it looks at the clock. Everybody can ask the service,
+// by [locker.Client.Inspect]: the label is the address of the leader, the token its term.
+// The answer may be out of date: a leader has to know by itself, and
 // whoever calls the leader at its address has to bear that it is none.
 package election
 
@@ -137,6 +138,26 @@ func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, term
 			return err
 		}
 	}
+}
+
+// IsLeader reports whether this candidate leads, and may act. It asks nobody.
+func (c *Candidate) IsLeader() bool {
+	t := c.term.Load()
+	return t != nil && t.lasts()
+}
+
+// StepDown ends the present term, and returns before lead has. The candidate does not
+// stand again for the pause, so that another gets to lead; if none stands, nobody
+// leads meanwhile. StepDown does nothing, and returns false, if this candidate does
+// not lead.
+func (c *Candidate) StepDown(pause time.Duration) bool {
+	t := c.term.Load()
+	if t == nil || t.ctx.Err() != nil {
+		return false
+	}
+	t.pause.Store(int64(pause))
+	t.end(ErrSteppedDown)
+	return true
 }
 
 // serve leads for one term, and releases the lock.

@@ -172,12 +172,12 @@ func (w *world) stand(address string, slow time.Duration, opts election.Options)
 	return c
 }
 
-func (w *world) leader() *election.Leader {
+func (w *world) leader() locker.State {
 	w.t.Helper()
 	synctest.Wait()
-	l, err := election.Find(w.t.Context(), w.client(w.locks), "boss")
+	st, err := w.client(w.locks).Inspect(w.t.Context(), "boss")
 	require.NoError(w.t, err)
-	return l
+	return st
 }
 
 // The errors that histories name.
@@ -225,17 +225,17 @@ func (w *world) play(history string) {
 			assert.False(w.t, c.IsLeader(), step)
 			assert.False(w.t, c.StepDown(0), "only once")
 		case "nobody leads":
-			assert.Nil(w.t, w.leader(), step)
+			assert.False(w.t, w.leader().Held, step)
 		case word[0] + " leads":
 			last := c.last(w.t, step)
-			assert.Equal(w.t, &election.Leader{Address: word[0], Term: last.number}, w.leader(), step)
+			assert.Equal(w.t, []any{word[0], last.number}, []any{w.leader().Label, w.leader().Token}, step)
 			assert.True(w.t, c.IsLeader(), step)
 			began = last.began
 		case word[0] + " follows":
 			assert.False(w.t, c.IsLeader(), step)
 			assert.False(w.t, c.StepDown(0), step)
 		case word[0] + " named": // by the service, whether it leads or not
-			assert.Equal(w.t, word[0], w.leader().Address)
+			assert.Equal(w.t, word[0], w.leader().Label)
 		case word[0] + " terms":
 			assert.Len(w.t, c.all(), number(2), step)
 		case word[0] + " ends": // now, or soon
@@ -322,12 +322,12 @@ func TestRunEndsWithLead(t *testing.T) {
 				require.ErrorIs(t, c.Run(t.Context(), nil), locker.ErrInvalid, "twice")
 				return want
 			}))
-			assert.Nil(t, w.leader())
+			assert.False(t, w.leader().Held)
 		}
 		assert.PanicsWithValue(t, mine, func() {
 			_ = c.Run(t.Context(), func(context.Context, uint64) error { panic(mine) })
 		})
-		assert.Nil(t, w.leader(), "nobody leads after a panic")
+		assert.False(t, w.leader().Held, "nobody leads after a panic")
 		assert.False(t, c.IsLeader())
 		require.NoError(t, c.Run(t.Context(), func(context.Context, uint64) error { return nil }))
 	})
@@ -373,7 +373,7 @@ func TestNobodyLeadsWithALeaseThatIsOver(t *testing.T) {
 					return nil
 				})
 				require.ErrorIs(t, err, ctx.Err())
-				assert.Nil(t, w.leader())
+				assert.False(t, w.leader().Held)
 			})
 		})
 	}

@@ -37,8 +37,8 @@ func Example() {
 
 	leader.StepDown(time.Hour)
 	leader = <-led
-	who, err := election.Find(ctx, client, "scheduler")
-	fmt.Println("ask", who.Address, err, leader.IsLeader())
+	who, err := client.Inspect(ctx, "scheduler")
+	fmt.Println("ask", who.Label, err, leader.IsLeader())
 
 	shutDown()
 	fmt.Println(<-first, <-second)

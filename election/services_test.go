@@ -29,9 +29,9 @@ func TestOnServices(t *testing.T) {
 			leads := stand(t, events, "a", scheme+"://"+proxy.Addr())
 			first := next(t, events, "a leads")
 			look := open(t, scheme+"://"+address)
-			leader, err := election.Find(t.Context(), look, "boss")
+			leader, err := look.Inspect(t.Context(), "boss")
 			require.NoError(t, err)
-			assert.Equal(t, &election.Leader{Address: "a", Term: first.term}, leader)
+			assert.Equal(t, []any{"a", first.term}, []any{leader.Label, leader.Token})
 			b := stand(t, events, "b", scheme+"://"+address)
 			assert.False(t, b.IsLeader())
 
