@@ -42,8 +42,9 @@
 // `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
 // they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
 // name; how many there are in all is up to the number of files that are open. Inspect says
-// how many where the system tells, as Linux does in /proc/locks, and otherwise that there
-// is one. The label is that of one of them, who may have left.
+// how many where the system tells, as Linux does in /proc/locks (in a container, of its own
+// processes only), and otherwise that there is one. The label is that of one of them, who may
+// have left.
 //
 // A MinHold of a sharer keeps writers out, and not sharers, unless a writer waits for its
 // end. One that is taken back (nobody was given the lock) ends when no other shares the
