@@ -63,7 +63,7 @@ type node struct {
 func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
 	return &node{
 		b: b, index: index, conn: conn, addr: conn.Addr(),
-		wakes:         rediswake.New(conn, rediswake.Options{}),
+		wakes:         rediswake.New(conn, ""),
 		raiseScript:   redisconn.NewScript(counterText + raiseText),
 		renewScript:   conn.Script(counterText+renewText, 2, 4),
 		releaseScript: conn.ReleaseScript(),

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -42,9 +41,8 @@ type server struct {
 
 	shareScript, stayScript, leaveScript, censusScript, dissolveScript *redisconn.Script
 
-	me    string                 // the name of this client among the waiters
-	marks [maxTurn / minTurn]any // it as it is noted there, for each length of its turn
-	usual atomic.Int64           // how long an acquire takes, about, as a time.Duration
+	me   string // the name of this client among the waiters
+	mark any    // it as it is noted there
 }
 
 func newServer(conn *redisconn.Conn) *server {
@@ -66,24 +64,13 @@ func newServer(conn *redisconn.Conn) *server {
 	var random [4]byte
 	_, _ = rand.Read(random[:])
 	s.me = hex.EncodeToString(random[:])
-	for i := range s.marks {
-		s.marks[i] = fmt.Sprintf("%s=%d;", s.me, (time.Duration(i+1) * minTurn).Milliseconds())
-	}
+	s.mark = fmt.Sprintf("%s=%d;", s.me, turnTime.Milliseconds())
 	return s
 }
 
-// A turn is how long a lock that was released is kept for the client that waited
-// longest: twice as long as a request of that client takes, since the message has to
-// reach it and its request has to come back, but not much longer if it is gone.
-const (
-	minTurn = 10 * time.Millisecond
-	maxTurn = 200 * time.Millisecond
-)
-
-// mark is what notes this client among the waiters.
-func (s *server) mark() any {
-	return s.marks[min(int(2*time.Duration(s.usual.Load())/minTurn), len(s.marks)-1)]
-}
+// turnTime is how long a lock that was released is kept for the client that waited longest: the message has to
+// reach it and its request has to come back, also from another continent; and if it is gone, so much is lost.
+const turnTime = 100 * time.Millisecond
 
 // tokens is the counter of the tokens of a name.
 func (s *server) tokens(name string) any {
@@ -94,15 +81,6 @@ func (s *server) tokens(name string) any {
 }
 
 var tokensKey any = redisconn.TokensKey
-
-// took notes how long an acquire took: it counts for an eighth.
-func (s *server) took(d time.Duration) {
-	about := time.Duration(s.usual.Load())
-	if about > 0 {
-		d = about + (d-about)/8
-	}
-	s.usual.Store(int64(d)) // of two at once, one is as good as both
-}
 
 // request asks for a lock. Its owner value is unique per attempt (R10), and
 // compared whole (R9).
@@ -149,19 +127,17 @@ func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (ans
 		script = s.shareScript
 	}
 	if r.waiting {
-		c = script.Call("acquire", k.Name, 4, s.tokens(k.Name), k.Void(), k.Lock, k.Wait(), s.mark(),
+		c = script.Call("acquire", k.Name, 4, s.tokens(k.Name), k.Void(), k.Lock, k.Wait(), s.mark,
 			k.Value(), redisconn.Milliseconds(r.ttl))
 	} else {
-		c = script.Call("acquire", k.Name, 3, s.tokens(k.Name), k.Void(), k.Lock, s.mark(), k.Value(),
+		c = script.Call("acquire", k.Name, 3, s.tokens(k.Name), k.Void(), k.Lock, s.mark, k.Value(),
 			redisconn.Milliseconds(r.ttl))
 	}
 	c.Undo, c.Lasts = r.undo, r.ttl
-	began := time.Now()
 	c, err := s.Do(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
-	s.took(time.Since(began))
 	defer c.Recycle()
 	return s.answer(c)
 }

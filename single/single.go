@@ -73,7 +73,7 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 		return nil, invalid("%w", err)
 	}
 	s := newServer(conn)
-	return &Backend{server: s, wakes: rediswake.New(conn, rediswake.Options{Me: s.me})}, nil
+	return &Backend{server: s, wakes: rediswake.New(conn, s.me)}, nil
 }
 
 // invalid is an error that matches locker.ErrInvalid.

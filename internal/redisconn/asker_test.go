@@ -60,7 +60,7 @@ func askerWithin(t *testing.T, client redis.UniversalClient, timeout time.Durati
 		assert.NoError(t, conn.Close())
 		_ = client.Close()
 	})
-	return &asker{conn, rediswake.New(conn, rediswake.Options{}), conn.Script(takeText, 1, 2),
+	return &asker{conn, rediswake.New(conn, ""), conn.Script(takeText, 1, 2),
 		conn.ReleaseScript()}
 }
 

@@ -17,46 +17,33 @@ import (
 	"github.com/golockers/locker/internal/wake"
 )
 
-// Options tunes [Wakes]. The zero value is the default.
-type Options struct {
-	// Linger is how long the subscription of a name outlives its last waiter, and
-	// the subscription connection its last name, so that a busy name does not
-	// subscribe anew at every hand-over. Zero means 1 s.
-	Linger time.Duration
-
-	// Silence is how long the subscription connection may be silent before it is
-	// asked for a sign of life, and again how long it may take to give one. Zero
-	// means 5 s: waiters are to cost the server next to nothing.
-	Silence time.Duration
-
-	// Me is what a message says that is for this client first. Others are woken by it
-	// only if nothing more is heard of the name for a moment. A message that says
-	// nothing is for everybody.
-	Me string
-}
+const (
+	// linger is how long the subscription of a name outlives its last waiter, and the subscription connection
+	// its last name, so that a busy name does not subscribe anew at every hand-over.
+	linger = time.Second
+	// silence is how long the subscription connection may be silent before it is asked for a sign of life, and
+	// again how long it may take to give one: waiters are to cost the server next to nothing.
+	silence = 5 * time.Second
+)
 
 // Wakes are the subscriptions of a Conn.
 type Wakes struct {
 	n     *redisconn.Conn
-	opts  Options
+	me    string
 	wakes *wake.Wakes
 
 	mu    sync.Mutex
 	later map[string]*time.Timer // of names whose last message was for another client
 }
 
-// New returns the subscriptions of n. It does no I/O.
-func New(n *redisconn.Conn, opts Options) *Wakes {
-	if opts.Linger <= 0 {
-		opts.Linger = time.Second
-	}
-	if opts.Silence <= 0 {
-		opts.Silence = 5 * time.Second
-	}
-	w := &Wakes{n: n, opts: opts, later: map[string]*time.Timer{}}
+// New returns the subscriptions of n. It does no I/O. A message that says me is for this client first; those who
+// are not meant are woken by one only if nothing more is heard of the name for a moment. A message that says
+// nothing is for everybody.
+func New(n *redisconn.Conn, me string) *Wakes {
+	w := &Wakes{n: n, me: me, later: map[string]*time.Timer{}}
 	w.wakes = wake.New(n.Context(), wake.Options{
 		Route: func(ctx context.Context, name string) (any, error) { return n.Route(ctx, name) },
-		Open:  w.open, Linger: opts.Linger, Pause: w.pause, Go: n.Go,
+		Open:  w.open, Linger: linger, Pause: w.pause, Go: n.Go,
 	})
 	return w
 }
@@ -70,7 +57,7 @@ func New(n *redisconn.Conn, opts Options) *Wakes {
 //
 // A wake-up is a help, not a promise (R14): the key can expire without a message,
 // and a connection can be broken without anybody having noticed yet (that takes
-// up to twice Options.Silence). Poll as well.
+// up to ten seconds). Poll as well.
 func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	stop, err = w.wakes.Notify(ctx, name, wake)
 	var known *redisconn.Error
@@ -146,7 +133,7 @@ func (e ear) Next(ctx context.Context) (event wake.Event, err error) {
 	for asked := false; ; {
 		var message any
 		err := redisconn.Recovered(func() (err error) {
-			message, err = e.sub.ReceiveTimeout(ctx, e.w.opts.Silence)
+			message, err = e.sub.ReceiveTimeout(ctx, silence)
 			return err
 		})
 		var late net.Error
@@ -193,7 +180,7 @@ const turnTime = 10 * time.Millisecond
 // mine reports whether a message is for this client first. If it is not, the name's waiters are woken a
 // little later, in case that the other does not come for the lock.
 func (w *Wakes) mine(name, whom string) bool {
-	mine := whom == "" || whom == w.opts.Me
+	mine := whom == "" || whom == w.me
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	timer := w.later[name]

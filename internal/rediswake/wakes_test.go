@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const soon = 20 * time.Second
+const soon = 30 * time.Second
 
 // listener is a client whose callers are told of releases.
 type listener struct {
@@ -27,7 +27,7 @@ type listener struct {
 	server *lab.Redis
 }
 
-func listen(t *testing.T, server *lab.Redis, addr string, opts rediswake.Options) *listener {
+func listen(t *testing.T, server *lab.Redis, addr, me string) *listener {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	n, err := redisconn.New(client, soon)
@@ -36,13 +36,13 @@ func listen(t *testing.T, server *lab.Redis, addr string, opts rediswake.Options
 		assert.NoError(t, n.Close())
 		assert.NoError(t, client.Close())
 	})
-	return &listener{rediswake.New(n, opts), t, server}
+	return &listener{rediswake.New(n, me), t, server}
 }
 
-func setUp(t *testing.T, opts rediswake.Options) *listener {
+func setUp(t *testing.T, me string) *listener {
 	t.Helper()
 	server := lab.StartRedis(t)
-	return listen(t, server, server.Addr(), opts)
+	return listen(t, server, server.Addr(), me)
 }
 
 // waits returns what is told a caller who waits for a name.
@@ -76,8 +76,9 @@ func told(t *testing.T, c chan struct{}, why string) {
 }
 
 func TestSubscriptionsShareAConnectionAndEndWithTheirWaiters(t *testing.T) {
-	const linger = 200 * time.Millisecond
-	l := setUp(t, rediswake.Options{Linger: linger})
+	t.Parallel()
+	const linger = time.Second
+	l := setUp(t, "")
 	require.Zero(t, l.connections(), "nobody waits yet")
 	before := l.server.Commands(t)
 	var stops []func()
@@ -112,7 +113,7 @@ func TestSubscriptionsShareAConnectionAndEndWithTheirWaiters(t *testing.T) {
 
 // A message may have been missed while there was no connection (R14).
 func TestALostConnectionTellsEverybodyOnceItIsBack(t *testing.T) {
-	l := setUp(t, rediswake.Options{})
+	l := setUp(t, "")
 	first, _ := l.waits("first")
 	second, _ := l.waits("second")
 	for range 3 {
@@ -127,14 +128,15 @@ func TestALostConnectionTellsEverybodyOnceItIsBack(t *testing.T) {
 }
 
 func TestASilentConnectionIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
-	const silence = 300 * time.Millisecond
-	l := listen(t, server, proxy.Addr(), rediswake.Options{Silence: silence})
+	const silence = 5 * time.Second
+	l := listen(t, server, proxy.Addr(), "")
 	var subscription *lab.Link
 	proxy.OnRequest("subscribe", func(l *lab.Link) { subscription = l })
 	n, _ := l.waits("n")
-	time.Sleep(3 * silence)
+	time.Sleep(2*silence + time.Second)
 	require.Empty(t, n, "the connection is well, it answers pings")
 	subscription.Replies(lab.Drop)
 	told(t, n, "the connection gave no sign of life")
@@ -144,7 +146,7 @@ func TestASilentConnectionIsMadeAgain(t *testing.T) {
 
 // A message that is for another client wakes this one a little later, in case the other does not come.
 func TestWhoseTurnItIsNotIsWokenLater(t *testing.T) {
-	l := setUp(t, rediswake.Options{Me: "me"})
+	l := setUp(t, "me")
 	n, _ := l.waits("n")
 	for whom, later := range map[string]bool{"another": true, "me": false, "": false} {
 		began := time.Now()
