@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -13,11 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/redisconn"
-	"github.com/golockers/locker/internal/tlsurl"
 )
-
-// dialTimeout bounds connecting to a node, which no caller waits for.
-const dialTimeout = 2 * time.Second
 
 // restTime is how long Open waits for the other nodes, once a quorum was reached.
 const restTime = 200 * time.Millisecond
@@ -62,7 +57,11 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 			return nil, u.Invalid("drift: write a share of the TTL, such as 0.01")
 		}
 	}
-	conn, err := connOptions(u)
+	if len(u.Hosts) == 0 {
+		return nil, u.Invalid("it has no host: write %s://host1:6379,host2:6379,host3:6379", u.Scheme)
+	}
+	secure := u.Scheme == "redlocks" || u.Bool("tls", false)
+	conn, err := redisconn.FromURL(u, "6379", strings.Trim(u.Path, "/"), secure, requestTimeout)
 	if err == nil {
 		err = u.Check()
 	}
@@ -70,13 +69,10 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		return nil, err
 	}
 	var clients []*redis.Client
-	for _, addr := range u.Hosts {
-		c := conn
+	for _, addr := range conn.Addrs {
+		c := conn.Simple()
 		c.Addr = addr
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			c.Addr = net.JoinHostPort(strings.Trim(addr, "[]"), "6379")
-		}
-		clients = append(clients, redis.NewClient(&c))
+		clients = append(clients, redis.NewClient(c))
 	}
 	b, err := New(clients, &o)
 	if err != nil {
@@ -94,10 +90,10 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 
 // lookAtAll connects to every node, and reports what cannot work.
 func (b *Backend) lookAtAll(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, dialTimeout)
+	limited, cancel := context.WithTimeout(ctx, redisconn.DialTimeout)
 	defer cancel()
 	reached, causes := 0, b.unanswered()
-	for o := range each(limited, b, func(n *node) (*scripts, error) { return n.ready(dialTimeout) }) {
+	for o := range each(limited, b, func(n *node) (*scripts, error) { return n.ready(redisconn.DialTimeout) }) {
 		var g *guardedError
 		var d *duplicateError
 		switch causes[o.node] = o.err; {
@@ -116,40 +112,4 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 		return errors.Join(ctx.Err(), b.quorumError("open", "", causes))
 	}
 	return nil
-}
-
-// connOptions is what a URL says about the connections to all nodes.
-func connOptions(u *locker.URL) (redis.Options, error) {
-	c := redis.Options{
-		// The lock has time limits and repetitions of its own, which know what is safe.
-		MaxRetries:            -1,
-		ContextTimeoutEnabled: true,
-		DialTimeout:           dialTimeout,
-		DialerRetries:         1,
-		ReadTimeout:           requestTimeout,
-		WriteTimeout:          requestTimeout,
-	}
-	if len(u.Hosts) == 0 {
-		return c, u.Invalid("it has no host: write %s://host1:6379,host2:6379,host3:6379", u.Scheme)
-	}
-	if u.User != nil {
-		c.Username = u.User.Username()
-		c.Password, _ = u.User.Password()
-	}
-	if path := strings.Trim(u.Path, "/"); path != "" {
-		n, err := strconv.ParseUint(path, 10, 16)
-		if err != nil {
-			return c, u.Invalid("the database is not a number: write %s://host1,host2,host3/0", u.Scheme)
-		}
-		c.DB = int(n)
-	}
-	if u.Scheme == "redlocks" || u.Bool("tls", false) {
-		config, err := tlsurl.Config(u)
-		if err != nil {
-			return c, err
-		}
-		c.TLSConfig = config
-	}
-	c.Dialer = redisconn.Dialer(c.TLSConfig, dialTimeout)
-	return c, nil
 }
