@@ -13,7 +13,8 @@
 //	err = guard.Do(ctx, pool, pgx.TxOptions{}, "invoice/1234", token, write)
 //
 // If the lock is in the same database, by package postgres, its function Held needs neither marks
-// nor tokens. To remove old marks, execute the statement Sweep of [sqlguard.Guard.Statements].
+// nor tokens. To read a mark, to remove that of a deleted resource, or old ones, execute the statements Mark, Forget and
+// Sweep of [sqlguard.Guard.Statements].
 package pgxguard
 
 import (
@@ -83,18 +84,6 @@ func (g *Guard) Raise(ctx context.Context, db DB, resource string, token fencing
 	return g.core.Raise(ctx, func() error { return g.Do(ctx, db, pgx.TxOptions{}, resource, token, nil) })
 }
 
-// Forget removes the mark of a resource that is no more, inside the transaction that deletes the
-// resource: see [sqlguard.Guard.Forget].
-func (g *Guard) Forget(ctx context.Context, tx pgx.Tx, resource string) error {
-	return g.core.Forget(ctx, on{tx}, resource)
-}
-
-// Mark returns the highest token that was accepted for resource, or false if there is none. It is
-// for people and for tests: only Check decides.
-func (g *Guard) Mark(ctx context.Context, db Executor, resource string) (fencing.Token, bool, error) {
-	return g.core.Mark(ctx, on{db}, resource)
-}
-
 // on is what the core needs of pgx.
 type on struct{ db Executor }
 
@@ -103,12 +92,11 @@ func (o on) Exec(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
-func (o on) Number(ctx context.Context, query string, args ...any) (n int64, found bool, err error) {
-	err = o.db.QueryRow(ctx, query, args...).Scan(&n)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, false, nil
+func (o on) Number(ctx context.Context, query string, args ...any) (n int64, err error) {
+	if err = o.db.QueryRow(ctx, query, args...).Scan(&n); errors.Is(err, pgx.ErrNoRows) {
+		err = nil
 	}
-	return n, err == nil, err
+	return n, err
 }
 
 func (o on) Rollback(ctx context.Context) error { return o.db.(pgx.Tx).Rollback(ctx) }

@@ -1,6 +1,7 @@
 package sqlguard
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 
@@ -77,28 +78,12 @@ func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fe
 	return g.core.Raise(ctx, func() error { return g.Do(ctx, db, opts, resource, token, nil) })
 }
 
-// Forget removes the mark of a resource that is no more, inside the transaction that
-// deletes the resource. Call Check first in that transaction, as for every write. After
-// the commit a token of any age passes: keep the mark if the name may be used again.
-func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
-	return g.core.Forget(ctx, on{tx}, resource)
-}
-
-// Querier is a *[sql.DB], a *[sql.Conn] or a *[sql.Tx].
-type Querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// Mark returns the highest token that was accepted for resource, or false if there is
-// none. It is for people and for tests: it locks nothing, so the answer may be out of
-// date, and only Check decides. Inside a transaction the answer is as old as the
-// transaction's snapshot; a connection of MySQL with autocommit=0 is always inside one.
-func (g *Guard) Mark(ctx context.Context, db Querier, resource string) (fencing.Token, bool, error) {
-	return g.core.Mark(ctx, on{db}, resource)
-}
-
 // on is what the core needs of database/sql: of a transaction, or of a database.
-type on struct{ db Querier }
+type on struct {
+	db interface {
+		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	}
+}
 
 func (o on) Exec(ctx context.Context, query string, args ...any) error {
 	_, err := o.db.(interface {
@@ -107,19 +92,17 @@ func (o on) Exec(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
-func (o on) Number(ctx context.Context, query string, args ...any) (n int64, found bool, err error) {
+func (o on) Number(ctx context.Context, query string, args ...any) (n int64, err error) {
 	rows, err := o.db.QueryContext(ctx, query, args...)
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
-	defer func() { _ = rows.Close() }()
-	if !rows.Next() {
-		return 0, false, rows.Err()
+	if rows.Next() {
+		err = rows.Scan(&n)
+	} else {
+		err = rows.Err()
 	}
-	if err = rows.Scan(&n); err != nil {
-		return 0, false, err
-	}
-	return n, true, rows.Close()
+	return n, cmp.Or(err, rows.Close()) // not joined: class looks for the driver's own
 }
 
 func (o on) Rollback(context.Context) error { return o.db.(Tx).Rollback() }

@@ -72,8 +72,9 @@
 // (MySQL). A token is a signed 64-bit integer: a token above 2⁶³-1, which only a high
 // token_base makes, is an error.
 //
-// [Guard.Forget] removes the row of a deleted resource. The statement Sweep of
-// [Statements] removes the rows that were not checked for so many seconds, by the
+// Of the [Statements], Mark reads the mark of a resource, for people and for tests: only
+// Check decides. Forget removes it, in the transaction that deletes the resource, behind a
+// Check as for every write. Sweep removes the rows that were not checked for so many seconds, by the
 // database's clock. A removed mark no longer protects against older holders: the time has
 // to be longer than any pause of a holder, and than any message with a token can be under
 // way, so days rather than minutes. A row that is checked meanwhile stays, but Sweep waits

@@ -15,11 +15,11 @@ import (
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// Tx is a transaction of a driver. For a guard's methods that need none, it may be a database.
+// Tx is a transaction of a driver. For Create, it may be a database.
 type Tx interface {
 	Exec(ctx context.Context, query string, args ...any) error
-	// Number returns the number in the one row of the answer, if there is a row.
-	Number(ctx context.Context, query string, args ...any) (n int64, found bool, err error)
+	// Number returns the number in the one row of the answer; 0: there is no row.
+	Number(ctx context.Context, query string, args ...any) (n int64, err error)
 	Rollback(ctx context.Context) error
 }
 
@@ -105,9 +105,9 @@ func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing
 	var err error
 	key, n := []byte(resource), int64(token)
 	if g.SQL.Lock == "" {
-		mark, _, err = tx.Number(ctx, g.SQL.Raise, key, n)
+		mark, err = tx.Number(ctx, g.SQL.Raise, key, n)
 	} else if err = tx.Exec(ctx, g.SQL.Raise, key, n, n); err == nil {
-		mark, _, err = tx.Number(ctx, g.SQL.Lock, key)
+		mark, err = tx.Number(ctx, g.SQL.Lock, key)
 	}
 	if err == nil && mark <= 0 {
 		err = fmt.Errorf("its mark in the table is %d, which is not a token: no guard has written it", mark)
@@ -157,21 +157,4 @@ func (g *Guard) Raise(ctx context.Context, do func() error) error {
 		}
 		_ = clock.Sleep(ctx, clock.UpTo(pause)) // if ctx is over, the next attempt says so
 	}
-}
-
-// Forget removes the mark of a resource inside tx.
-func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
-	if err := fencing.CheckName(resource); err != nil {
-		return fmt.Errorf("%s: %w", g.Name, err)
-	}
-	return g.Wrap(ctx, "forget the mark of", resource, tx.Exec(ctx, g.SQL.Forget, []byte(resource)), false)
-}
-
-// Mark returns the mark of a resource, or false.
-func (g *Guard) Mark(ctx context.Context, db Tx, resource string) (fencing.Token, bool, error) {
-	if err := fencing.CheckName(resource); err != nil {
-		return 0, false, fmt.Errorf("%s: %w", g.Name, err)
-	}
-	mark, found, err := db.Number(ctx, g.SQL.Mark, []byte(resource))
-	return fencing.Token(mark), found, g.Wrap(ctx, "read the mark of", resource, err, false)
 }

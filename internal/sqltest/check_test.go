@@ -51,7 +51,8 @@ func testSuite(t *testing.T, s *store) {
 				if err != nil {
 					return err
 				}
-				return errors.Join(g.Forget(ctx, tx, r), tx.Commit())
+				_, err = tx.ExecContext(ctx, g.Statements().Forget, []byte(r))
+				return errors.Join(err, tx.Commit())
 			},
 			Read: func(ctx context.Context, r string) (value string, err error) {
 				err = db.QueryRowContext(ctx, "SELECT value FROM "+values+" WHERE name = "+s.number(1),
@@ -61,10 +62,7 @@ func testSuite(t *testing.T, s *store) {
 				}
 				return value, err
 			},
-			Mark: func(ctx context.Context, r string) (fencing.Token, error) {
-				mark, _, err := g.Mark(ctx, db, r)
-				return mark, err
-			},
+			Mark: func(ctx context.Context, r string) (fencing.Token, error) { return markOf(ctx, g, db, r) },
 		}
 	}
 	strict := s.dsn(s.addr, password) + s.strict

@@ -32,8 +32,6 @@ func everything(t *testing.T, s *store, db *sql.DB, name string, look func(what 
 	g, err := sqlguard.New(s.dialect, &sqlguard.Options{Table: name})
 	require.NoError(t, err)
 	look("Do", g.Do(ctx, db, nil, "r", 1, nothing))
-	_, _, err = g.Mark(ctx, db, "r")
-	look("Mark", err)
 	look("Raise", g.Raise(ctx, db, "r", 1))
 	require.NoError(t, ctx.Err())
 }
