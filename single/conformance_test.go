@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -58,15 +59,16 @@ func TestProveConformance(t *testing.T) {
 	lab.NeedProve(t)
 	t.Run("unix socket and ACL user", func(t *testing.T) {
 		// The least rights, and that for List.
-		s := lab.StartRedis(t, lab.WithSocket(), lab.WithUser("default", "off"),
+		socket := filepath.Join(t.TempDir(), "s")
+		s := lab.StartRedis(t, lab.WithConfig("unixsocket", socket), lab.WithUser("default", "off"),
 			lab.WithUser("locker", append(strings.Fields(leastRights(t)), "on", ">p@ss/word", "+scan")...))
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
-				return redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket(), Username: "locker",
+				return redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Username: "locker",
 					Password: "p@ss/word", Dialer: d})
 			},
 			node: func(testing.TB, string) *lab.Redis { return s },
-			url:  "unix://locker:p%40ss%2Fword@" + s.Socket(),
+			url:  "unix://locker:p%40ss%2Fword@" + socket,
 		}, reached...)
 	})
 	t.Run("TLS", func(t *testing.T) {

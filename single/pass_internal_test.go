@@ -61,7 +61,7 @@ func TestALostReplyOfAPassIsAskedForAgain(t *testing.T) {
 		_, err := node.server.acquire(t.Context(), keys(old, old), once)
 		require.NoError(t, err)
 		warm(t, node)
-		cancel := proxy.LoseReply(next)
+		cancel := proxy.OnRequest(next, func(l *lab.Link) { l.Replies(lab.Drop) })
 		a, err := node.server.pass(t.Context(), keys(old, old), keys(old, next), ttl, false, nil)
 		if err != nil {
 			return false

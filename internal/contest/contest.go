@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/golockers/locker"
@@ -118,12 +119,12 @@ func (c Contenders) Run(b *testing.B, servers []string) {
 // n is the goroutine's number, from 0: there is never more than one operation
 // with the same at a time.
 func Spread(operations, goroutines int, op func(n int) error) error {
-	next := make(chan struct{}, goroutines)
-	errs := make(chan error, 1)
+	var begun atomic.Int64
+	errs := make(chan error, goroutines)
 	var all sync.WaitGroup
 	for n := range goroutines {
 		all.Go(func() {
-			for range next {
+			for begun.Add(1) <= int64(operations) {
 				if err := op(n); err != nil {
 					select {
 					case errs <- err:
@@ -133,10 +134,6 @@ func Spread(operations, goroutines int, op func(n int) error) error {
 			}
 		})
 	}
-	for range operations {
-		next <- struct{}{}
-	}
-	close(next)
 	all.Wait()
 	close(errs)
 	return <-errs

@@ -16,8 +16,8 @@
 //     what makes a ghost, the request that its sender gave up and that arrives all the same. [Drop]
 //     is a black hole. [Reset] is a connection torn down. [Proxy.SetDelay] is a slow network.
 //   - A request is carried out and its answer is lost, so that the client cannot know:
-//     [Proxy.LoseReply] (the client waits in vain) and [Proxy.CutReply] (the client sees a reset).
-//     [Proxy.OnRequest] does anything else at the moment a given request passes.
+//     [Proxy.OnRequest] with [Link.Replies] of [Drop] (the client waits in vain: nothing else is possible
+//     for a stream that has lost bytes) and [Proxy.CutReply] (the client sees a reset).
 //   - The holder itself stops or dies: [StartChild] runs the test binary again in a role of its own,
 //     which can be paused and killed like a server.
 //   - A directory is not on a disk of this host: [MountFUSE], on Linux and as root only.

@@ -18,7 +18,6 @@ type config struct {
 	dir      string
 	primary  string
 	proxies  bool
-	socket   bool
 
 	sentinel bool // a Redis is one
 }
@@ -77,9 +76,6 @@ func WithPeerProxies() Option { return func(c *config) { c.proxies = true } }
 //
 //	primary.Set(t, "synchronous_standby_names", "standby")
 func ReplicaOf(addr string) Option { return func(c *config) { c.primary = addr } }
-
-// WithSocket makes a Redis listen on a unix socket besides its port: see [Redis.Socket].
-func WithSocket() Option { return func(c *config) { c.socket = true } }
 
 // WithAppendOnly makes a Redis write each change to disk before it answers (appendonly yes,
 // appendfsync always), so that a killed one comes back with its data.

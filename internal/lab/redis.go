@@ -97,10 +97,6 @@ func (r *Redis) file() string {
 	if !r.sentinel { // to which the rest is unknown
 		line("save", "")
 		line("repl-diskless-sync-delay", "0") // the default waits 5 s for more replicas to come
-		if r.socket {
-			line("unixsocket", r.Socket())
-			line("unixsocketperm", "700")
-		}
 		if host, port, err := net.SplitHostPort(r.primary); err == nil {
 			line("replicaof", host, port)
 		}
@@ -166,9 +162,6 @@ func fields(reply any) map[string]string {
 	}
 	return m
 }
-
-// Socket returns the path of the unix socket of a server that was started [WithSocket].
-func (r *Redis) Socket() string { return filepath.Join(r.dir, "s") }
 
 // SetCerts replaces the certificates of a server that was started [WithTLS], for new connections, while nobody else
 // asks it. It needs Redis 7.

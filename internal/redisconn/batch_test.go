@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -257,13 +258,14 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 }
 
 func TestAnyClientWillDo(t *testing.T) {
-	server := lab.StartRedis(t, lab.WithSocket())
+	socket := filepath.Join(t.TempDir(), "s")
+	server := lab.StartRedis(t, lab.WithConfig("unixsocket", socket))
 	certs := lab.NewCerts(t)
 	encrypted := lab.StartRedis(t, lab.WithTLS(certs))
 	for name, client := range map[string]redis.UniversalClient{
 		"TCP":            redis.NewClient(&redis.Options{Addr: server.Addr()}),
 		"RESP2":          redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2}),
-		"unix socket":    redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket()}),
+		"unix socket":    redis.NewClient(&redis.Options{Network: "unix", Addr: socket}),
 		"TLS":            redis.NewClient(&redis.Options{Addr: encrypted.Addr(), TLSConfig: certs.ClientConfig()}),
 		"database 3":     redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 3}),
 		"one connection": redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PipelinePoolSize: -1}),

@@ -341,13 +341,6 @@ func (p *Proxy) OnRequest(pattern string, fn func(*Link)) (cancel func() bool) {
 	return func() bool { return p.unhook(h) }
 }
 
-// LoseReply forwards the next request that contains pattern and swallows its reply. The client waits in
-// vain, on a connection that stays silent for good: nothing else is possible for a stream that has lost
-// bytes. Other connections are not affected.
-func (p *Proxy) LoseReply(pattern string) (cancel func() bool) {
-	return p.OnRequest(pattern, func(l *Link) { l.Replies(Drop) })
-}
-
 // CutReply forwards the next request that contains pattern, waits until the server has replied, and
 // then resets the client's connection in place of the reply: the request was carried out, and the
 // client cannot know.

@@ -263,7 +263,7 @@ func (s *scene) do(words []string, l *faultproxy.Link) {
 	case "server":
 		map[string]func(){"up": s.up, "down": s.down}[last]()
 	case "lose":
-		s.LoseReply(last)
+		s.OnRequest(last, func(l *faultproxy.Link) { l.Replies(faultproxy.Drop) })
 	case "cut":
 		s.CutReply(last)
 	case "on":
