@@ -46,7 +46,7 @@ func typed(args ...string) (status int, out, errs string) {
 // compareOne runs a plan, and returns its report.
 func compareOne(t *testing.T, p plan) *history.Report {
 	t.Helper()
-	p.openers, p.live, p.dir = testOpeners(), testLive{t}, cmp.Or(p.dir, filepath.Join(t.TempDir(), "run"))
+	p.openers, p.shell, p.live, p.dir = testOpeners(), shell, testLive{t}, cmp.Or(p.dir, filepath.Join(t.TempDir(), "run"))
 	report, err := p.run(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, report.Interrupted)

@@ -1,6 +1,8 @@
 package compare
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -141,6 +144,23 @@ func TestSignals(t *testing.T) {
 			assert.Contains(t, p.errs.String(), "it was interrupted")
 		})
 	}
+}
+
+// A command that brings a fault about has ten minutes, and what heals it two, each time that it is tried.
+func TestACommandThatHangsIsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{ctx: t.Context(), untried: map[string]string{}, run: &run{plan: plan{live: testLive{t},
+			faults: map[string]ownFault{restarted.ID: {inject: "breaks", heal: "heals"}},
+			shell: func(ctx context.Context, command string) (string, error) {
+				<-ctx.Done()
+				return "", fmt.Errorf("%s: %w", command, ctx.Err())
+			}}}}
+		b.staged(address{})
+		began := time.Now()
+		err := b.Do(func() { b.faults[0].inject(b) })
+		assert.EqualError(t, err, "fault restart could not be healed: heals: context deadline exceeded")
+		assert.Equal(t, 12*time.Minute, time.Since(began))
+	})
 }
 
 // A service that goes away for good ends its column, and what was seen before is kept.

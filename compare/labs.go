@@ -345,15 +345,10 @@ func (b *bench) staged(a address) {
 		}
 		f.What += " Done by: " + own.inject
 		heal := func() {
-			if own.heal == "" {
-				return
-			}
-			// Also when the run has been interrupted.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 2*time.Minute)
-			defer cancel()
-			_, err := shell(ctx, own.heal)
+			ctx := context.WithoutCancel(b.ctx) // also when the run has been interrupted
+			_, err := b.run.within(ctx, 2*time.Minute, own.heal)
 			if err != nil && b.ctx.Err() != nil {
-				_, err = shell(ctx, own.heal) // Ctrl-C is sent to the command, too
+				_, err = b.run.within(ctx, 2*time.Minute, own.heal) // Ctrl-C is sent to the command, too
 			}
 			if err != nil {
 				b.run.say("fault %s COULD NOT BE HEALED by %q: %v", f.ID, own.heal, err)
@@ -361,9 +356,7 @@ func (b *bench) staged(a address) {
 			}
 		}
 		b.faults = append(b.faults, serverFault{Fault: f, own: true, inject: func(b *bench) (string, func()) {
-			ctx, cancel := context.WithTimeout(b.ctx, 10*time.Minute)
-			defer cancel()
-			out, err := shell(ctx, own.inject)
+			out, err := b.run.within(b.ctx, 10*time.Minute, own.inject)
 			if err != nil {
 				heal()
 				b.Fatalf("fault %s: %v", f.ID, err)
@@ -371,6 +364,13 @@ func (b *bench) staged(a address) {
 			return cmp.Or(out, "its command ended with status 0"), heal
 		}})
 	}
+}
+
+// within runs a command for so long at most, and returns the last line that it wrote.
+func (r *run) within(ctx context.Context, limit time.Duration, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return r.shell(ctx, command)
 }
 
 // shell runs a command, and returns the last line that it wrote.

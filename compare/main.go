@@ -70,7 +70,7 @@ func (s StatusError) Error() string { return fmt.Sprintf("exit status %d", int(s
 // Command is `locker compare` for the services that openers open, as a part of another command. Its other
 // errors are about the command line. The program calls [PlayHolder] first.
 func Command(openers locker.Openers) *cobra.Command {
-	p := &plan{openers: openers}
+	p := &plan{openers: openers, shell: shell}
 	var faults, heals []string
 	cmd := &cobra.Command{
 		Use:   "compare [flags] [SERVICE | URL]...",

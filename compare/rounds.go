@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker/compare/internal/check"
@@ -48,8 +49,6 @@ type round struct {
 	id     string
 	names  []string
 	faulty bool   // between faultBegin and faultEnd
-	proven bool   // the fault was seen to take effect
-	look   func() // for that, once more
 	on     string // the process that the fault is for
 }
 
@@ -77,15 +76,11 @@ func (r *round) faultBegin(h *holder, takes int) {
 
 func (r *round) proof(detail string) {
 	if detail != "" {
-		r.proven = true
 		r.fault(history.Evidence, detail, 0)
 	}
 }
 
 func (r *round) faultEnd(detail string) {
-	if !r.proven && r.look != nil {
-		r.look()
-	}
 	r.faulty = false
 	r.fault(history.FaultEnd, detail, 0)
 }
@@ -119,14 +114,17 @@ func (r *round) queue(h *holder) group {
 
 // finish has all holders unlock, whoever gets the lock then, too, until nobody is left.
 func (r *round) finish(groups ...group) {
-	release := func(whom func(*seen) bool) (left bool) {
+	whom := granted
+	over := func() bool {
+		left := false
 		for _, g := range groups {
 			left = g.release(whom) || left
 		}
-		return left
+		return !left
 	}
-	if !r.wait(r.free()+5*time.Second, func() bool { return !release(granted) }) {
-		r.wait(r.free(), func() bool { return !release(func(*seen) bool { return true }) })
+	if !r.wait(r.free()+5*time.Second, over) {
+		whom = func(*seen) bool { return true }
+		r.wait(r.free(), over)
 	}
 }
 
@@ -195,18 +193,15 @@ func dropReplies(p *lab.Proxy)  { p.Replies(lab.Drop) }
 func holdRequests(p *lab.Proxy) { p.Requests(lab.Hold) }
 
 // disturb does something to the network of the holder, and waits for the evidence that it takes effect.
-// Where that does not come soon, it is looked for again at the end of the fault.
 func (r *round) disturb(how func(p *lab.Proxy), meanwhile func() group) group {
 	before := r.a.lost()
 	r.faultBegin(r.a, 0)
 	r.a.network(how)
 	g := meanwhile()
-	r.look = func() {
-		if n := r.a.lost() - before; n > 0 {
-			r.proof(fmt.Sprintf("%d bytes of its requests or replies vanished, or are held on their way", n))
-		}
+	if r.wait(2*r.ttl, func() bool { return r.a.lost() > before }) {
+		r.proof(fmt.Sprintf("%d bytes of its requests or replies vanished, or are held on their way",
+			r.a.lost()-before))
 	}
-	r.wait(r.ttl, func() bool { r.look(); return r.proven })
 	return g
 }
 
@@ -284,13 +279,7 @@ func (r *round) serverFault(f serverFault) {
 	}
 	r.faultBegin(nil, takes)
 	proof, mend := f.inject(r.bench)
-	broken := true
-	heal := func() {
-		if broken {
-			broken = false
-			mend()
-		}
-	}
+	heal := sync.OnceFunc(mend)
 	defer heal() // whatever happens
 	r.proof(proof)
 	// A server that has forgotten gives the lock to whoever asks first, before those who wait look again.

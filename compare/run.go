@@ -37,13 +37,14 @@ type plan struct {
 	tries   time.Duration // everything once, whatever it takes, and then again and again for so long; 0: once
 	ttl     time.Duration // of the locks, or the service's shortest; 0: a second, or two with URLs
 	faults  map[string]ownFault
-	only    []string     // names of faults, and healthy; none: everything
-	require []string     // rules that have to be tried and to hold
-	dir     string       // where the history and the report go; there must not be a run in it
-	live    io.Writer    // gets what happens, for people
-	command string       // how the run was asked for
-	locks   int          // that share each fault; 0: 4
-	lab     []labService // nil: labServices
+	shell   func(ctx context.Context, command string) (lastLine string, err error) // runs those of faults
+	only    []string                                                               // names of faults, and healthy; none: everything
+	require []string                                                               // rules that have to be tried and to hold
+	dir     string                                                                 // where the history and the report go; there must not be a run in it
+	live    io.Writer                                                              // gets what happens, for people
+	command string                                                                 // how the run was asked for
+	locks   int                                                                    // that share each fault; 0: 4
+	lab     []labService                                                           // nil: labServices
 }
 
 // run is what all benches of a comparison share.

@@ -26,31 +26,29 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 	}
 	var mu sync.Mutex
 	var current *concurrency.Session
-	// session makes sure that there is one for all Mutexes: a new one where the old one is over.
-	session := func() error {
+	// session is one for all Mutexes: a new one where the old one is over.
+	session := func() (*concurrency.Session, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if current != nil && over(current.Done()) == nil {
-			return nil
+			return current, nil
 		}
 		s, err := concurrency.NewSession(c, concurrency.WithTTL(int(max(opts.TTL, time.Second)/time.Second)))
 		if err == nil {
 			current = s
 		}
-		return err
+		return s, err
 	}
-	if err := session(); err != nil {
+	if _, err := session(); err != nil {
 		return nil, errors.Join(unavailable(err), c.Close())
 	}
 	g := undeclared("etcd-mutex", "the library alone: its Session renews, and its Done tells of a loss")
 	g.MinTTL, g.Queue = time.Second, true
 	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
-		if err := alone(ctx, session, func() error { return nil }); err != nil {
+		s, err := session()
+		if err != nil {
 			return nil, err
 		}
-		mu.Lock()
-		s := current
-		mu.Unlock()
 		m := concurrency.NewMutex(s, req.Name)
 		lock := m.TryLock
 		if req.Wait {
@@ -117,7 +115,7 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 		if !req.Wait {
 			return nil, errors.ErrUnsupported // zk.Lock cannot try
 		}
-		if err := alone(ctx, l.Lock, l.Unlock); err != nil {
+		if err := l.Lock(); err != nil { // it does not look at a context: the engine goes on without it
 			return nil, err
 		}
 		session := conn.SessionID()
@@ -129,7 +127,7 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 				}
 				return over(lost)
 			},
-			release: func(ctx context.Context) error { return alone(ctx, l.Unlock, func() error { return nil }) },
+			release: func(context.Context) error { return l.Unlock() },
 		}, nil
 	}, func() error { conn.Close(); return nil }}, nil
 }

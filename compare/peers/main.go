@@ -115,21 +115,3 @@ func over(done <-chan struct{}) error {
 		return nil
 	}
 }
-
-// alone calls f, which does not look at a context, and goes on without it when ctx ends; if it succeeds
-// then, it is undone.
-func alone(ctx context.Context, f, undo func() error) error {
-	answer := make(chan error, 1)
-	go func() { answer <- f() }()
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		go func() {
-			if <-answer == nil {
-				_ = undo()
-			}
-		}()
-		return ctx.Err()
-	}
-}

@@ -46,27 +46,25 @@ func Rules() (all []string) {
 	return all
 }
 
-// declared says whether g promises that a rule is kept under a fault (nil: none), and in which words.
-func declared(g *history.Guarantees, rule string, fault *history.Fault, servers int) (bool, string) {
+// declared says whether g promises that a rule is kept under a fault, or none, and in which words.
+func declared(g *history.Guarantees, rule string, fault history.Fault, servers int) (bool, string) {
 	excludes := g.Exclusion != "none" && g.Exclusion != "" && g.Scope != "none" && g.Scope != "process"
 	recovers := g.DeadHolder != "none" && g.DeadHolder != ""
 	outlasts, what := true, ""
-	if fault != nil {
-		of := map[history.Class]struct {
-			ok   bool
-			what string
-		}{
-			history.Restart:  {g.SurvivesRestart, "a restart"},
-			history.Failover: {g.SurvivesFailover, "a fail-over"},
-			history.Clock:    {g.SurvivesClockJump, "a step of a clock"},
-			history.Pause:    {g.SurvivesPause, "a server's pause"},
-			history.DataLost: {false, "the loss of data"},
-		}
-		if c, ok := of[fault.Class]; ok && c.ok {
-			what = "outlasts " + c.what
-		} else if ok {
-			outlasts, what = false, "does not outlast "+c.what
-		}
+	switch fault.Class {
+	case history.Restart:
+		outlasts, what = g.SurvivesRestart, "a restart"
+	case history.Failover:
+		outlasts, what = g.SurvivesFailover, "a fail-over"
+	case history.Clock:
+		outlasts, what = g.SurvivesClockJump, "a step of a clock"
+	case history.Pause:
+		outlasts, what = g.SurvivesPause, "a server's pause"
+	case history.DataLost:
+		outlasts, what = false, "the loss of data"
+	}
+	if what != "" {
+		what = map[bool]string{true: "outlasts ", false: "does not outlast "}[outlasts] + what
 	}
 	switch rule {
 	case Exclusion, Told:
@@ -77,7 +75,7 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 	case Tokens:
 		switch g.Fencing {
 		case "unless data is set back": // which a replica that may lag does
-			set := fault != nil && (fault.Class == history.DataLost || fault.Class == history.Failover && !outlasts)
+			set := fault.Class == history.DataLost || fault.Class == history.Failover && !outlasts
 			return !set, "tokens rise unless data is set back"
 		case "while data is kept":
 			return outlasts, "tokens rise while data is kept"
@@ -90,7 +88,7 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 	case Served:
 		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
 	case FalseLoss:
-		return excludes && fault == nil, "a renewed lease lasts"
+		return excludes && fault.Class == "", "a renewed lease lasts"
 	}
 	return true, "a call returns when its context ends"
 }
@@ -161,16 +159,23 @@ func (c *Checker) Report() *history.Report {
 	r := &history.Report{Version: 1, Run: *c.run, Interrupted: c.run.Interrupted, Events: int64(c.events),
 		Trials: c.trials, Seconds: float64(c.last-c.first) / 1e9}
 	for _, rule := range rules {
-		before := len(r.Rows)
+		faults, before := []history.Fault{{}}, len(r.Rows) // the first is none
 		if rule.split {
-			c.addRow(r, rule.name, rule.title+": healthy", nil, rule.name == Exclusion)
-			for i := range c.run.Faults {
-				f := &c.run.Faults[i]
-				c.addRow(r, rule.name, rule.title+": "+f.ID, f, rule.name == Exclusion)
+			faults = append(faults, c.run.Faults...)
+		}
+		for _, f := range faults {
+			row := history.Row{ID: strings.TrimSuffix(rule.name+"/"+f.ID, "/"), Rule: rule.name, Fault: f.ID}
+			if row.Title = rule.title; rule.split {
+				row.Title += ": " + cmp.Or(f.ID, "healthy")
+			}
+			if c.fill(&row, f) || !rule.split || rule.name == Exclusion {
+				r.Rows = append(r.Rows, row)
 			}
 		}
 		if len(r.Rows) == before {
-			c.addRow(r, rule.name, rule.title, nil, true)
+			row := history.Row{ID: rule.name, Rule: rule.name, Title: rule.title}
+			c.fill(&row, history.Fault{})
+			r.Rows = append(r.Rows, row)
 		}
 	}
 	rank := func(row history.Row) (best int) {
@@ -184,35 +189,29 @@ func (c *Checker) Report() *history.Report {
 	return r
 }
 
-func (c *Checker) addRow(r *history.Report, rule, title string, fault *history.Fault, always bool) {
-	row := history.Row{ID: rule, Rule: rule, Title: title}
-	if fault != nil {
-		row.Fault = fault.ID
-		row.ID += "/" + fault.ID
-	}
+// fill fills in the cells of a row, and reports whether one was tried.
+func (c *Checker) fill(row *history.Row, fault history.Fault) (tried bool) {
 	for i := range c.run.Services {
 		s := &c.run.Services[i]
-		t := c.cells[place{s.Name, rule, row.Fault}]
-		always = always || t != nil
-		row.Cells = append(row.Cells, cell(s, t, rule, fault))
+		t := c.cells[place{s.Name, row.Rule, row.Fault}]
+		tried = tried || t != nil
+		row.Cells = append(row.Cells, cell(s, t, row.Rule, fault))
 	}
-	if always {
-		r.Rows = append(r.Rows, row)
-	}
+	return tried
 }
 
-func cell(s *history.Service, t *tally, rule string, fault *history.Fault) history.Cell {
+func cell(s *history.Service, t *tally, rule string, fault history.Fault) history.Cell {
 	out, servers := history.Cell{Verdict: history.NotTried, Reason: "no trial gave the occasion"}, 1
 	switch {
 	case t != nil:
 		out, servers = t.Cell, t.servers
 	case s.Missing != "":
 		out.Reason = s.Missing
-	case fault != nil && s.Untried[fault.ID] != "":
+	case s.Untried[fault.ID] != "":
 		out.Reason = s.Untried[fault.ID]
 	case rule == Tokens && s.Declared.Fencing == "none":
 		out.Reason = "leases carry no token"
-	case rule == Told && fault != nil && (fault.Class == history.Stopped || fault.Class == history.Killed):
+	case rule == Told && (fault.Class == history.Stopped || fault.Class == history.Killed):
 		out.Reason = "nobody can tell a holder that does not run"
 	}
 	// The broken and the worst first.
