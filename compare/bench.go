@@ -214,16 +214,15 @@ func (b *bench) round(t task) error {
 
 // recover makes the bench whole again after a round, whatever it has left: proxies pass, processes run.
 func (b *bench) recover(failed error) {
-	var killed []*holder
 	for _, h := range b.holders() {
-		h.heal()
-		if !h.proc.Running() || failed != nil {
-			// What callers of a failed round still do would be taken for the next round's.
-			h.kill()
-			killed = append(killed, h)
+		if h.heal(); failed != nil || !h.proc.Running() {
+			h.kill() // what callers of a failed round still do would be taken for the next round's
 		}
 	}
-	for _, h := range killed {
+	for _, h := range b.holders() {
+		if h.proc.Running() {
+			continue
+		}
 		if err := b.Do(h.start); err != nil && b.ctx.Err() == nil {
 			b.gone = cmp.Or(failed, err).Error() // the second is about a proxy
 			return

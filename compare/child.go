@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
@@ -38,9 +39,8 @@ type command struct {
 
 // What a holder tells the parent, as a line of JSON, are the events of its history, and these.
 const (
-	isOpen history.Kind = "open"   // the client is open
-	failed history.Kind = "failed" // Error says why it could not be opened
-	isOver history.Kind = "over"   // the command of this caller is over
+	isOpen history.Kind = "open" // the client is open
+	isOver history.Kind = "over" // the command of this caller is over
 )
 
 // PlayHolder turns this process into one of the holders that a comparison starts, if it was started as
@@ -56,7 +56,7 @@ func PlayHolder(openers locker.Openers) {
 	h := &holderProgram{callers: map[int]context.CancelFunc{}}
 	_ = json.Unmarshal([]byte(text), &h.part)
 	if err := h.run(openers); err != nil {
-		h.say(history.Event{Kind: failed, Error: err.Error()})
+		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(0)
 }
@@ -77,8 +77,7 @@ func (h *holderProgram) say(e history.Event) {
 	h.out.Lock()
 	defer h.out.Unlock()
 	e.At = history.Now()
-	line, _ := json.Marshal(e) // an event always can be
-	_, _ = os.Stdout.Write(append(line, '\n'))
+	_ = json.NewEncoder(os.Stdout).Encode(e)
 }
 
 // tell says an event of a caller.

@@ -32,7 +32,6 @@ type holder struct {
 
 	mu      sync.Mutex
 	open    bool          // the process has said that its client is open
-	failed  string        // or why not
 	callers map[int]*seen // a new one for each life
 }
 
@@ -65,7 +64,7 @@ func (h *holder) start() {
 	h.killed = false
 	process := fmt.Sprintf("%s-%s%d", b.key, h.slot, h.lives)
 	h.mu.Lock()
-	h.process, h.open, h.failed, h.callers = process, false, "", map[int]*seen{}
+	h.process, h.open, h.callers = process, false, map[int]*seen{}
 	h.mu.Unlock()
 	var hosts []string
 	for _, p := range h.proxies {
@@ -105,7 +104,7 @@ func (h *holder) start() {
 	}
 	if b.wait(b.opens+10*time.Second, func() bool { return opened() || !h.proc.Running() }); !opened() {
 		end()
-		b.Fatalf("%s", cmp.Or(h.failed, fmt.Sprintf("a client of %s did not open: %s", b.shown, h.lastWords())))
+		b.Fatalf("a client of %s did not open: %s", b.shown, h.lastWords())
 	}
 }
 
@@ -137,10 +136,11 @@ func (h *holder) crashed() bool {
 // lastWords is what the process wrote to its standard error, such as a panic.
 func (h *holder) lastWords() string {
 	log := strings.TrimSpace(h.proc.Log())
-	if at := strings.Index(log, "panic: "); at > 0 {
-		log = log[at:]
+	at := strings.Index(log, "panic: ")
+	if at < 0 {
+		at = max(0, len(log)-500)
 	}
-	return cmp.Or(log[:min(len(log), 500)], "it said nothing")
+	return cmp.Or(log[at:min(len(log), at+500)], "it said nothing")
 }
 
 // end ends the process in good order if it can, so that what it holds is given back.
@@ -168,8 +168,6 @@ func (h *holder) hear(e history.Event) {
 	switch e.Kind {
 	case isOpen:
 		h.open = h.open || h.process == e.Process
-	case failed:
-		h.failed = e.Error
 	case isOver:
 		s.done = true
 	case history.Granted:
@@ -182,8 +180,7 @@ func (h *holder) hear(e history.Event) {
 }
 
 func (h *holder) send(c command) {
-	line, _ := json.Marshal(c)
-	_, _ = h.stdin.Write(append(line, '\n')) // a process that is gone does not hear it
+	_ = json.NewEncoder(h.stdin).Encode(c) // a process that is gone does not hear it
 }
 
 // lost is how many bytes have vanished, or are held on their way, between h and the service so far.

@@ -242,15 +242,15 @@ func watchStalls(tell func(history.Event)) (stop func()) {
 	})
 }
 
-func machine() history.Machine {
-	m := history.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(),
-		Go: runtime.Version(), Locker: "(devel)"}
+func machine() string {
+	version := "(devel)"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range append(info.Deps, &info.Main) {
-			if d.Path == "github.com/golockers/locker" && d.Version != "" {
-				m.Locker = d.Version
+			if d.Path == "github.com/golockers/locker" {
+				version = cmp.Or(d.Version, version)
 			}
 		}
 	}
-	return m
+	return fmt.Sprintf("%s/%s · %d CPUs · %s · locker %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		runtime.Version(), version)
 }

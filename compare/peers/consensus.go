@@ -84,17 +84,8 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
-	lost := make(chan struct{}, 1)
 	conn, events, err := zk.Connect(u.Hosts, max(opts.TTL, 400*time.Millisecond), zk.WithLogInfo(false),
-		zk.WithLogger(silent{}),
-		zk.WithEventCallback(func(e zk.Event) {
-			if e.State == zk.StateExpired {
-				select {
-				case lost <- struct{}{}:
-				default:
-				}
-			}
-		}))
+		zk.WithLogger(silent{}))
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +113,10 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 		return &hold{
 			valid: untold,
 			renew: func(context.Context) error {
-				if conn.SessionID() != session && conn.State() == zk.StateHasSession {
+				if conn.SessionID() != session { // it has none from when it is told that the old one has expired
 					return locker.ErrLost
 				}
-				return over(lost)
+				return nil
 			},
 			release: func(context.Context) error { return l.Unlock() },
 		}, nil

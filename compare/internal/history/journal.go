@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -66,12 +67,11 @@ func (j *Journal) End(trial string) ([]Event, error) {
 	delete(j.trials, trial)
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	events = events[:1+slices.IndexFunc(events, func(e Event) bool { return e.Kind == TrialEnd })]
-	var lines []byte
+	var lines bytes.Buffer
 	for _, e := range events {
-		line, _ := json.Marshal(e) // an event always can be
-		lines = append(append(lines, line...), '\n')
+		_ = json.NewEncoder(&lines).Encode(e)
 	}
-	if _, err := j.f.Write(lines); err != nil {
+	if _, err := j.f.Write(lines.Bytes()); err != nil {
 		return events, fmt.Errorf("history: %s ends here: %w", j.f.Name(), err)
 	}
 	return events, nil

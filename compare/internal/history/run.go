@@ -10,19 +10,11 @@ import (
 type Run struct {
 	Began    time.Time `json:"began"`
 	Command  string    `json:"command,omitempty"` // the command line, passwords masked
-	Machine  Machine   `json:"machine"`
+	Machine  string    `json:"machine"`           // where it took place, and with what
 	Services []Service `json:"services"`
 	Faults   []Fault   `json:"faults"`
 	// Interrupted says why the run ended early, if it did.
 	Interrupted string `json:"interrupted,omitempty"`
-}
-
-// Machine is where a run took place, and with what.
-type Machine struct {
-	System string `json:"system"` // such as "linux/amd64, 6.1.0"
-	CPUs   int    `json:"cpus"`
-	Go     string `json:"go"`
-	Locker string `json:"locker"` // the library's version
 }
 
 // Service is one subject.

@@ -388,13 +388,12 @@ function drawServices() {
 function drawWords() {
   $("headline").textContent = report.headline;
   $("headline").className = report.declared_and_broken ? "bad" : "";
-  const m = report.run.machine;
   $("facts").textContent = [plural(report.trials, "trial"), plural(report.events, "event"), time(report.seconds * 1e9), new Date(report.run.began).toISOString().slice(0, 16).replace("T", " ") + " UTC"].join(" · ");
   if (report.interrupted) {
     $("interrupted").hidden = false;
     $("interrupted").textContent = "This is what was seen until the run ended early: " + report.interrupted;
   }
-  $("machine").textContent = [m.system, m.cpus && plural(m.cpus, "CPU"), m.go, m.locker && "locker " + m.locker, report.run.command].filter(Boolean).join(" · ");
+  $("machine").textContent = [report.run.machine, report.run.command].filter(Boolean).join(" · ");
 }
 
 drawWords();
