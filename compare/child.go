@@ -203,9 +203,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // lock asks for the lock; nil if it was not granted.
 func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
-	end, _ := ctx.Deadline()
-	ask := history.Event{Until: history.Until(end)}
-	lock := h.client.Lock
+	lock, ask := h.client.Lock, history.Event{}
 	if c.Try {
 		lock, ask.Value = h.client.TryLock, 1
 	}
@@ -225,20 +223,12 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 
 // leave unlocks. What is left of a lease that is lost is cleared, as Do does.
 func (h *holderProgram) leave(c command, lease *locker.Lease) {
-	within, lost := max(h.TTL, time.Second), lease.Err()
-	if lost != nil {
+	if lost := lease.Err(); lost != nil {
 		h.tell(c, history.ToldLost, history.Event{Error: lost.Error()})
 	} else {
-		h.tell(c, history.UnlockBegin, history.Event{Until: history.Until(time.Now().Add(within))})
+		h.tell(c, history.UnlockBegin, history.Event{})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), max(h.TTL, time.Second))
 	defer cancel()
-	err := lease.Unlock(ctx)
-	if lost == nil {
-		e := history.Event{}
-		if err != nil {
-			e.Error = err.Error()
-		}
-		h.tell(c, history.Unlocked, e)
-	}
+	_ = lease.Unlock(ctx)
 }

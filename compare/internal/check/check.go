@@ -13,8 +13,6 @@
 //     with a fault and without Evidence is set aside.
 //   - A kill is a fault of class Killed, a stop one of class Stopped: its FaultBegin, before the
 //     signal, names the process, and so does a stop's FaultEnd, after SIGCONT.
-//   - Ask and UnlockBegin carry the deadline of their context in Until: an answer that is more than a
-//     second late, or none by TrialEnd, is a call that hangs.
 //   - At the end of a trial with a fault a caller asks for each name once more, with a deadline beyond
 //     TTL and slack: it shows what was left behind.
 //   - A Stall, of whichever process, is time that does not count where something was only too slow. It
@@ -34,7 +32,6 @@ import (
 // Tolerances: what a busy machine may add to a time before it counts.
 const (
 	toldGrace = 100 * time.Millisecond // between a deadline and a goroutine that learns of it
-	hangGrace = time.Second            // between a context's end and the call's return
 	freeGrace = time.Second            // a poll, and a goroutine that is slow
 )
 

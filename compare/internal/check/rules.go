@@ -105,10 +105,6 @@ func (t *trial) judge(at int64) {
 		}
 	}
 	for _, a := range t.attempts {
-		t.returns("Lock", a.ask, a.answer, at)
-		if a.leave != nil {
-			t.returns("Unlock", a.leave, a.left, at)
-		}
 		// It waits, or waited in vain, for what nobody may hold.
 		l, end := a.lock, at
 		if a.answer != nil {
@@ -149,18 +145,6 @@ func (t *trial) tokens(a *attempt, before []*attempt) {
 	if token <= over {
 		t.breaks(Tokens, a.lock.name, span{a.answer.At, a.answer.At}, always,
 			fmt.Sprintf("%s got token %d after %d had been given out", who(a.ask), token, over))
-	}
-}
-
-// returns looks whether a call came back in time; nil: it did not.
-func (t *trial) returns(what string, began, answer *history.Event, at int64) {
-	since, back, says := began.At, at, "never returned: its context had ended %s before"
-	if answer != nil {
-		since, back, says = began.Until, answer.At, "returned %s after its context had ended"
-	}
-	if late := back - began.Until; began.Until != 0 && late > 0 && !t.absent(began.Process, since, back) {
-		t.breaks(Hangs, began.Name, span{began.Until, back}, hangGrace,
-			fmt.Sprintf("%s of %s "+says, what, who(began), history.Duration(late)))
 	}
 }
 

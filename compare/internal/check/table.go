@@ -18,7 +18,6 @@ const (
 	Left      = "left"
 	Served    = "served"
 	FalseLoss = "false-loss"
-	Hangs     = "hangs"
 )
 
 // rules are the rows of the table, in its order.
@@ -35,7 +34,6 @@ var rules = []struct {
 	{name: Left, title: "left behind: blocked by nobody", figure: "at most %s"},
 	{name: Served, title: "served", split: true, figure: "again after %s"},
 	{name: FalseLoss, title: "leases lost", split: true},
-	{name: Hangs, title: "calls that hang"},
 }
 
 // Rules are the names of all rules that have a verdict, in the order of the table.
@@ -87,10 +85,8 @@ func declared(g *history.Guarantees, rule string, fault history.Fault, servers i
 		return recovers, "what is left of a failed attempt is gone after a TTL"
 	case Served:
 		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
-	case FalseLoss:
-		return excludes && fault.Class == "", "a renewed lease lasts"
 	}
-	return true, "a call returns when its context ends"
+	return excludes && fault.Class == "", "a renewed lease lasts"
 }
 
 // tally is what a cell is made of. What is not known before all trials are, is not set yet.

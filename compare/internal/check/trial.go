@@ -42,11 +42,10 @@ type lock struct {
 	unclear bool       // an attempt had an outcome that is not known, or a lease was lost
 }
 
-// attempt is a Lock, the lease that it was granted, and the Unlock.
+// attempt is a Lock, and the lease that it was granted.
 type attempt struct {
 	lock        *lock
 	ask, answer *history.Event // no answer: nil
-	leave, left *history.Event // of Unlock; nil before
 	until       int64          // the end of the holder's belief
 	believes    bool           // it was not told, has not unlocked or asked again; perhaps past its deadline
 	renewed     bool
@@ -123,7 +122,6 @@ func (t *trial) event(a *attempt, e *history.Event) {
 	case history.Granted, history.Refused, history.GaveUp:
 		if a.answer == nil {
 			a.answer = e
-			t.finding(Hangs).applies = true
 			if e.Kind == history.Granted {
 				t.granted(a, e)
 			}
@@ -140,16 +138,10 @@ func (t *trial) event(a *attempt, e *history.Event) {
 			a.ends(e)
 		}
 	case history.UnlockBegin:
-		a.leave = e
 		if a.believes && a.passed != 0 && e.At-a.passed > int64(toldGrace) {
 			t.told(a, e.At, "still did not know")
 		}
 		a.ends(e)
-	case history.Unlocked:
-		if a.leave != nil && a.left == nil {
-			a.left = e
-			t.finding(Hangs).applies = true
-		}
 	}
 }
 

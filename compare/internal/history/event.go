@@ -34,14 +34,13 @@ type Kind string
 // What a child writes. Where a time counts against a service, the event is written on the side that is in
 // the service's favour: Granted after Lock has returned, UnlockBegin before Unlock is called.
 const (
-	Ask         Kind = "ask"          // before Lock, or TryLock (Value 1); Until is when its context ends
+	Ask         Kind = "ask"          // before Lock, or TryLock (Value 1)
 	Granted     Kind = "granted"      // it returned a lease, with Token and Until
 	Refused     Kind = "refused"      // it returned that another holder has the lock
 	GaveUp      Kind = "gave_up"      // it returned any other error, such as the context's end
 	Renewed     Kind = "renewed"      // the lease's Until has moved on to this Until
 	ToldLost    Kind = "told_lost"    // the holder knows that it is a holder no more, without having asked
-	UnlockBegin Kind = "unlock_begin" // before Unlock, until its Until: the holder does nothing from here on
-	Unlocked    Kind = "unlocked"     // Unlock has returned; Error is its answer, if it is one
+	UnlockBegin Kind = "unlock_begin" // before Unlock: the holder does nothing from here on
 )
 
 // What the parent writes, and, of stalls, a child, too.

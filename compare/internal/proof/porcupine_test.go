@@ -119,7 +119,6 @@ func randomHistory(random *rand.Rand) (events []history.Event, holds []hold) {
 		} else {
 			add(over, history.UnlockBegin, 0)
 			h.released = unique(over + 1 + random.Int64N(10))
-			add(h.released, history.Unlocked, 0)
 		}
 		h.end = min(over, until)
 		idle[client] = max(h.released, h.end)

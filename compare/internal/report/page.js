@@ -152,12 +152,12 @@ function eventList(w) {
 
 const kinds = {
   ask: "asks", granted: "gets it", refused: "is refused", gave_up: "gives up", renewed: "has renewed",
-  told_lost: "is told that it is lost", unlock_begin: "unlocks", unlocked: "has unlocked", trial_begin: "the trial begins", trial_end: "the trial ends",
+  told_lost: "is told that it is lost", unlock_begin: "unlocks", trial_begin: "the trial begins", trial_end: "the trial ends",
   fault_begin: "the fault begins", fault_end: "the fault is healed", evidence: "the fault is seen", stall: "the machine stalled",
 };
 const laneOf = (e) => e.p ? `${e.p}/${e.c || 0}` : "";
 const who = (e) => ["fault_begin", "fault_end", "evidence", "stall", "trial_begin", "trial_end"].includes(e.k) ? e.p || "" : laneOf(e);
-const details = (e, start) => [e.tok && `token ${e.tok}`, e.u && `${e.k === "ask" || e.k === "unlock_begin" ? "deadline" : "until"} ${time(e.u - start)}`,
+const details = (e, start) => [e.tok && `token ${e.tok}`, e.u && `until ${time(e.u - start)}`,
   e.f && `fault ${e.f}`, e.k === "stall" && time(e.v), e.e, e.d].filter(Boolean).join(", ");
 
 // ---- the timeline of a witness
