@@ -19,7 +19,6 @@ var contenders = contest.Contenders{
 	Name:   "concurrency",
 	Theirs: driven(mutexContender),
 	Raw:    driven(rawContender),
-	HandOn: driven(handOnContender),
 }
 
 // driven is a contender on a driver's client.
@@ -76,18 +75,6 @@ func rawContender(driver *clientv3.Client, _ int) (contest.Op, func(), error) {
 		}
 		return err
 	}, func() {}, nil
-}
-
-// handOnContender is what handing a lock on may cost: one write more.
-func handOnContender(driver *clientv3.Client, _ int) (contest.Op, func(), error) {
-	raw, done, err := rawContender(driver, 1)
-	return func(ctx context.Context, n int, name string) error {
-		if err := raw(ctx, n, name); err != nil {
-			return err
-		}
-		_, err := driver.Put(ctx, "raw/1/write", "bench")
-		return err
-	}, done, err
 }
 
 // BenchmarkContest is the contest on an etcd that syncs what it writes, as all do that are

@@ -20,8 +20,7 @@ var contenders = contest.Contenders{
 	},
 	Name:   "zk.Lock",
 	Theirs: recipeContender,
-	Raw:    func(servers []string, _ int) (contest.Op, func(), error) { return rawContender(servers, 0) },
-	HandOn: func(servers []string, _ int) (contest.Op, func(), error) { return rawContender(servers, 1) },
+	Raw:    rawContender,
 }
 
 func recipeContender(servers []string, _ int) (contest.Op, func(), error) {
@@ -35,9 +34,8 @@ func recipeContender(servers []string, _ int) (contest.Op, func(), error) {
 	}, done, err
 }
 
-// rawContender creates a node and deletes it, with so many writes in between.
-// Nobody waits here, and nothing is safe.
-func rawContender(servers []string, writes int) (contest.Op, func(), error) {
+// rawContender creates a node and deletes it. Nobody waits here, and nothing is safe.
+func rawContender(servers []string, _ int) (contest.Op, func(), error) {
 	c, done, err := connect(servers)
 	if err != nil {
 		return nil, nil, err
@@ -51,14 +49,6 @@ func rawContender(servers []string, writes int) (contest.Op, func(), error) {
 			_, _ = c.Create(dir, nil, 0, acl)
 		}
 		path, err := c.Create(dir+"/n-", []byte("bench"), zk.FlagEphemeral|zk.FlagSequence, acl)
-		for range writes {
-			if err == nil {
-				_, _, err = c.Children(dir)
-			}
-			if err == nil {
-				_, err = c.Set("/raw", []byte("bench"), -1)
-			}
-		}
 		if err == nil {
 			err = c.Delete(path, -1)
 		}

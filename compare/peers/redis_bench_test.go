@@ -98,27 +98,22 @@ func driven(op func(d drivers) contest.Op) contest.Contender {
 
 const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
 
-// raw is SET NX and a script that deletes, on all servers at the same time, and something beside them.
-func raw(beside func(ctx context.Context, c redis.Cmdable) error) func(d drivers) contest.Op {
+// raw is SET NX and a script that deletes, on all servers at the same time.
+func raw(d drivers) contest.Op {
 	script := redis.NewScript(deleteOwn)
-	return func(d drivers) contest.Op {
-		return func(ctx context.Context, n int, name string) error {
-			key, owner := "raw:"+name, rand.Text()+rand.Text()[:14] // 40 bytes
-			one := func(server int) error {
-				c := d[server][min(n, 1)]
-				if err := c.SetNX(ctx, key, owner, locker.DefaultTTL).Err(); err != nil {
-					return err
-				}
-				if err := script.Run(ctx, c, []string{key}, owner).Err(); err != nil {
-					return err
-				}
-				return beside(ctx, c)
+	return func(ctx context.Context, n int, name string) error {
+		key, owner := "raw:"+name, rand.Text()+rand.Text()[:14] // 40 bytes
+		one := func(server int) error {
+			c := d[server][min(n, 1)]
+			if err := c.SetNX(ctx, key, owner, locker.DefaultTTL).Err(); err != nil {
+				return err
 			}
-			if len(d) == 1 {
-				return one(0)
-			}
-			return contest.Spread(len(d), len(d), one)
+			return script.Run(ctx, c, []string{key}, owner).Err()
 		}
+		if len(d) == 1 {
+			return one(0)
+		}
+		return contest.Spread(len(d), len(d), one)
 	}
 }
 
@@ -172,11 +167,7 @@ func newRueidislock(addr string, ttl time.Duration) (rueidislock.Locker, error) 
 }
 
 func contenders(name string) contest.Contenders {
-	return contest.Contenders{Locker: ours, Theirs: theirs(name), Name: name,
-		Raw: driven(raw(func(context.Context, redis.Cmdable) error { return nil })),
-		HandOn: driven(raw(func(ctx context.Context, c redis.Cmdable) error {
-			return c.Publish(ctx, "raw", "bench").Err()
-		}))}
+	return contest.Contenders{Raw: driven(raw), Locker: ours, Theirs: theirs(name), Name: name}
 }
 
 // five are the addresses of five Redis.

@@ -21,7 +21,6 @@ type Op func(ctx context.Context, n int, name string) error
 // Contenders connect to servers, for so many goroutines. What they open ends with done.
 type Contenders struct {
 	Raw    Contender // makes the two requests that do the least of it
-	HandOn Contender // and one more: what it may cost to hand a lock on
 	Locker Contender
 	Theirs Contender
 	Name   string // of theirs
@@ -71,7 +70,7 @@ func (c Contenders) Run(b *testing.B, servers []string) {
 		b.Cleanup(done)
 		return op
 	}
-	raw, handOn, ours, theirs := open(c.Raw, most), open(c.HandOn, most), open(c.Locker, most), open(c.Theirs, most)
+	raw, ours, theirs := open(c.Raw, most), open(c.Locker, most), open(c.Theirs, most)
 	run := func(topic, name string, do func(operations int) error) {
 		b.Run(topic+"/"+name, func(b *testing.B) {
 			if err := do(b.N); err != nil {
@@ -94,7 +93,6 @@ func (c Contenders) Run(b *testing.B, servers []string) {
 	}
 	for _, n := range []int{8, wanting} {
 		topic := fmt.Sprintf("contended,goroutines=%d", n)
-		run(topic, "raw", on(1, handOn, one))
 		run(topic, "locker", on(n, ours, one))
 		run(topic, c.Name, on(n, theirs, one))
 	}
@@ -108,7 +106,6 @@ func (c Contenders) Run(b *testing.B, servers []string) {
 	ours, theirs = several(c.Locker), several(c.Theirs)
 	for _, n := range []int{8, wanting} {
 		topic := fmt.Sprintf("clients=%d,goroutines=%d", apart, n)
-		run(topic, "raw", on(1, handOn, one))
 		run(topic, "locker", on(n, ours, one))
 		run(topic, c.Name, on(n, theirs, one))
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/golockers/locker/memory"
 )
 
-var contenders = contest.Contenders{Raw: nothing, HandOn: nothing, Theirs: nothing, Name: "theirs",
+var contenders = contest.Contenders{Raw: nothing, Theirs: nothing, Name: "theirs",
 	Locker: func([]string, int) (contest.Op, func(), error) { return contest.OfBackend(memory.New(), nil) }}
 
 func nothing([]string, int) (contest.Op, func(), error) {
