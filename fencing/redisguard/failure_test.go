@@ -14,7 +14,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/fencing/redisguard"
 	"github.com/golockers/locker/internal/guardtest"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -45,13 +44,15 @@ func TestProveTheRightsThatTheDocumentationNamesAreEnoughOnACluster(t *testing.T
 	}
 }
 
-func everyMethod(t *testing.T, client redisguard.Client, resource string) {
+func everyMethod(t *testing.T, client redis.UniversalClient, resource string) {
 	t.Helper()
 	g := newGuard(t, client, nil)
 	require.NoError(t, set(t.Context(), g, resource, 3, resource, ""))
 	require.NoError(t, g.Raise(t.Context(), resource, 4))
 	guardtest.Stale(t, set(t.Context(), g, resource, 2, resource, ""), resource, 2, 4)
-	assert.Equal(t, fencing.Token(4), mustMark(t, g, resource))
+	key, err := g.MarkKey(resource)
+	require.NoError(t, err)
+	assert.Equal(t, "4", client.Get(t.Context(), key).Val())
 }
 
 func TestMissingRightsAreNotAnOutageAndMoveNothing(t *testing.T) {
@@ -91,8 +92,7 @@ func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
 			opts.Addr = secret.Addr()
 		}
 		g := newGuard(t, newClient(t, opts), nil)
-		_, markErr := g.Mark(t.Context(), "k")
-		for _, err := range []error{set(t.Context(), g, "k", 1, "k", ""), markErr} {
+		for _, err := range []error{set(t.Context(), g, "k", 1, "k", ""), g.Raise(t.Context(), "k", 1)} {
 			require.Error(t, err, what)
 			assert.NotErrorIs(t, err, locker.ErrUnavailable, what)
 			assert.NotErrorIs(t, err, fencing.ErrUnknown, what)
@@ -128,10 +128,7 @@ func TestAServerThatCannotWriteIsUnavailable(t *testing.T) {
 	if lab.NeedPause(t); true {
 		server.Pause()
 		unavailable("paused", true)
-		_, err := g.Mark(t.Context(), "k")
-		assert.ErrorIs(t, err, locker.ErrUnavailable)
-		assert.NotErrorIs(t, err, fencing.ErrUnknown, "a read")
-		assert.NotErrorIs(t, err, context.DeadlineExceeded, "not the caller's deadline")
+		assert.NotErrorIs(t, g.Raise(t.Context(), "k", 2), context.DeadlineExceeded, "not the caller's deadline")
 		server.Resume()
 	}
 	server.Kill()
@@ -153,7 +150,7 @@ func TestWhatMayBeRepeatedIs(t *testing.T) {
 	require.NoError(t, g.Raise(t.Context(), "k", 2))
 	assert.False(t, cut(), "the reply was not cut")
 	assert.Equal(t, int64(2), server.Commands(t).Since(before)["evalsha"], "sent twice")
-	assert.Equal(t, fencing.Token(2), mustMark(t, g, "k"))
+	assert.Equal(t, "2", server.MustDo(t, "GET", "fencing:1:{k}"))
 }
 
 // A script may count or append: nobody but its caller may send it twice.
@@ -181,7 +178,6 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	require.NoError(t, set(ctx, g, "k", 1, "k", "v"))
 	for what, ask := range map[string]func() error{
 		"Raise": func() error { return g.Raise(ctx, "k", 1) },
-		"Mark":  func() error { _, err := g.Mark(ctx, "k"); return err },
 		"Run": func() error {
 			time.Sleep(1100 * time.Millisecond) // it was idle
 			return g.Run(ctx, "r", 1, push, []string{"{r}:list"}, 1).Err()

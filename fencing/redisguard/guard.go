@@ -3,8 +3,6 @@ package redisguard
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -93,26 +91,3 @@ func (g *Guard) Raise(ctx context.Context, resource string, token fencing.Token)
 }
 
 var raiseMark = NewScript("return redis.status_reply('OK')")
-
-// Mark returns the highest token that was accepted for resource; 0 if there is none.
-// The answer may be out of date when it arrives: it is for people and for tests.
-func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error) {
-	key, err := g.MarkKey(resource)
-	if err != nil {
-		return 0, err
-	}
-	cmd, outcome := g.ask(ctx, true, func() *redis.Cmd { return g.process(ctx, "get", key) })
-	text, err := cmd.Text()
-	switch {
-	case errors.Is(err, redis.Nil):
-		return 0, nil
-	case err != nil:
-		return 0, failed(ctx, "read the mark of", resource, err, max(outcome, fencing.Unsent))
-	}
-	token, err := fencing.Parse(text)
-	if err != nil {
-		return 0, fmt.Errorf("redisguard: the value of %s is no mark: find out what else writes there, "+
-			"and delete that key: %w", key, err)
-	}
-	return token, nil
-}

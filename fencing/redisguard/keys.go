@@ -17,8 +17,8 @@ const (
 )
 
 // MarkKey returns the key of a resource's mark, for programs that put [Prelude] before
-// their own scripts, or delete it with its resource (then a token of any age passes). With the default prefix, the mark
-// of
+// their own scripts, read the mark with GET (for people and for tests), or delete it with
+// its resource (then a token of any age passes). With the default prefix, the mark of
 //
 //	orders/42        is  fencing:1:{orders/42}
 //	{user:7}:cart    is  fencing:1:={user:7}:cart

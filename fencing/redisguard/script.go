@@ -110,7 +110,7 @@ func (g *Guard) run(
 	if !repeatable && time.Since(began)-time.Duration(g.answered.Load()) > restedAfter {
 		// Reading may be repeated, and takes connections that were closed out of the
 		// driver's pool. The one that answers is the next to be used.
-		_, _ = g.Mark(ctx, resource)
+		_, _ = g.ask(ctx, true, func() *redis.Cmd { return g.process(ctx, "get", mark) })
 	}
 	rest := make([]any, 0, 1+len(keys)+1+len(args)+2)
 	rest = append(rest, len(keys)+1)
