@@ -25,10 +25,8 @@ type bench struct {
 	run     *run
 	index   int           // among the services of the report
 	name    string        // the head of its column
-	key     string        // the same, fit for a file name
 	opens   time.Duration // how long the service may take to answer for the first time
 	ttl     time.Duration
-	locks   int               // at once
 	start   func(b *bench)    // sets what follows
 	address                   // where the service is
 	version string            // of its servers
@@ -117,6 +115,9 @@ func (b *bench) missing(err error) {
 	b.run.say("%s: not tried: %s", b.name, why)
 }
 
+// locks share each fault.
+const locks = 4
+
 // task is one thing to try.
 type task struct {
 	history.Fault // with the name for --only; no Class: none
@@ -182,8 +183,8 @@ func (b *bench) tryAll() {
 // aside, and is told.
 func (b *bench) round(t task) error {
 	b.begun++
-	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.key, b.begun)}
-	for i := range b.locks {
+	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.name, b.begun)}
+	for i := range locks {
 		r.names = append(r.names, fmt.Sprintf("%s%s/%d", b.run.prefix, r.id, i))
 	}
 	begin := history.Event{Kind: history.TrialBegin, Value: int64(b.ttl)}

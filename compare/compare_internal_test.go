@@ -126,7 +126,7 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		{ignoresCommands, "requests-late", check.Exclusion},
 	} {
 		all.run(string(test.flaw), func(t *testing.T) {
-			c := says(t, plan{urls: []string{string(test.flaw) + "://" + r.Addr()}, ttl: time.Second, locks: 3,
+			c := says(t, plan{urls: []string{string(test.flaw) + "://" + r.Addr()}, ttl: time.Second,
 				only: []string{test.only}}, test.rule, test.only, history.Broken)
 			require.NotNil(t, c.Witness)
 			t.Log(c.Worst, "|", c.Witness.Says)

@@ -62,7 +62,7 @@ func (h *holder) start() {
 	b := h.bench
 	h.lives++
 	h.killed = false
-	process := fmt.Sprintf("%s-%s%d", b.key, h.slot, h.lives)
+	process := fmt.Sprintf("%s-%s%d", b.name, h.slot, h.lives)
 	h.mu.Lock()
 	h.process, h.open, h.callers = process, false, map[int]*seen{}
 	h.mu.Unlock()
@@ -112,7 +112,7 @@ func (h *holder) start() {
 // trial. It returns what was in the way, "" for nothing.
 func (h *holder) warm() (trouble string) {
 	b := h.bench
-	g := h.hold(&round{names: []string{b.run.prefix + b.key + "-warm-" + h.process}}, command{
+	g := h.hold(&round{names: []string{b.run.prefix + b.name + "-warm-" + h.process}}, command{
 		Within: b.free() + b.opens, Keep: time.Millisecond})
 	if b.wait(b.free()+b.opens+time.Second, func() bool { return g.all(done) }); !g.all(granted) {
 		return g.trouble()

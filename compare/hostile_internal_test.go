@@ -53,7 +53,7 @@ func TestProveStagingWithTLS(t *testing.T) {
 	} {
 		scheme, _, _ := strings.Cut(u, "://")
 		all.run(scheme, func(t *testing.T) {
-			report := compareOne(t, plan{urls: []string{u}, locks: 2, only: []string{"healthy", "holder-cut-off"}})
+			report := compareOne(t, plan{urls: []string{u}, only: []string{"healthy", "holder-cut-off"}})
 			require.Empty(t, report.Run.Services[0].Missing)
 			isWhole(t, report)
 			assert.Equal(t, history.Held, cell(t, report, check.Exclusion, "").Verdict)

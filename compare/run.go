@@ -43,7 +43,6 @@ type plan struct {
 	dir     string                                                                 // where the history and the report go; there must not be a run in it
 	live    io.Writer                                                              // gets what happens, for people
 	command string                                                                 // how the run was asked for
-	locks   int                                                                    // that share each fault; 0: 4
 	lab     []labService                                                           // nil: labServices
 }
 
@@ -178,7 +177,7 @@ func (r *run) services() (benches []*bench, err error) {
 			return nil, fmt.Errorf("compare: %w: there is no backend %q: there is %s",
 				locker.ErrInvalid, scheme, strings.Join(slices.Sorted(maps.Keys(r.openers)), ", "))
 		}
-		b := &bench{run: r, index: i, name: scheme, locks: cmp.Or(r.locks, 4)}
+		b := &bench{run: r, index: i, name: scheme}
 		b.ttl, b.opens = cmp.Or(r.ttl, time.Second), 40*time.Second
 		if isURL(raw) {
 			b.ttl, b.opens = cmp.Or(r.ttl, 2*time.Second), 10*time.Second
@@ -201,7 +200,6 @@ func (r *run) services() (benches []*bench, err error) {
 		for n := 2; slices.Contains(names, b.name); n++ {
 			b.name = scheme + "-" + strconv.Itoa(n)
 		}
-		b.key = strings.NewReplacer("/", "-", "+", "-", ":", "-").Replace(b.name)
 		names, benches = append(names, b.name), append(benches, b)
 		r.head.Services = append(r.head.Services, history.Service{Name: b.name})
 	}
@@ -215,7 +213,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 	started.Add(len(benches))
 	for _, b := range benches {
 		each.Go(func() {
-			b.ctx, b.Dir = ctx, filepath.Join(r.dir, "servers", b.key)
+			b.ctx, b.Dir = ctx, filepath.Join(r.dir, "servers", b.name)
 			defer b.Close()
 			defer b.quit()
 			err := b.Do(b.begin)

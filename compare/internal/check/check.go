@@ -42,17 +42,17 @@ func ServedWindow(ttl time.Duration) time.Duration { return 10*time.Second + 2*t
 // Checker judges the trials of a run, one after the other.
 type Checker struct {
 	run   *history.Run
-	cells map[place]*tally
+	cells map[place]*history.Cell
 
 	events, trials int
 	first, last    int64 // events
 }
 
-// place is where a cell is in the table.
+// place is where a cell is in the table. What is not known before all trials are, is not set there yet.
 type place struct{ service, rule, fault string }
 
 // New returns a Checker of trials of the services and faults of run.
-func New(run *history.Run) *Checker { return &Checker{run: run, cells: map[place]*tally{}} }
+func New(run *history.Run) *Checker { return &Checker{run: run, cells: map[place]*history.Cell{}} }
 
 // Trial judges a trial that is over, and says what it is the first to have broken.
 func (c *Checker) Trial(events []history.Event) (news []string) {

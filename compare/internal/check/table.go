@@ -89,12 +89,6 @@ func declared(g *history.Guarantees, rule string, fault history.Fault, servers i
 	return excludes && fault.Class == "", "a renewed lease lasts"
 }
 
-// tally is what a cell is made of. What is not known before all trials are, is not set yet.
-type tally struct {
-	history.Cell
-	servers int
-}
-
 const maxOutcomes = 40 // of a cell
 
 // collect adds what was found in a trial, and says which cells it is the first to have broken. aside is why
@@ -114,10 +108,10 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 		}
 		cell := c.cells[in]
 		if cell == nil {
-			cell = &tally{}
+			cell = &history.Cell{}
 			c.cells[in] = cell
 		}
-		cell.servers = max(cell.servers, t.servers)
+		cell.Servers = max(cell.Servers, t.servers)
 		o := history.Outcome{Trial: t.id}
 		switch worst := t.counted(f); {
 		case worst != nil && (aside == "" || rule.name == Exclusion):
@@ -196,11 +190,11 @@ func (c *Checker) fill(row *history.Row, fault history.Fault) (tried bool) {
 	return tried
 }
 
-func cell(s *history.Service, t *tally, rule string, fault history.Fault) history.Cell {
-	out, servers := history.Cell{Verdict: history.NotTried, Reason: "no trial gave the occasion"}, 1
+func cell(s *history.Service, t *history.Cell, rule string, fault history.Fault) history.Cell {
+	out := history.Cell{Verdict: history.NotTried, Reason: "no trial gave the occasion"}
 	switch {
 	case t != nil:
-		out, servers = t.Cell, t.servers
+		out = *t
 	case s.Missing != "":
 		out.Reason = s.Missing
 	case s.Untried[fault.ID] != "":
@@ -219,7 +213,7 @@ func cell(s *history.Service, t *tally, rule string, fault history.Fault) histor
 	})
 	out.Outcomes = out.Outcomes[:min(len(out.Outcomes), maxOutcomes)]
 	out.Service = s.Name
-	out.Declared, out.What = declared(&s.Declared, rule, fault, servers)
+	out.Declared, out.What = declared(&s.Declared, rule, fault, max(1, out.Servers))
 	switch {
 	case t == nil:
 	case out.Trials == 0:

@@ -54,6 +54,7 @@ type Cell struct {
 	// Bound is, with 95 % confidence, how large the share of broken trials is at
 	// most, if none was seen: 3/n, the rule of three.
 	Bound   float64 `json:"bound,omitempty"`
+	Servers int     `json:"servers,omitempty"`   // that the fault took away
 	Set     int     `json:"set_aside,omitempty"` // trials that do not count: no evidence, or a stall
 	Worst   string  `json:"worst,omitempty"`     // in words: "two held for 1.2 s"
 	WorstNS int64   `json:"worst_ns,omitempty"`

@@ -55,14 +55,13 @@ func Table(w io.Writer, r *history.Report) error {
 			}
 		}
 	}
-	for _, notes := range []struct {
-		title string
-		all   []string
-	}{{"Nothing can be said of", unsure}, {"Not tried at all", missing}} {
-		if len(notes.all) > 0 {
-			fmt.Fprintf(&out, "\n%s:\n  %s\n", notes.title, strings.Join(notes.all, "\n  "))
+	note := func(title string, all []string) {
+		if len(all) > 0 {
+			fmt.Fprintf(&out, "\n%s:\n  %s\n", title, strings.Join(all, "\n  "))
 		}
 	}
+	note("Nothing can be said of", unsure)
+	note("Not tried at all", missing)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
