@@ -116,7 +116,7 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 	}{
 		{ownSignal, "holder-cut-off", check.Told},
 		{forgetsTokens, healthy, check.Tokens},
-		{neverExpires, "holder-killed", check.Dead},
+		{neverExpires, "holder-killed", check.Left},
 		{leavesGhosts, "replies-lost", check.Left},
 		{losesLeases, healthy, check.FalseLoss},
 		{noOwnerCheck, "unlock-late", check.Exclusion},
@@ -213,7 +213,7 @@ func TestTheCommand(t *testing.T) {
 			"has a run in it"},
 		{"one is missing", []string{"--only", "healthy", "file://" + locks, "redis://127.0.0.1:1"},
 			ExitNotTried, "unavailable"},
-		{"not tried", []string{"--only", "healthy", "--require", "dead", "file://" + locks}, ExitNotTried,
+		{"not tried", []string{"--only", "healthy", "--require", "served", "file://" + locks}, ExitNotTried,
 			"was not tried"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -174,18 +174,18 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 		{name: "no token after one", broken: "tokens", held: "false-loss",
 			history: `0 ask a; 2 granted a tok=7 until=1001; 3 unlock_begin a; 4 ask a
 				4 granted a until=1005`},
-		{name: "free in time after a death", held: "dead exclusion tokens", worst: "at most 1.2s",
+		{name: "free in time after a death", held: "exclusion left tokens", worst: "at most 1.2s",
 			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
 				1300 granted b tok=2 until=2300`},
 		{name: "granted between the announcement of a kill and the kill", held: "exclusion",
 			history: `0 ask a; 1 ask b; 100 fault_begin a f=killed; 101 granted a tok=1 until=1101
 				110 evidence; 111 granted b tok=2 until=1300; 112 unlocks b`},
-		{name: "free too late after a death", broken: "dead", held: "exclusion tokens",
-			worst: "free 4.2s after its holder a/0 had died",
+		{name: "free too late after a death", broken: "left", held: "exclusion tokens",
+			worst: "nobody got it for 4.2s",
 			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
 				4300 granted b tok=2 until=5300`},
-		{name: "never free after a death", broken: "dead", held: "exclusion",
-			worst: "still not free 7.9s after",
+		{name: "never free after a death", broken: "left", held: "exclusion",
+			worst: "nobody got it for 7.9s",
 			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed
 				110 evidence; 8000 gave_up b`},
 		{name: "a ghost", broken: "left", held: "exclusion", worst: "nobody got it for 6.8s",

@@ -112,7 +112,7 @@ func (t *trial) judge(at int64) {
 		}
 		if (a.answer == nil || a.answer.Kind == history.GaveUp) && a.ask.Value != 1 &&
 			(len(l.holds) > 0 || l.unclear && l.askers > 1) && !t.absent(a.ask.Process, a.ask.At, at) {
-			t.blocked(l, a.ask, end, true)
+			t.blocked(a, end)
 		}
 	}
 	t.wasServed(at)
@@ -173,15 +173,11 @@ func (t *trial) toldLost(a *attempt, e *history.Event) {
 	}
 }
 
-// blocked judges that a caller waited from ask until at, and still does, for what nobody held.
-func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
-	free := ask.At
+// blocked judges that a caller waited until at for what nobody held, and got it then or did not.
+func (t *trial) blocked(a *attempt, at int64) {
+	l, free := a.lock, a.ask.At
 	for _, h := range l.holds {
 		free = max(free, h.until)
-	}
-	if l.died != nil && free < at {
-		t.deadHolder(l, free, at, still)
-		return
 	}
 	switch {
 	case t.class == "" && !l.unclear:
@@ -198,29 +194,14 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	if free >= at {
 		return
 	}
-	f := t.finding(Left)
-	f.held(at-free, at-free > f.best)
-	t.breaks(Left, l.name, span{free, at}, t.allowed(),
+	f, limit := t.finding(Left), t.allowed()
+	if a.answer != nil && a.answer.Kind == history.Granted {
+		f.held(at-free, at-free > f.best)
+	} else if at-free <= int64(limit) {
+		return // it did not wait long enough to tell
+	}
+	t.breaks(Left, l.name, span{free, at}, limit,
 		fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)))
-}
-
-func (t *trial) deadHolder(l *lock, from, at int64, still bool) {
-	took, limit, died := at-from, t.allowed(), l.died
-	if t.service.Declared.DeadHolder == "at once" {
-		limit -= time.Duration(t.ttl)
-	}
-	f, what := t.finding(Dead), "free"
-	if still {
-		what = "still not free"
-		if took <= int64(limit) {
-			return // nobody waited long enough to tell
-		}
-	} else {
-		l.died = nil
-		f.held(took, took > f.best)
-	}
-	t.breaks(Dead, l.name, span{from, at}, limit, fmt.Sprintf("%s %s after its holder %s had died", what,
-		history.Duration(took), who(died.ask)))
 }
 
 // wasServed judges whether locks went on being granted while servers were away.

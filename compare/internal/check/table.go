@@ -14,7 +14,6 @@ const (
 	Exclusion = "exclusion"
 	Told      = "told"
 	Tokens    = "tokens"
-	Dead      = "dead"
 	Left      = "left"
 	Served    = "served"
 	FalseLoss = "false-loss"
@@ -30,8 +29,7 @@ var rules = []struct {
 	{name: Exclusion, title: "two at once", split: true},
 	{name: Told, title: "told in time", split: true, least: true, figure: "told %s before the next"},
 	{name: Tokens, title: "tokens rise", split: true},
-	{name: Dead, title: "dead holder: free after", figure: "at most %s"},
-	{name: Left, title: "left behind: blocked by nobody", figure: "at most %s"},
+	{name: Left, title: "left behind", split: true, figure: "at most %s"},
 	{name: Served, title: "served", split: true, figure: "again after %s"},
 	{name: FalseLoss, title: "leases lost", split: true},
 }
@@ -47,7 +45,6 @@ func Rules() (all []string) {
 // declared says whether g promises that a rule is kept under a fault, or none, and in which words.
 func declared(g *history.Guarantees, rule string, fault history.Fault, servers int) (bool, string) {
 	excludes := g.Exclusion != "none" && g.Exclusion != "" && g.Scope != "none" && g.Scope != "process"
-	recovers := g.DeadHolder != "none" && g.DeadHolder != ""
 	outlasts, what := true, ""
 	switch fault.Class {
 	case history.Restart:
@@ -79,10 +76,9 @@ func declared(g *history.Guarantees, rule string, fault history.Fault, servers i
 			return outlasts, "tokens rise while data is kept"
 		}
 		return false, "no tokens"
-	case Dead:
-		return recovers, fmt.Sprintf("free %s, at most %g s later", g.DeadHolder, g.DeadHolderSlackMS/1000)
 	case Left:
-		return recovers, "what is left of a failed attempt is gone after a TTL"
+		return g.DeadHolder != "none" && g.DeadHolder != "",
+			fmt.Sprintf("the lock of a dead holder is free %s, at most %g s later", g.DeadHolder, g.DeadHolderSlackMS/1000)
 	case Served:
 		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
 	}
@@ -245,7 +241,7 @@ func headline(r *history.Report) (bad int, says string) {
 			}
 			bad += len(faults[history.Broken])
 			for v, by := range faults {
-				title, _, _ := strings.Cut(rule.title, ":")
+				title := rule.title
 				if len(by) > 1 {
 					title += fmt.Sprintf(" under %d faults", len(by))
 				} else if by[0] != "" {

@@ -38,7 +38,6 @@ type lock struct {
 	askers  int        // callers that have asked
 	holds   []*attempt // those that were granted, in their order
 	told    []int64    // when holders were told, since the last grant
-	died    *attempt   // of a killed process, since the last grant
 	unclear bool       // an attempt had an outcome that is not known, or a lease was lost
 }
 
@@ -72,8 +71,7 @@ func (t *trial) read() {
 				t.away[e.Process] = span{from: e.At}
 			}
 			for _, a := range t.attempts {
-				if t.class == history.Killed && a.ask.Process == e.Process && a.believes {
-					a.lock.died = a
+				if t.class == history.Killed && a.ask.Process == e.Process {
 					a.ends(e)
 				}
 			}
@@ -169,7 +167,7 @@ func (t *trial) granted(a *attempt, e *history.Event) {
 	}
 	l.told = nil
 	if (len(l.holds) > 0 || l.unclear && l.askers > 1) && a.ask.Value != 1 {
-		t.blocked(l, a.ask, e.At, false)
+		t.blocked(a, e.At)
 	}
 	if t.shown != 0 && a.ask.At > t.shown {
 		t.served = cmp.Or(t.served, e.At)
@@ -205,8 +203,11 @@ func (t *trial) absent(process string, from, to int64) bool {
 
 // allowed is how long after the end of a holder the service may keep its lock.
 func (t *trial) allowed() time.Duration {
-	return time.Duration(t.ttl) +
-		time.Duration(t.service.Declared.DeadHolderSlackMS*float64(time.Millisecond)) + freeGrace
+	limit := freeGrace + time.Duration(t.service.Declared.DeadHolderSlackMS*float64(time.Millisecond))
+	if t.class != history.Killed || t.service.Declared.DeadHolder != "at once" {
+		limit += time.Duration(t.ttl)
+	}
+	return limit
 }
 
 func who(e *history.Event) string { return fmt.Sprintf("%s/%d", e.Process, e.Caller) }

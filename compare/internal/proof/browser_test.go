@@ -242,8 +242,8 @@ func TestTheWitnessOfEachBadLock(t *testing.T) {
 		"looks-then-locks": "exclusion",
 		"forgets-tokens":   "tokens",
 		"client-tokens":    "tokens",
-		"never-expires":    "dead",
-		"leaves-ghosts":    "left",
+		"never-expires":    "left/holder-killed",
+		"leaves-ghosts":    "left/replies-lost",
 		"loses-leases":     "false-loss",
 		"ignores-errors":   "exclusion/requests-late",
 	} {
@@ -255,7 +255,7 @@ func TestTheWitnessOfEachBadLock(t *testing.T) {
 		says := ask[string](b, `document.querySelector("dialog .time").getAttribute("aria-label")`)
 		assert.Contains(t, says, flaw+"-", "the one who is to blame has a name")
 		// Who is named has a lane, there is a belief in it, and the break lies in the picture.
-		if row != "left" { // which nobody held
+		if row != "left/replies-lost" { // which nobody held
 			assert.Positive(t, ask[int](b, `document.querySelectorAll("dialog .time g rect").length`), flaw)
 		}
 		assert.Contains(t, ask[string](b, `document.querySelector("dialog .time svg").textContent`), flaw+"-", flaw)
