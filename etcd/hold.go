@@ -33,7 +33,9 @@ type hold struct {
 	// before cannot raise them any more.
 	tokens tokens
 
-	trace // guarded by b.mu
+	// absent: Renew has found that its key is not there. Guarded by b.mu, as the trace is.
+	absent bool
+	trace
 }
 
 // value is what stands at the key.
@@ -61,7 +63,7 @@ const minLook = 200 * time.Millisecond
 // not matter: the key can only be missing if somebody has deleted it by hand.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	h.b.mu.Lock()
-	over := h.stage == settled || errors.Is(h.s.err(), errGone)
+	over := h.stage == settled || h.absent || errors.Is(h.s.err(), errGone)
 	h.b.mu.Unlock()
 	if over {
 		return locker.Validity{}, h.isLost("is")
@@ -75,6 +77,9 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		if !found {
 			// Its shadow may be left, or a copy of the request may come yet: it is not
 			// settled before it is taken back.
+			h.b.mu.Lock()
+			h.absent = true
+			h.b.mu.Unlock()
 			h.lost()
 			return locker.Validity{}, h.isLost("is")
 		}

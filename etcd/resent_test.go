@@ -216,6 +216,10 @@ func TestKeyThatIsPutAgainIsNotTheLock(t *testing.T) {
 	require.NoError(t, err)
 	_, err = g.Hold.Renew(t.Context())
 	require.ErrorIs(t, err, locker.ErrLost)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = g.Hold.Renew(ctx)
+	require.ErrorIs(t, err, locker.ErrLost, "that is known, also to a renewal that is not answered")
 }
 
 // The holder's lease ends between two copies of a Break, the first of which is lost: its

@@ -77,7 +77,9 @@ func (s *service) harness() conformance.Harness {
 			children, err := childrenOf(admin, name)
 			for i, path := range children { // the holder, or all who share
 				if err == nil && (i == 0 || strings.Contains(children[0], "-read-") && strings.Contains(path, "-read-")) {
-					err = admin.Delete(path, -1)
+					if err = admin.Delete(path, -1); errors.Is(err, zk.ErrNoNode) {
+						err = nil // its holder has just left
+					}
 				}
 			}
 			if err != nil {
