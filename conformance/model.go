@@ -227,12 +227,15 @@ func (j *judge) lands(a *attempt, c *call) time.Time {
 	case c.op != opRenew && c.grant.Hold == nil && !errors.Is(c.err, locker.ErrClosed): // it says that nothing can be left
 		return time.Time{}
 	}
-	land := c.ended.Add(j.k.air)
+	return j.underWay(c)
+}
+
+// underWay is until when the request of a call that has no answer may be on its way.
+func (j *judge) underWay(c *call) time.Time {
+	land := c.span().to.Add(j.k.air)
 	for _, o := range j.outages {
-		if o.who == c.who && o.span().touches(c.span()) {
-			if o.fault.delays() {
-				land = latest(land, o.span().to.Add(j.k.air))
-			}
+		if o.who == c.who && o.span().touches(c.span()) && o.fault.delays() {
+			land = latest(land, o.span().to.Add(j.k.air))
 		}
 	}
 	return earliest(land, far)

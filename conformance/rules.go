@@ -103,7 +103,11 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 		if b == c.of || b.req.Name != c.name {
 			continue
 		}
-		if s := j.may[b]; apart(b, c.of) && s.touches(c.span()) && !s.to.IsZero() {
+		gaveUp := func(d *call) bool { // it may still be at work on the name, as a transaction is that looks whether b holds it
+			return d.asks() && !d.certain() && span{d.began, j.underWay(d)}.touches(c.span())
+		}
+		s := j.may[b]
+		if apart(b, c.of) && (s.touches(c.span()) && !s.to.IsZero() || slices.ContainsFunc(j.about[b], gaveUp)) {
 			somebody = true
 			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
 		}
@@ -272,7 +276,7 @@ func (j *judge) answers() {
 		case errors.Is(c.err, locker.ErrUnavailable) && !c.deadline.IsZero() &&
 			c.deadline.Sub(c.ended) < j.k.air/10: // a driver may give up just before
 		case c.op == opUndo: // it is called again
-		case waits && j.deletedDuring(c): // its place, too
+		case waits && j.removedDuring(c): // its place, too
 		case c.op != opAcquire && j.grants[c.of] != nil && c.began.After(j.toldUntil(c.of, c.began)): // its time is over
 		case c.op == opRaise && errors.Is(c.err, errors.ErrUnsupported):
 		case c.op != opAcquire && j.gaveUpBefore(c): // its service may refuse what was made void
@@ -294,10 +298,11 @@ func (j *judge) answers() {
 	}
 }
 
-// deletedDuring reports whether an operator deleted something of the name meanwhile.
-func (j *judge) deletedDuring(c *call) bool {
+// removedDuring reports whether an operator removed something of the name meanwhile: it may be of one who is just
+// being told that it holds.
+func (j *judge) removedDuring(c *call) bool {
 	return slices.ContainsFunc(j.calls, func(d *call) bool {
-		return d.op == opDelete && d.name == c.name && d.span().touches(c.span())
+		return (d.op == opDelete || d.op == opBreak) && d.name == c.name && span{d.began, j.arrives(d)}.touches(c.span())
 	})
 }
 
@@ -672,7 +677,7 @@ func (j *judge) arrives(c *call) time.Time {
 	if l := j.lands(c.of, c); !l.IsZero() {
 		return l
 	}
-	return c.ended.Add(j.k.air)
+	return j.underWay(c)
 }
 
 // laterGrant is the grant that the caller of b has got by asking again.
@@ -970,7 +975,11 @@ func (j *judge) wakes() {
 		}
 	}
 	for _, e := range ears {
-		stays := func(r *call) bool { return e.covers(span{r.began, r.ended.Add(j.k.wake)}) }
+		stays := func(r *call) bool { // and is within reach, until it has to be told
+			c := *r
+			c.who, c.ended = e.who, r.ended.Add(j.k.wake)
+			return e.covers(c.span()) && j.well(&c)
+		}
 		for _, r := range j.calls {
 			if r.name != e.name || r.err != nil || r.ended.IsZero() || r.who == e.who || !j.well(r) ||
 				!e.covers(r.span()) {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,32 +168,63 @@ func (slow) Close() error {
 	return nil
 }
 
-// A deletion on several servers takes its time: it may be of one whom a lock was given meanwhile.
-func TestDeletionMayTakeWhoCameMeanwhile(t *testing.T) {
-	r := newRecorder(t.Context(), t.Name())
-	defer r.Close()
-	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
-	h := k.history()
-	at := func(ms int) time.Time { return h.began.Add(time.Duration(ms) * time.Millisecond) }
+// What a busy machine makes of a history, and seldom does: told is whether the rule may be told of it.
+func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
+	at := func(ms int) time.Time { return time.Time{}.Add(time.Hour + time.Duration(ms)*time.Millisecond) }
+	var k *kit
+	var h *history
 	add := func(c call, from, to int) {
 		c.name, c.began, c.ended = "x", at(from), at(to)
 		h.calls = append(h.calls, &c)
 	}
-	hold := func(from, to int) {
-		a := h.attempt("b", locker.Request{Name: "x", TTL: time.Minute})
-		add(call{op: opAcquire, of: a, grant: locker.Grant{Hold: struct{ locker.Hold }{}, Validity: locker.Validity{Since: at(from), TTL: time.Minute}}}, from, to)
+	asks := func(who string, wait bool) *attempt {
+		return h.attempt(who, locker.Request{Name: "x", TTL: time.Minute, Wait: wait})
 	}
-	hold(0, 10)
-	add(call{op: opDelete}, 20, 40)
-	hold(25, 30)
-	hold(45, 50)
-	j := k.judge(h)
-	j.exclusion()
-	assert.Empty(t, j.found)
-	h.calls[1].ended = at(22)
-	j = k.judge(h)
-	j.exclusion()
-	assert.Len(t, j.found, 1, "a deletion that was over before")
+	hold := func(from, to int) (a *attempt) {
+		a = asks("a", false)
+		add(call{op: opAcquire, who: "a", of: a, grant: locker.Grant{Hold: struct{ locker.Hold }{},
+			Validity: locker.Validity{Since: at(from), TTL: time.Minute}}}, from, to)
+		return a
+	}
+	for _, c := range []struct {
+		rule, what string
+		play       func(told int)
+	}{
+		{"exclusion", "a deletion on several servers is of one whom the lock was given meanwhile", func(told int) {
+			hold(0, 10)
+			add(call{op: opDelete}, 20, 40-18*told)
+			hold(25, 30)
+			hold(45, 50)
+		}},
+		{"refusal", "what was given up is still at work on the name", func(told int) {
+			a := hold(0, 10)
+			add(call{op: opRaise, who: "a", of: a, err: context.Canceled}, 20, 25)
+			add(call{op: opRelease, who: "a", of: a}, 30, 35)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 40+500*told, 45+500*told)
+		}},
+		{"wake", "a message meets an outage", func(told int) {
+			add(call{op: opNotify, who: "b"}, 0, 1)
+			a := hold(2, 3)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 4, 5)
+			add(call{op: opRelease, who: "a", of: a}, 20, 21)
+			h.outages = append(h.outages, &outage{who: "b", fault: silent, from: at(25 + 9000*told)})
+		}},
+		{"answer", "one is broken who is just being told that it holds", func(told int) {
+			k.g.Queue = true
+			add(call{op: opBreak, who: "b"}, 100*told, 100*told+10)
+			add(call{op: opAcquire, who: "a", of: asks("a", true), err: locker.ErrUnavailable}, 5, 15)
+		}},
+	} {
+		for told := range 2 {
+			r := newRecorder(t.Context(), t.Name())
+			k = newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+			h = k.history()
+			c.play(told)
+			found := k.judgeAll(h)
+			assert.Len(t, slices.DeleteFunc(found, func(v violation) bool { return v.rule.name != c.rule }), told, c.what)
+			r.Close()
+		}
+	}
 }
 
 type undone struct {
