@@ -264,7 +264,7 @@ func (b *Backend) path(name string) string { return filepath.Join(b.dir, fileNam
 
 // unavailable makes an error match ErrUnavailable if its cause may pass by itself.
 func unavailable(err error) error {
-	if !localfile.Passes(err) && !errors.Is(err, errReplaced) || errors.Is(err, locker.ErrUnavailable) {
+	if !localfile.Passes(err) && !errors.Is(err, localfile.ErrReplaced) || errors.Is(err, locker.ErrUnavailable) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)

@@ -139,17 +139,14 @@ func (h *hold) RaiseToken(_ context.Context, token uint64) error {
 
 // check returns an error that matches ErrLost if the lock is certainly gone.
 func (h *hold) check() error {
-	there, err := localfile.IsAt(h.file, h.file.Name())
+	err := localfile.IsAt(h.file, h.file.Name())
 	switch {
 	case errors.Is(err, os.ErrClosed):
 		return fmt.Errorf("%w: its file was closed", locker.ErrLost)
-	case err != nil:
-		return err
-	case !there:
-		return fmt.Errorf("%w: %s was deleted or replaced while it was locked: find out what does that, "+
-			"and keep it away", locker.ErrLost, h.file.Name())
+	case errors.Is(err, localfile.ErrReplaced):
+		return fmt.Errorf("%w: while it was locked, %w", locker.ErrLost, err)
 	}
-	return nil
+	return err
 }
 
 // As sets a **os.File to the open, locked file. "Children" in the package comment

@@ -9,45 +9,9 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-var errReplaced = errors.New("the lock file was replaced before it was locked: find out what does that, " +
-	"and keep it away")
-
-// openTries bounds how often in a row openLocked may find the file replaced: more often than any cleaner deletes.
-const openTries = 1000
-
 // openLocked opens the file at path, makes it if it is missing, and locks it.
 func (b *Backend) openLocked(path string, how localfile.How) (*os.File, error) {
-	for range openTries {
-		f, err := b.open(path)
-		if err != nil {
-			return nil, err
-		}
-		if f == nil {
-			continue // it has appeared or disappeared in the middle
-		}
-		if err = localfile.Flock(f, how); err == nil {
-			// Between open and lock, a cleaner may have deleted the file; others then lock a
-			// new one.
-			err = isAt(f, path)
-		}
-		if err == nil {
-			return f, nil
-		}
-		localfile.LetGo(f)
-		if !errors.Is(err, errReplaced) {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("%s: %w", path, errReplaced)
-}
-
-// isAt returns errReplaced if f is not the file at path any more.
-func isAt(f *os.File, path string) error {
-	there, err := localfile.IsAt(f, path)
-	if err == nil && !there {
-		err = errReplaced
-	}
-	return err
+	return localfile.Open(path, how, func() (*os.File, error) { return b.open(path) })
 }
 
 // open opens the file at path, and creates it if it is missing. It returns nil if the file appears or disappears

@@ -48,7 +48,7 @@ func (b *Backend) waitShared(ctx context.Context, req locker.Request) (locker.Gr
 		}
 		g, err := b.share(ctx, req, turn)
 		localfile.LetGo(turn)
-		if !errors.Is(err, errReplaced) && !errors.Is(err, localfile.ErrBusy) {
+		if !errors.Is(err, localfile.ErrReplaced) && !errors.Is(err, localfile.ErrBusy) {
 			return g, err
 		}
 	}
@@ -62,7 +62,7 @@ func (b *Backend) share(ctx context.Context, req locker.Request, turn *os.File) 
 		return locker.Grant{}, err
 	}
 	// With a turn that was deleted meanwhile, it is not the only one to write.
-	if err = isAt(turn, turnOf(path)); err != nil {
+	if err = localfile.IsAt(turn, turnOf(path)); err != nil {
 		localfile.LetGo(f)
 		return locker.Grant{}, err
 	}

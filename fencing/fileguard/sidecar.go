@@ -62,51 +62,32 @@ func (g *Guard) raise(f *os.File, mark fencing.Token) error {
 	return g.syncDir() // the sidecar may be new
 }
 
-// lock opens the sidecar and locks it. It creates the sidecar if it is missing, and
-// waits for the lock until ctx is done. It tries a sidecar some times that appears
-// or disappears.
-func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
-	const tries, pause, busyPause = 50, 200 * time.Microsecond, 5 * time.Millisecond
-	for try := 0; try < tries; {
-		if over := context.Cause(ctx); over != nil && err != nil {
-			return nil, fmt.Errorf("%w: %w", err, over)
-		} else if over != nil {
+// lock opens the sidecar, makes it if it is missing, and waits for the lock on it until ctx is done.
+func (g *Guard) lock(ctx context.Context) (*os.File, error) {
+	for {
+		if over := context.Cause(ctx); over != nil {
 			return nil, over
 		}
-		if f, err = g.open(os.O_RDWR); errors.Is(err, fs.ErrNotExist) {
-			f, err = g.open(os.O_RDWR | os.O_CREATE | os.O_EXCL)
+		f, err := localfile.Open(g.side, localfile.Exclusive|localfile.NoWait, g.open)
+		if !errors.Is(err, localfile.ErrBusy) {
+			return f, err
 		}
-		if err == nil {
-			if err = localfile.Flock(f, localfile.Exclusive|localfile.NoWait); err == nil {
-				// If somebody has deleted it in between, others lock a new one.
-				var there bool
-				if there, err = localfile.IsAt(f, g.side); err == nil && there {
-					return f, nil
-				}
-			}
-			localfile.LetGo(f)
+		if clock.Sleep(ctx, clock.Jitter(5*time.Millisecond)) != nil {
+			return nil, fmt.Errorf("another writer is in the middle of a write (or is stopped there): %w: %w", err,
+				context.Cause(ctx))
 		}
-		switch {
-		case errors.Is(err, localfile.ErrBusy):
-			err = fmt.Errorf("another writer is in the middle of a write (or is stopped there): %w", err)
-			_ = clock.Sleep(ctx, clock.Jitter(busyPause))
-			continue
-		case err == nil:
-			err = fmt.Errorf("%s: it is deleted and created again all the time: find out what does that",
-				g.side)
-		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
-		default:
-			return nil, err
-		}
-		try++
-		_ = clock.Sleep(ctx, pause)
 	}
-	return nil, err
 }
 
-// open opens the sidecar.
-func (g *Guard) open(flags int) (*os.File, error) {
-	f, err := os.OpenFile(g.side, flags|localfile.OpenFlags, 0o600)
+// open opens the sidecar, or makes it; it returns nil if somebody else does at the same moment.
+func (g *Guard) open() (*os.File, error) {
+	f, err := os.OpenFile(g.side, os.O_RDWR|localfile.OpenFlags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.OpenFile(g.side, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, 0o600)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ package localfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
@@ -27,16 +28,46 @@ func LetGo(f *os.File) {
 	_ = f.Close()
 }
 
-// IsAt reports whether f is the file at path: a cleaner may have deleted it, and
-// others lock a new one then.
-func IsAt(f *os.File, path string) (bool, error) {
+// ErrReplaced is what [IsAt] returns: the file at the path is another one, or there is none.
+var ErrReplaced = errors.New("the file was deleted or replaced: find out what does that, and keep it away")
+
+// IsAt returns nil if f is the file at path: a cleaner may have deleted it, and others lock a new one then.
+func IsAt(f *os.File, path string) error {
 	own, err := f.Stat()
 	if err != nil {
-		return false, err
+		return err
 	}
 	there, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return false, nil
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && !os.SameFile(own, there) {
+		return fmt.Errorf("%s: %w", path, ErrReplaced)
 	}
-	return err == nil && os.SameFile(own, there), err
+	return err
+}
+
+// openTries bounds how often in a row Open may find the file replaced: more often than any cleaner deletes.
+const openTries = 1000
+
+// Open calls open, and locks what it returns, until that is the file at path: between open and lock, a cleaner may
+// have deleted it. open returns nil if the file has appeared or disappeared meanwhile.
+func Open(path string, how How, open func() (*os.File, error)) (*os.File, error) {
+	for range openTries {
+		f, err := open()
+		if err != nil {
+			return nil, err
+		}
+		if f == nil {
+			continue
+		}
+		if err = Flock(f, how); err == nil {
+			err = IsAt(f, path)
+		}
+		if err == nil {
+			return f, nil
+		}
+		LetGo(f)
+		if !errors.Is(err, ErrReplaced) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", path, ErrReplaced)
 }
