@@ -71,29 +71,11 @@ func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 			return err
 		}
 		// With a node of this very attempt there, it is a repeated request (R11).
-		ahead := inTheWay(q.nodes, shared)
-		if len(ahead) == 0 || q.found {
+		if q.found || len(inTheWay(q.nodes, shared)) == 0 {
 			return nil
-		}
-		if sync {
-			if others, err := s.others(ctx, dir, ahead); err != nil || !others {
-				return err
-			}
 		}
 	}
 	return &locker.HeldError{}
-}
-
-// others reports whether one of the nodes is of a session. A lasting node, which
-// somebody has put there, is nobody's lock.
-func (s *session) others(ctx context.Context, dir string, nodes []node) (bool, error) {
-	for _, n := range nodes {
-		stat, err := s.stat(ctx, dir+"/"+n.name)
-		if err != nil || stat.EphemeralOwner != 0 {
-			return true, err
-		}
-	}
-	return false, nil
 }
 
 // stat returns what is known of a node, with an owner of 0 if it does not exist.

@@ -50,12 +50,9 @@ func New(servers []string, opts *Options) (*Backend, error) {
 		return nil, invalid("%w", err)
 	}
 	b.prefix = b.opts.Prefix
-	b.acl = b.opts.ACL
-	if b.acl == nil {
-		b.acl = zk.WorldACL(zk.PermAll)
-		if len(b.opts.Auth) > 0 {
-			b.acl = zk.AuthACL(zk.PermAll)
-		}
+	b.acl = zk.WorldACL(zk.PermAll)
+	if len(b.opts.Auth) > 0 {
+		b.acl = zk.AuthACL(zk.PermAll)
 	}
 	return b, nil
 }

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,15 +23,12 @@ type server struct {
 	addr          string
 	err           error  // why it could not be asked
 	version, mode string // "" if it does not tell
-	limit         int    // of connections per host; -1 if it does not tell
 	tick          time.Duration
-	smallBuffer   bool // its jute.maxbuffer is less than leastBuffer
 }
 
 var (
 	versionLine = regexp.MustCompile(`(?m)^Zookeeper version: ([^ ,-]+)`)
 	modeLine    = regexp.MustCompile(`(?m)^Mode: (\w+)`)
-	limitLine   = regexp.MustCompile(`(?m)^maxClientCnxns=(\d+)`)
 	tickLine    = regexp.MustCompile(`(?m)^tickTime=(\d+)`)
 )
 
@@ -69,7 +64,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		return found, err
 	}
 	defer s.leave(0)
-	found.add(locker.SeverityOK, "rights under "+b.prefix, "read, write, create, delete", "")
+	found.add(locker.SeverityOK, "rights under "+b.prefix, "enough to make nodes", "")
 	const what = "session timeout"
 	switch _, timeout := s.granted(); {
 	case timeout < b.opts.SessionTimeout:
@@ -103,16 +98,6 @@ func (f *findings) server(s server, timeout time.Duration) {
 			"add srvr and conf to its 4lw.commands.whitelist to have them checked")
 	default:
 		f.add(locker.SeverityOK, "server "+s.addr, strings.TrimSpace(s.version+" "+s.mode), "")
-	}
-	if s.limit > 0 && s.limit <= 60 {
-		f.add(locker.SeverityInfo, "maxClientCnxns of "+s.addr, s.limit,
-			"each process of one host that locks needs a connection, and another for each %d KiB of names: "+
-				"raise it if there are more of them", maxPaths>>10)
-	}
-	if s.smallBuffer {
-		f.add(locker.SeverityProblem, "jute.maxbuffer of "+s.addr, fmt.Sprintf("less than %d KiB", leastBuffer>>10),
-			"the end of a session with many locks can be a transaction that no server can read, "+
-				"and then the service is lost: raise it on all servers")
 	}
 	if s.tick > 0 && timeout < 3*s.tick {
 		f.add(locker.SeverityWarning, "tickTime of "+s.addr, s.tick,
@@ -149,7 +134,7 @@ func (f *findings) servers(servers []server) {
 
 // look asks one server what it is.
 func (b *Backend) look(ctx context.Context, addr string) server {
-	s := server{addr: addr, limit: -1}
+	s := server{addr: addr}
 	var text string
 	if text, s.err = b.say(ctx, addr, "srvr"); s.err != nil {
 		return s
@@ -165,30 +150,12 @@ func (b *Backend) look(ctx context.Context, addr string) server {
 		s.mode = m[1]
 	}
 	if text, err := b.say(ctx, addr, "conf"); err == nil {
-		if m := limitLine.FindStringSubmatch(text); m != nil {
-			s.limit, _ = strconv.Atoi(m[1])
-		}
 		if m := tickLine.FindStringSubmatch(text); m != nil {
 			ms, _ := strconv.Atoi(m[1])
 			s.tick = time.Duration(ms) * time.Millisecond
 		}
 	}
-	if _, err := b.say(ctx, addr, greeting(leastBuffer)); err != nil {
-		_, err = b.say(ctx, addr, greeting(leastBuffer/1024))
-		s.smallBuffer = err == nil
-	}
 	return s
-}
-
-// greeting is a packet of so many bytes that asks for a session that does not exist.
-// A server that reads as many answers, and makes none.
-func greeting(size int) string {
-	const id, password = 4 + 4 + 8 + 4, 4 + 4 + 8 + 4 + 8 // behind the length, version, transaction and timeout
-	p := make([]byte, 4+size)
-	binary.BigEndian.PutUint32(p, uint32(size))
-	binary.BigEndian.PutUint64(p[id:], math.MaxUint64)
-	binary.BigEndian.PutUint32(p[password:], 16)
-	return string(p)
 }
 
 // say sends one of the commands of four letters, and returns the answer.

@@ -49,14 +49,14 @@
 //
 // A session that nobody uses any more ends after one more timeout: a client that neither
 // holds nor waits costs the servers nothing, and its next request opens a session again,
-// which takes a connection and some eight requests.
+// which takes a connection and some four requests.
 //
 // If the servers refuse another connection (maxClientCnxns), locks beyond that fail
 // with ErrUnavailable and an error that says why, until others are released. Leases and
 // waiters that there are go on.
 //
-// What is left of the danger: servers with a jute.maxbuffer below 128 KiB, which
-// [Backend.Check] sees, and sessions of other programs with too many nodes.
+// What is left of the danger: servers with a jute.maxbuffer below 128 KiB, and sessions
+// of other programs with too many nodes.
 //
 // # Shared locks
 //
@@ -84,7 +84,7 @@
 //     [locker.Lease.Token] at the resource (package fencing).
 //   - TryLock looks first, and joins the queue only if it is empty. Two callers that
 //     look at the same moment may both be refused.
-//   - A process that dies, or loses its session, after it has made a lock's container
+//   - A process that dies, or loses its connection, after it has made a lock's container
 //     and before it has made its own node leaves the container behind, since the
 //     service keeps a container that never had a node. This does no harm; the
 //     container goes after its next use.
@@ -137,10 +137,7 @@
 //     watch is on the node ahead, lasts only as long as that node, and is used again
 //     by the next wait.
 //   - A caller gives up after the container was made: its node is still made, and
-//     deleted, so that the service removes the container. If the connection broke in
-//     between, the backend removes the container. The service refuses that if the
-//     container has a node by then, and a caller that finds the container gone makes
-//     it again.
+//     deleted, so that the service removes the container.
 //   - The node ahead is that of a waiter who gave up: the queue is read again
 //     after each wake-up, on a new connection, and a few times an hour without any
 //     reason.
@@ -148,8 +145,8 @@
 //     and it looks again after each one that it has watched.
 //   - The tokens are raised by a writer, and readers stand between it and the next: that
 //     one reads the queue when the last reader is gone, and finds %tokens there.
-//   - The node ahead belongs to no session, since somebody made it by hand: it is
-//     ignored.
+//   - The node ahead belongs to no session, since somebody made it by hand: it holds or
+//     waits as any other, until somebody removes it ("locker list" shows it).
 //   - Somebody removes a waiter's node: the waiter does not find it when it reads the
 //     queue, and takes no lock without its node.
 //   - The session expires during a wait: the attempt ends with ErrUnavailable. In a
@@ -181,11 +178,8 @@
 // # Access
 //
 // With credentials (Options.Auth, mostly digest), only clients with the same
-// credentials have rights on the nodes; without credentials, everybody has.
-// Options.ACL changes that; it has to give the rights to read, write, create and
-// delete to all who share the locks. If others have made the node Options.Prefix, the
-// right to create is enough there; without the right to delete, containers that were
-// never used stay.
+// credentials have rights on the nodes; without credentials, everybody has. If others
+// have made the node Options.Prefix, the right to create is enough there.
 //
 // A Backend keeps the credentials that it was made with. To replace a credential,
 // first give all clients the old one and the new one (auth and auth2): their nodes are for

@@ -2,7 +2,6 @@ package zookeeper_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -146,38 +144,6 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 		})
 	}
 	all.Wait()
-}
-
-// A node in a lock's directory that is of no session is nobody's lock.
-func testLastingNodeInTheQueueIsPassedOver(t *testing.T, z *lab.ZooKeeper) {
-	c, other := newClient(t, []string{z.Addr()}, zookeeper.Options{}), newClient(t, []string{z.Addr()},
-		zookeeper.Options{})
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
-	warm(t, c, "foreign")
-	for range 2 {
-		_, err := admin.Create("/locker/foreign/"+owner()+"-lock-", nil, zk.FlagSequence, zk.WorldACL(zk.PermAll))
-		require.NoError(t, err)
-		_, err = admin.Create("/locker/foreign/else", nil, 0, zk.WorldACL(zk.PermAll))
-		require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), err)
-	}
-	for range 2 {
-		l, err := c.TryLock(within(t, soon), "foreign")
-		require.NoError(t, err)
-		_, err = other.TryLock(within(t, soon), "foreign")
-		require.ErrorIs(t, err, locker.ErrHeld)
-		in := make(chan error, 1)
-		go func() {
-			next, err := other.Lock(within(t, soon), "foreign")
-			if err == nil {
-				err = next.Unlock(within(t, soon))
-			}
-			in <- err
-		}()
-		eventuallyLen(t, z.Addr(), "foreign", 2+1+2)
-		require.NoError(t, l.Unlock(within(t, soon)))
-		require.NoError(t, <-in)
-	}
 }
 
 // Waiters cost nothing while nothing changes, and two goroutines each.

@@ -13,9 +13,8 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// prepare authenticates, creates the session's own node and tries what this
-// client may do with it. It returns an error if the service refuses that, or
-// the session is over.
+// prepare authenticates and creates the session's own node. It returns an error if
+// the service refuses that, or the session is over.
 func (s *session) prepare() error {
 	for authenticated := 0; ; s.pause(s.interval() / 4) {
 		if err := s.reconnected(s.ctx); err != nil {
@@ -58,7 +57,7 @@ func (s *session) introduce(authenticated *int) error {
 	if err != nil {
 		return s.forbidden(err)
 	}
-	return s.tryRights()
+	return nil
 }
 
 // keep writes to the session's node, every tenth of the timeout and at once on
@@ -96,7 +95,7 @@ func (s *session) keep() error {
 			// Somebody has removed it, and the session is still there.
 			err = s.forbidden(s.write(s.createBeat))
 		case errors.Is(err, zk.ErrNoAuth):
-			err = s.lacks("write", err)
+			err = refusing(err, "this client has no right to write to %s any more: restore its ACL", s.node)
 		}
 		if err == nil {
 			continue

@@ -271,7 +271,7 @@ func (e *entry) takeBack(ctx context.Context) error {
 		}
 		if !q.found {
 			e.become(absent)
-			return e.removeUnused(ctx)
+			return nil
 		}
 		e.found(e.dir+"/"+q.self.name, 0)
 	}
@@ -313,16 +313,4 @@ func (e *entry) remove(ctx context.Context, patience bool) error {
 			return err
 		}
 	}
-}
-
-// removeUnused removes the lock's own node, which may have been made for this
-// entry and never had another in it: the service removes only containers that
-// have had one. A node of anybody in it forbids that, and a caller that comes with one
-// when it is gone makes it again. So it does no harm at any moment.
-func (e *entry) removeUnused(ctx context.Context) error {
-	err := e.s.do(ctx, func(c *zk.Conn) error { return c.Delete(e.dir, -1) })
-	if gone(err) || errors.Is(err, zk.ErrNotEmpty) || isRefusal(err) {
-		return nil // an empty node that may not be removed is in nobody's way
-	}
-	return err
 }

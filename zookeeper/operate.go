@@ -46,8 +46,8 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 	}
 	for i, n := range q.nodes {
 		label, stat, err := s.label(ctx, dir+"/"+n.name)
-		if gone(err) || err == nil && stat.EphemeralOwner == 0 {
-			continue // released meanwhile, or nobody's
+		if gone(err) {
+			continue // released meanwhile
 		}
 		if err != nil {
 			return head{}, err
@@ -100,9 +100,9 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (loc
 // labels reads the labels of the first nodes, each once.
 func (s *session) labels(ctx context.Context, dir string, nodes []node) (all []string, err error) {
 	for _, n := range nodes[:min(len(nodes), maxWaiting)] {
-		label, stat, err := s.label(ctx, dir+"/"+n.name)
+		label, _, err := s.label(ctx, dir+"/"+n.name)
 		switch {
-		case gone(err) || err == nil && stat.EphemeralOwner == 0:
+		case gone(err):
 		case err != nil:
 			return nil, err
 		case !slices.Contains(all, label):

@@ -76,8 +76,6 @@ func testCheck(t *testing.T, z *lab.ZooKeeper) {
 	assert.Contains(t, said(found, locker.SeverityProblem), "maxSessionTimeout")
 	found = check([]string{z.Addr()}, zookeeper.Options{SessionTimeout: 500 * time.Millisecond})
 	assert.Contains(t, said(found, locker.SeverityWarning), "three ticks")
-	found = check([]string{z.Addr()}, zookeeper.Options{ACL: allBut(needed["delete"])})
-	assert.Contains(t, said(found, locker.SeverityProblem), "no right to delete")
 	_, err := newBackend(t, []string{unused(t)}, zookeeper.Options{}).Check(within(t, soon))
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/golockers/locker"
 )
 
@@ -35,15 +33,9 @@ type Options struct {
 	// created where it is missing. "": "/locker".
 	Prefix string
 
-	// Auth are credentials, given to the service on each connection.
+	// Auth are credentials, given to the service on each connection. With them, only
+	// clients with the same credentials have rights on the nodes; without, everybody has.
 	Auth []Auth
-
-	// ACL is that of all nodes that are created. nil: only those with the
-	// same credentials have any right on them if Auth is given, everybody has
-	// all rights if it is not. Clients that share locks need to read, write,
-	// create and delete each other's: New refuses an ACL by which one of these
-	// is for nobody, and the first request fails if this client lacks one.
-	ACL []zk.ACL
 
 	// TLS, if it is not nil, is how connections are secured. A ServerName that
 	// is empty stands for the host of each server.
@@ -91,7 +83,7 @@ func (o *Options) check() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Auth, o.ACL = slices.Clone(o.Auth), slices.Clone(o.ACL)
+	o.Auth = slices.Clone(o.Auth)
 	switch {
 	case o.SessionTimeout < MinSessionTimeout || o.SessionTimeout > MaxSessionTimeout:
 		return invalid("a session timeout (TTL) of %v is not between %v and %v",
@@ -106,16 +98,6 @@ func (o *Options) check() error {
 		if a.Scheme == "" || a.Credentials == "" || a.Scheme == "digest" && !strings.Contains(a.Credentials, ":") {
 			return invalid("credential %d is not complete: for digest, give user:password", i+1)
 		}
-	}
-	// What one of a client's names in the ACL lacks, another may give: tryRights finds out what this client has.
-	var given int32
-	for _, a := range o.ACL {
-		given |= a.Perms
-	}
-	const needed = zk.PermRead | zk.PermWrite | zk.PermCreate | zk.PermDelete
-	if o.ACL != nil && given&needed != needed {
-		return invalid("the ACL gives a right to nobody: clients that share locks have to read, write, " +
-			"create and delete nodes")
 	}
 	if err := checkPrefix(o.Prefix); err != nil {
 		return invalid("prefix %q: %w", o.Prefix, err)

@@ -15,46 +15,6 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-var needed = map[string]int32{"read": zk.PermRead, "write": zk.PermWrite, "create": zk.PermCreate,
-	"delete": zk.PermDelete}
-
-// allBut gives everybody all rights but one, and that one to a user.
-func allBut(perm int32) []zk.ACL {
-	return append(zk.WorldACL(zk.PermAll&^perm), zk.DigestACL(perm, "user", "password")...)
-}
-
-func TestACLThatGivesARightToNobodyIsRefused(t *testing.T) {
-	for right, perm := range needed {
-		_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: zk.WorldACL(zk.PermAll &^ perm)})
-		require.ErrorIs(t, err, locker.ErrInvalid, right)
-		_, err = zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: allBut(perm)})
-		require.NoError(t, err, "who has which of these names is not known here")
-	}
-	_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: []zk.ACL{}})
-	require.ErrorIs(t, err, locker.ErrInvalid)
-}
-
-// What a client may not do by its own ACL is told before it has a lock that it
-// could not keep, or not give back.
-func testRightThatTheClientLacks(t *testing.T, z *lab.ZooKeeper) {
-	for right, perm := range needed {
-		prefix := "/lacks-" + right
-		c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, ACL: allBut(perm)})
-		_, err := c.Lock(within(t, soon), "a")
-		require.ErrorIs(t, err, zk.ErrNoAuth, right)
-		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
-		assert.Contains(t, err.Error(), "to "+right+" ")
-
-		c = newImpatient(t, []string{z.Addr()}, zookeeper.Options{
-			Prefix: prefix, ACL: allBut(perm),
-			Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "user:password"}},
-		})
-		l, err := c.Lock(within(t, soon), "a")
-		require.NoError(t, err, right)
-		require.NoError(t, l.Unlock(within(t, soon)))
-	}
-}
-
 // The right to write is taken away while a lock is held: the holder is told by
 // its deadline, nobody gets in before, and who asks is told why.
 func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {

@@ -246,13 +246,3 @@ func eventuallyNodes(t testing.TB, e *lab.ZooKeeperEnsemble, n int) {
 		return err == nil && strings.Count(text, "-lock-") == n
 	}, 3*soon, 20*time.Millisecond)
 }
-
-// Check sees a server that reads too little.
-func TestCheckSeesASmallBuffer(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithJavaFlag("-Djute.maxbuffer=131071"))
-	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	found, err := b.Check(within(t, soon))
-	require.NoError(t, err)
-	assert.Contains(t, said(found, locker.SeverityProblem), "jute.maxbuffer of "+z.Addr()+": less than 128 KiB")
-}

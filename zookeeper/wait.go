@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -39,22 +38,18 @@ func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error)
 	for queued := false; ; {
 		since := time.Now()
 		ahead, err := e.ahead(ctx)
-		others := len(ahead) > 0
-		if err == nil && others && !req.Wait {
-			if others, err = e.s.others(ctx, e.dir, ahead); err == nil && others {
-				_ = e.remove(ctx, false) // if it is not known to be gone then, it is taken back
-				return since, &locker.HeldError{}
-			}
-		}
-		if err == nil && others {
+		switch {
+		case err == nil && len(ahead) == 0:
+			return since, nil
+		case err == nil && !req.Wait:
+			_ = e.remove(ctx, false) // if it is not known to be gone then, it is taken back
+			return since, &locker.HeldError{}
+		case err == nil:
 			queued = true
 			req.Queued()
-			others, err = e.await(ctx, ahead)
-			since = time.Now()
+			err = e.await(ctx, ahead[len(ahead)-1])
 		}
 		switch {
-		case err == nil && !others:
-			return since, nil
 		case err == nil:
 		case ctx.Err() != nil && queued:
 			return since, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
@@ -130,18 +125,17 @@ func (e *entry) adopt(ctx context.Context, first string) error {
 // what happens to a node that is watched, and a connection that breaks is noticed.
 const rareLook = 15 * time.Minute
 
-// await returns when it is time to read the queue again. It watches the nearest node
-// ahead that is of a session. It returns false if there is none: nobody is in the way.
-func (e *entry) await(ctx context.Context, ahead []node) (others bool, err error) {
+// await returns when it is time to read the queue again. It watches the nearest node ahead.
+func (e *entry) await(ctx context.Context, nearest node) error {
 	e.s.mu.Lock()
 	relinked, interval := e.s.relinked, e.s.timeout/10
 	e.s.mu.Unlock()
-	w, err := e.watchNearest(ctx, ahead)
+	w, err := e.s.watch(ctx, e.dir+"/"+nearest.name, nil)
 	if gone(err) {
-		return true, nil
+		return nil
 	}
-	if err != nil || w == nil {
-		return err != nil, err
+	if err != nil {
+		return err
 	}
 	timer := time.NewTimer(clock.Jitter(rareLook))
 	defer timer.Stop()
@@ -155,30 +149,12 @@ func (e *entry) await(ctx context.Context, ahead []node) (others bool, err error
 		case <-w.told:
 		case <-timer.C:
 		case <-e.s.ctx.Done():
-			return true, e.s.over()
+			return e.s.over()
 		case <-ctx.Done():
-			return true, ctx.Err()
+			return ctx.Err()
 		}
-		return true, nil
+		return nil
 	}
-}
-
-// watchNearest sets a watch on the nearest of the nodes ahead that is of a session;
-// nil if there is none: somebody has made the others by hand.
-func (e *entry) watchNearest(ctx context.Context, ahead []node) (*watch, error) {
-	for _, n := range slices.Backward(ahead) {
-		w, err := e.s.watch(ctx, e.dir+"/"+n.name, nil)
-		if err != nil {
-			return nil, err
-		}
-		e.s.mu.Lock()
-		lasting := w.lasting
-		e.s.mu.Unlock()
-		if !lasting {
-			return w, nil
-		}
-	}
-	return nil, nil
 }
 
 func isClosed(c <-chan struct{}) bool {

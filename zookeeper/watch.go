@@ -16,10 +16,9 @@ type watch struct {
 	told chan struct{} // closed when something happened
 
 	// Guarded by session.mu.
-	armed   bool // the service will tell
-	reads   int  // requests under way that arm it
-	lasting bool // the node is of no session
-	own     *entry
+	armed bool // the service will tell
+	reads int  // requests under way that arm it
+	own   *entry
 }
 
 // watch returns the watch on a node once it is set. Its holder, if there is one,
@@ -37,20 +36,14 @@ func (s *session) watch(ctx context.Context, path string, holder *entry) (*watch
 	armed := w.armed
 	w.reads++
 	s.mu.Unlock()
-	var stat *zk.Stat
 	var err error
 	if !armed {
-		stat, err = ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) {
-			_, stat, _, err := c.GetW(path)
-			return stat, err
-		})
+		err = s.do(ctx, func(c *zk.Conn) error { _, _, _, err := c.GetW(path); return err })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.reads--
-	if stat != nil && err == nil {
-		w.armed, w.lasting = true, stat.EphemeralOwner == 0
-	}
+	w.armed = w.armed || err == nil
 	if !w.armed && w.reads == 0 && s.watched[path] == w {
 		delete(s.watched, path)
 	}
