@@ -67,7 +67,6 @@ type Backend struct {
 	id      string // what this backend's keys are known by
 	pool    *pool
 	watches *watches
-	readers chan struct{} // of queues
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
@@ -96,8 +95,7 @@ var (
 // forgotten is noticed only by the kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	b := &Backend{
-		client: client, readers: make(chan struct{}, 16),
-		sessions: map[int64]*session{}, inUse: map[string]*hold{}, entries: map[string]entry{},
+		client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, entries: map[string]entry{},
 	}
 	if opts != nil {
 		b.opts = *opts

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/tlsurl"
@@ -169,9 +169,13 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 	scheme := "http"
 	if u.Scheme == "etcds" {
 		scheme = "https"
-		config, err := tlsConfig(u)
+		config, err := tlsurl.Config(u)
 		if err != nil {
 			return c, err
+		}
+		if name := config.ServerName; name != "" {
+			// The driver expects the name that it connects to, whatever ServerName says.
+			c.DialOptions = append(c.DialOptions, grpc.WithAuthority(name))
 		}
 		c.TLS = config
 	}
@@ -189,29 +193,4 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 		}
 	}
 	return c, nil
-}
-
-// tlsConfig is the URL's, but for the name to expect.
-func tlsConfig(u *locker.URL) (*tls.Config, error) {
-	config, err := tlsurl.Config(u)
-	if err != nil {
-		return nil, err
-	}
-	if name := config.ServerName; name != "" {
-		// The driver expects the name that it connects to, whatever ServerName says.
-		config.InsecureSkipVerify = true
-		config.VerifyConnection = func(cs tls.ConnectionState) error { return verify(cs, name, config.RootCAs) }
-	}
-	return config, nil
-}
-
-// verify is what crypto/tls does for a ServerName.
-func verify(cs tls.ConnectionState, name string, roots *x509.CertPool) error {
-	between := x509.NewCertPool()
-	for _, c := range cs.PeerCertificates[1:] {
-		between.AddCert(c)
-	}
-	opts := x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: between}
-	_, err := cs.PeerCertificates[0].Verify(opts)
-	return err
 }

@@ -24,7 +24,7 @@ import (
 type pool struct {
 	driver  clientv3.Client // a copy of the caller's, which dials
 	timeout time.Duration
-	lines   [2]chan struct{} // by line
+	lines   [urgent]chan struct{}
 
 	work sync.WaitGroup
 	life context.Context
@@ -50,7 +50,8 @@ type member struct {
 
 const (
 	// atOnce bounds the requests in flight of each line. Etcd gains nothing by more.
-	atOnce = 256
+	atOnce        = 256
+	readersAtOnce = 16
 	// grace is what a connection that has failed gets to be made again.
 	grace = 250 * time.Millisecond
 	// electionPause is the first pause after all members have failed.
@@ -67,6 +68,7 @@ func newPool(driver *clientv3.Client, timeout time.Duration) (*pool, error) {
 	for i := range p.lines {
 		p.lines[i] = make(chan struct{}, atOnce)
 	}
+	p.lines[readers] = make(chan struct{}, readersAtOnce)
 	p.life, p.end = context.WithCancel(context.Background())
 	err := errors.New("the client has no endpoint that can be used: give it one")
 	for _, addr := range addrs {

@@ -26,6 +26,8 @@ const (
 	ordinary line = iota
 	// releases have a line of their own: sixteen thousand attempts are not before them.
 	releases
+	// readers of whole queues: many of those that are long would take all of a member's processors.
+	readers
 	urgent // waits in no line
 )
 

@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -220,4 +221,30 @@ func TestAsManySharersAsMayBe(t *testing.T) {
 		require.NoError(t, (<-in).Hold.Release(ctx))
 		s.queued(t, "n", 0)
 	})
+}
+
+// Sharers who get in together, more than may read a queue at one time, and all find that dead ones have left
+// something.
+func TestManySharersWhoFindDeadOnes(t *testing.T) {
+	const many = 40
+	s := parallelScene(t, 1)
+	ctx := within(t, 30*time.Second)
+	b := backend(t, s.Addrs())
+	writer := locktest.Acquire(t, b, request("n", time.Minute, false))
+	granted := make(chan error, many)
+	for range many {
+		go func() {
+			_, err := b.Acquire(ctx, sharedRequest("n", time.Minute, true))
+			granted <- err
+		}()
+	}
+	s.queued(t, "n", many+1)
+	for i := range many + 1 {
+		_, err := s.admin.Put(ctx, fmt.Sprintf("%ss!DEAD.%d", queue("n"), i), fmt.Sprintf("%040d/0:", i))
+		require.NoError(t, err)
+	}
+	require.NoError(t, writer.Hold.Release(ctx))
+	for range many {
+		require.NoError(t, <-granted)
+	}
 }

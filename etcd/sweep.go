@@ -12,12 +12,7 @@ import (
 // been granted the lock may be believed in: its shadow is kept for its TTL from now on. The others are deleted
 // at once: eight dead waiters cost what one dead holder does.
 func (b *Backend) sweep(ctx context.Context, queue string) error {
-	done, err := b.reading(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	resp, err := b.pool.read(ctx, ordinary, clientv3.OpGet(queue, inOrder(queue)...))
+	resp, err := b.pool.read(ctx, readers, clientv3.OpGet(queue, inOrder(queue)...))
 	if err != nil {
 		return err
 	}

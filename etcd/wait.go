@@ -133,7 +133,7 @@ func (a *attempt) isBehind(kv *mvccpb.KeyValue) bool {
 // it now. Only if it is not, the queue is read: that costs etcd time for each key in it. It fails if our own
 // key is not there any more: an attempt that did not look could believe in a lock that it does not have.
 func (a *attempt) look(ctx context.Context, revision int64) error {
-	resp, err := a.ask(ctx, revision, clientv3.OpGet(a.h.key), clientv3.OpGet(string(a.before.Key)))
+	resp, err := a.ask(ctx, ordinary, revision, clientv3.OpGet(a.h.key), clientv3.OpGet(string(a.before.Key)))
 	if err != nil {
 		return err
 	}
@@ -147,11 +147,6 @@ func (a *attempt) look(ctx context.Context, revision int64) error {
 
 // read finds the key before in the queue.
 func (a *attempt) read(ctx context.Context, revision int64) error {
-	done, err := a.b.reading(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
 	before := append(newest(a.h.inTheWay()), clientv3.WithMaxCreateRev(a.h.created-1))
 	gets := []clientv3.Op{clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...)}
 	if a.h.isShared() {
@@ -159,7 +154,7 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 	} else {
 		gets = append(gets, marks(a.h.queue))
 	}
-	resp, err := a.ask(ctx, revision, gets...)
+	resp, err := a.ask(ctx, readers, revision, gets...)
 	if err != nil {
 		return err
 	}
@@ -183,18 +178,8 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// reading bounds how many read queues: many readers of a long queue would take all of a member's processors.
-func (b *Backend) reading(ctx context.Context) (done func(), err error) {
-	select {
-	case b.readers <- struct{}{}:
-		return func() { <-b.readers }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // ask makes requests of which the first is for our own key.
-func (a *attempt) ask(ctx context.Context, revision int64, gets ...clientv3.Op) (
+func (a *attempt) ask(ctx context.Context, in line, revision int64, gets ...clientv3.Op) (
 	resp *clientv3.TxnResponse, err error,
 ) {
 	if revision > 0 {
@@ -205,10 +190,10 @@ func (a *attempt) ask(ctx context.Context, revision int64, gets ...clientv3.Op) 
 			clientv3.WithSerializable()(&op)
 			local[i] = op
 		}
-		resp, err = a.b.pool.read(ctx, ordinary, local...)
+		resp, err = a.b.pool.read(ctx, in, local...)
 	}
 	if revision == 0 || err == nil && resp.Header.Revision < revision {
-		resp, err = a.b.pool.read(ctx, ordinary, gets...)
+		resp, err = a.b.pool.read(ctx, in, gets...)
 	}
 	if err != nil {
 		return nil, err
