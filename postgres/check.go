@@ -18,7 +18,10 @@ const checkSQL = `WITH old AS MATERIALIZED (
 		AND pid <> pg_backend_pid()
 	UNION ALL SELECT clock_timestamp() - prepared, 'prepared transaction '||gid FROM pg_prepared_xacts
 )
-SELECT what, found, severity, advice FROM (VALUES
+SELECT what, found, severity, advice FROM (
+	SELECT coalesce(bool_and(has_table_privilege(to_regclass($1), needed)), true) AS enough
+	FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed
+) rights, LATERAL (VALUES
 	('server version', current_setting('server_version'),
 		CASE WHEN current_setting('server_version_num')::int >= 120000 THEN 0 ELSE 3 END,
 		'PostgreSQL 12 is the oldest that works: it has plan_cache_mode'),
@@ -39,13 +42,6 @@ SELECT what, found, severity, advice FROM (VALUES
 	('sight of the standby', CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN 'yes' ELSE 'no' END,
 		CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') OR NOT $2 THEN 0 ELSE 3 END,
 		'with failover_safe=on no lock is granted: GRANT pg_read_all_stats to the user'),
-	('max_locks_per_transaction', current_setting('max_locks_per_transaction'),
-		CASE WHEN current_setting('max_locks_per_transaction')::int >= 64 THEN 0 ELSE 2 END,
-		'many locks at once may run out of shared memory: set 64, the default, or more'),
-	('tcp_keepalives_idle', current_setting('tcp_keepalives_idle'),
-		CASE WHEN current_setting('tcp_keepalives_idle')::int BETWEEN 1 AND 300 THEN 0 ELSE 1 END,
-		'a transaction with Held whose host has vanished keeps its lock until the server notices: set '
-			'tcp_keepalives_idle = 60, say'),
 	('autovacuum', current_setting('autovacuum'),
 		CASE current_setting('autovacuum') WHEN 'on' THEN 0 ELSE 2 END,
 		'the table of locks grows without end: set autovacuum = on'),
@@ -58,14 +54,7 @@ SELECT what, found, severity, advice FROM (VALUES
 		CASE WHEN to_regclass($1) IS NOT NULL THEN 0 WHEN $3 THEN 3 ELSE 1 END,
 		CASE WHEN $3
 			THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
-	('rights on '||$4,
-		CASE WHEN to_regclass($1) IS NULL
-			OR has_table_privilege(to_regclass($1), 'SELECT, INSERT, UPDATE, DELETE') THEN 'enough'
-			ELSE 'too few' END,
-		CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT')
-			AND has_table_privilege(to_regclass($1), 'INSERT')
-			AND has_table_privilege(to_regclass($1), 'UPDATE')
-				AND has_table_privilege(to_regclass($1), 'DELETE') THEN 0 ELSE 3 END,
+	('rights on '||$4, CASE WHEN enough THEN 'enough' ELSE 'too few' END, CASE WHEN enough THEN 0 ELSE 3 END,
 		'GRANT SELECT, INSERT, UPDATE, DELETE on the table, and USAGE on its sequence')
 ) AS t (what, found, severity, advice)`
 

@@ -251,3 +251,28 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	cancel()
 	w.Done.Wait()
 }
+
+// A transaction that has the pool's only connection, and does not know the table any more, waits for no other
+// without end.
+func TestHeldWaitsForAConnectionNoLongerThanTheTimeout(t *testing.T) {
+	s := lab.StartPostgres(t)
+	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	acquire(t, direct, "c", owner(3)) // the table is there
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=1"),
+		&postgres.Options{NoCreate: true, Timeout: 500 * time.Millisecond})
+	l := locktest.Lock(t, locker.New(b, &locker.Options{TTL: time.Hour}), "a")
+	s.Exec(t, "DROP TABLE locker_locks")
+	_, err := b.Acquire(t.Context(), request("b", owner(2)))
+	require.ErrorContains(t, err, "there is no table")
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	ended := make(chan error, 1)
+	go func() { ended <- postgres.Held(context.Background(), tx, l) }()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "it waits for ever")
+	}
+}

@@ -51,7 +51,9 @@ func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
 
 // keep finds the lock, and keeps it from being granted to another until tx ends, in one round trip.
 func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
-	s, err := h.b.readyFor(ctx, onDisk)
+	bounded, cancel := context.WithTimeout(ctx, h.b.opts.Timeout) // tx may have the pool's last connection
+	defer cancel()
+	s, err := h.b.readyFor(bounded, onDisk)
 	if err != nil {
 		return h.b.failure(ctx, err)
 	}

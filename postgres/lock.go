@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/batch"
-	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
@@ -159,14 +157,6 @@ func (b *Backend) sendAcquires(ctx context.Context, requests []request) ([]grant
 func granted(requests []request, answers []grant, lost int, err error) {
 	unknown := err != nil && unknown(err)
 	for i, a := range requests {
-		stored := lost // so often at most
-		if unknown || err == nil && answers[i].token != 0 {
-			stored++
-		}
-		if stored > 1 {
-			until := time.Now().Add(a.ttl + a.ttl/50)
-			a.hold.copied.Store(&until)
-		}
 		if i < len(answers) {
 			answers[i].lost = lost
 		}
@@ -210,7 +200,6 @@ func each(values []any, found func()) func(pgx.Rows) error {
 // hold is a lock that was granted, or may have been.
 type hold struct {
 	undo        locker.Undo
-	copied      atomic.Pointer[time.Time] // more than one request may have stored it, or may yet, until then
 	b           *Backend
 	kind        *kind
 	name, owner string
@@ -322,27 +311,8 @@ func (b *Backend) renew(
 	return answers, err
 }
 
-// Release implements [locker.Hold]. What was there and is removed need not be all: a lost copy of the request
-// may still store the hold, and after nil, the engine does not look again.
+// Release implements [locker.Hold].
 func (h *hold) Release(ctx context.Context) error {
-	err := h.release(ctx)
-	if until := h.copied.Load(); err == nil && until != nil && time.Now().Before(*until) {
-		go h.clear(*until)
-	}
-	return err
-}
-
-// clear removes what a copy brings after the release, until none can last any more or the Backend is closed.
-func (h *hold) clear(until time.Time) {
-	for delay := 100 * time.Millisecond; clock.Sleep(h.b.life, min(delay, time.Until(until))) == nil; delay *= 2 {
-		_ = h.release(h.b.life)
-		if !time.Now().Before(until) {
-			return
-		}
-	}
-}
-
-func (h *hold) release(ctx context.Context) error {
 	answer, err := h.kind.releases.Do(ctx, request{name: h.name, owner: h.owner})
 	switch {
 	case err != nil:
@@ -356,7 +326,7 @@ func (h *hold) release(ctx context.Context) error {
 }
 
 // Undo implements [locker.Hold].
-func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.release) }
+func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
 
 // errLostRelease is why it is not known whether a release was in time.
 var errLostRelease = errors.New("the connection was lost, and it is not known " +

@@ -121,16 +121,12 @@ func (b *Backend) sendLeaves(ctx context.Context, requests []request) ([]end, er
 // waitForSharers leaves the note of a writer that waits for sharers and was refused. That costs a round trip
 // more, which nobody pays whose lock is free. A note that did not get there costs the writer's turn at most.
 func (b *Backend) waitForSharers(ctx context.Context, req locker.Request, left time.Duration) error {
-	answer, err := b.notes.Do(ctx, request{name: req.Name, owner: req.Owner})
-	if err == nil && !answer.Value {
+	noted, err := b.note(ctx, req, func(s *statements) string { return s.note })
+	if err == nil && !noted {
 		return &locker.HeldError{Remaining: askAgain} // the sharers have just left
 	}
 	return &locker.HeldError{Remaining: left, AskWithin: askForSharers, Leave: func(ctx context.Context) error {
-		bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
-		defer cancel()
-		_, err := b.query(bounded, untilACrash, func(s *statements, trip *pgx.Batch) {
-			trip.Queue(s.unnote, []byte(req.Name), []byte(req.Owner))
-		})
+		_, err := b.note(ctx, req, func(s *statements) string { return s.unnote })
 		if err != nil {
 			return b.failure(ctx, err)
 		}
@@ -138,19 +134,14 @@ func (b *Backend) waitForSharers(ctx context.Context, req locker.Request, left t
 	}}
 }
 
-func (b *Backend) sendNotes(ctx context.Context, requests []request) ([]bool, error) {
-	names, _ := namesOf(requests)
-	writers := make([][]byte, len(requests))
-	index := make(map[string]int, len(requests))
-	for i, a := range requests {
-		writers[i], index[a.name] = []byte(a.owner), i
-	}
-	var noted []bool
-	_, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
-		noted = make([]bool, len(requests))
-		var name []byte
-		trip.Queue(s.note, names, writers).
-			Query(each([]any{&name}, func() { noted[index[string(name)]] = true }))
+// note sends a statement about a writer's note, and reports whether it has found what it is about.
+func (b *Backend) note(ctx context.Context, req locker.Request, of func(*statements) string) (found bool, err error) {
+	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
+	defer cancel()
+	defer context.AfterFunc(b.life, cancel)()
+	_, err = b.query(bounded, untilACrash, func(s *statements, trip *pgx.Batch) {
+		found = false
+		trip.Queue(of(s), []byte(req.Name), []byte(req.Owner)).Query(each([]any{nil}, func() { found = true }))
 	})
-	return noted, err
+	return found, err
 }

@@ -187,16 +187,15 @@ func (b *Backend) sweep() {
 // those of the last twenty minutes are all that stay.
 func (b *Backend) pass(ctx context.Context) error {
 	for more := true; more; {
-		s, err := b.ready(ctx)
-		if err != nil {
-			return err
-		}
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
-		_, err = b.send(bounded, untilACrash, func(trip *pgx.Batch) {
-			more = false // another client sweeps, or has done so lately
-			trip.Queue(s.floor, 0)
-			trip.Queue(s.sweep).Query(each([]any{&more}, func() {}))
-		})
+		s, err := b.ready(bounded)
+		if err == nil {
+			_, err = b.send(bounded, untilACrash, func(trip *pgx.Batch) {
+				more = false // another client sweeps, or has done so lately
+				trip.Queue(s.floor, 0)
+				trip.Queue(s.sweep).Query(each([]any{&more}, func() {}))
+			})
+		}
 		cancel()
 		if err != nil {
 			return err

@@ -87,32 +87,6 @@ func TestUndoOfACopyWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// The copy that was granted the lock is removed, and the first one comes only then: it does not stay.
-func TestACopyThatComesAfterTheReleaseIsRemoved(t *testing.T) {
-	s, p, b := proxied(t)
-	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	acquire(t, direct, "another", owner(9)) // the table is there
-	held := func(name string) bool {
-		st, err := direct.Inspect(t.Context(), name)
-		return assert.NoError(t, err) && st.Held
-	}
-	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
-		links := make(chan *lab.Link, 1)
-		p.OnRequest("nextval", func(l *lab.Link) {
-			l.Requests(lab.Hold)
-			l.Replies(lab.Reset)
-			links <- l
-		})
-		req.MinHold = time.Hour
-		g := locktest.Acquire(t, b, req)
-		require.NoError(t, g.Hold.Release(t.Context()))
-		require.False(t, held(req.Name))
-		(<-links).Requests(lab.Pass)
-		require.Eventually(t, func() bool { return held(req.Name) }, 30*time.Second, time.Millisecond)
-		require.Eventually(t, func() bool { return !held(req.Name) }, 30*time.Second, time.Millisecond)
-	}
-}
-
 // A request without an answer may still arrive, although nothing of it is there.
 func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
 	_, p, b := proxied(t)
