@@ -37,8 +37,10 @@ type attempt struct {
 	b      *Backend
 	h      *hold
 	queued func() // told that others are before it; may be nil
-	at     position
-	before *mvccpb.KeyValue // the key before, if it is behind one
+	// follows: this client has a key in the queue, of a holder or waiter, who is alone. It may not be free then.
+	follows bool
+	at      position
+	before  *mvccpb.KeyValue // the key before, if it is behind one
 }
 
 // position is where an attempt's key is:
@@ -71,8 +73,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 	case req.MinHold > 0:
 		h.shadow = kept
 	}
-	b.name(h, req.Shared)
-	a := &attempt{b: b, h: h, queued: req.Queued}
+	a := &attempt{b: b, h: h, queued: req.Queued, follows: b.name(h, req.Shared)}
 	v, err := a.run(ctx, req.Wait)
 	switch {
 	case err == nil && req.Shared:
@@ -102,8 +103,8 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 }
 
 // name gives h a key of this client's that nothing can be under way for. Etcd keeps deleted keys in its index
-// until it is compacted, so they are used again.
-func (b *Backend) name(h *hold, shared bool) {
+// until it is compacted, so they are used again. It reports whether one of the first two was in use.
+func (b *Backend) name(h *hold, shared bool) (follows bool) {
 	mark, number := "", func(try int) int { return try }
 	if shared {
 		mark, number = sharedMark, scattered(h.owner)
@@ -114,9 +115,9 @@ func (b *Backend) name(h *hold, shared bool) {
 		h.key = h.queue + mark + b.id + "." + strconv.Itoa(number(try))
 		if user := b.inUse[h.key]; user == nil {
 			b.inUse[h.key] = h
-			return
+			return !shared && (try > 0 || b.inUse[h.queue+b.id+".1"] != nil)
 		} else if user.owner == h.owner && user.s == h.s {
-			return // a repeated request (R11)
+			return false // a repeated request (R11)
 		}
 	}
 }
@@ -140,97 +141,48 @@ func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err er
 	return v, a.h.grant()
 }
 
-// entry is a transaction that puts the key, and what it requires. One that is refused is followed by the
-// next:
-//
-//	ifUnused ──► ifFree ──► (held)
-//	    └──────────┴──────► asLast     of those who wait
-type entry int
-
-const (
-	// ifUnused: the queue has no key at all. It is one comparison for etcd, and the shortest of transactions.
-	ifUnused entry = iota
-	// ifFree: nobody holds or waits. There may be void keys, or raised tokens. A sharer begins with it:
-	// nobody holds or waits alone.
-	ifFree
-	// asLast: nothing; it is for those who wait. A comparison with a queue costs the one thread that applies
-	// all writes time for each key that is there.
-	asLast
-)
-
-// present is what the answer to an entry that was refused shows.
-type present int
-
-const (
-	nobody  present = iota
-	another         // a key that is not this attempt's
-	itself          // the attempt's own key: the request was carried out before (R11)
-)
-
-// refused returns what follows an entry that was refused: another one, or an error; neither if the key is
-// there.
-func (e entry) refused(wait bool, shown present) (next entry, err error) {
-	switch {
-	case shown == itself:
-		return e, nil
-	case wait && e < asLast:
-		return asLast, nil
-	case e == ifUnused && shown == nobody:
-		return ifFree, nil
-	case wait, shown == nobody:
-		return e, errTakenBack
-	}
-	return e, locker.ErrHeld
-}
-
 // errTakenBack: the void key of this attempt is there.
 var errTakenBack = errors.New("the attempt was taken back before it arrived")
 
 // enter takes the first place, or, if it is to wait, the last.
 func (a *attempt) enter(ctx context.Context, wait bool) error {
-	e := a.b.usualEntry(a.h.queue)
-	if a.h.isShared() {
-		e = ifFree
-	}
-	if !wait {
-		e = min(e, ifFree)
-	}
-	for {
-		resp, err := a.put(ctx, e, wait)
-		switch {
-		case err != nil:
+	for last := wait && a.follows; ; last = true {
+		resp, err := a.put(ctx, last, wait)
+		if err != nil {
 			return err
-		case resp.Succeeded:
-			return a.entered(ctx, e, resp)
 		}
-		shown, dead := nobody, false
+		if resp.Succeeded {
+			return a.entered(ctx, last, resp)
+		}
+		held, dead := false, false
 		for _, r := range resp.Responses {
 			kvs := r.GetResponseRange().Kvs
 			switch found := front(kvs); {
 			case found == nil:
-			case a.h.isAt(found):
-				shown = itself
+			case a.h.isAt(found): // the request was carried out before (R11)
 				a.inQueue(found.CreateRevision, somewhere)
-			case shown == nobody:
-				shown, dead = another, isDead(found) || hasShadow(kvs) && isShared(string(found.Key))
+				return nil
+			case !held:
+				held, dead = true, isDead(found) || hasShadow(kvs) && isShared(string(found.Key))
 			}
 		}
-		next, err := e.refused(wait, shown)
 		switch {
-		case errors.Is(err, locker.ErrHeld) && dead:
+		case wait && !last:
+			continue
+		case last, !held: // a key of that name which a copy has put is as good as the void key
+			return errTakenBack
+		case dead:
 			if err := a.b.sweep(ctx, a.h.queue); err != nil {
 				return err
 			}
-			return locker.ErrHeld
-		case err != nil, shown == itself:
-			return err
 		}
-		e = next
+		return locker.ErrHeld
 	}
 }
 
-// put makes the transaction of an entry.
-func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnResponse, error) {
+// put makes a transaction that puts the key if nobody holds or waits, of a sharer: nobody alone; or, last, behind
+// all others: a comparison with a queue costs the one thread that applies all writes time for each key that is there.
+func (a *attempt) put(ctx context.Context, last, wait bool) (*clientv3.TxnResponse, error) {
 	h := a.h
 	then := []clientv3.Op{clientv3.OpPut(h.key, h.value(), h.s.onLease())}
 	if h.shadow != without {
@@ -243,21 +195,19 @@ func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnRes
 		orElse = []clientv3.Op{clientv3.OpGet(h.queue, oldest(h.inTheWay())...)}
 	}
 	switch {
-	case e == ifUnused:
-		cmps = []clientv3.Cmp{cmps[0].WithPrefix()}
-	case e == ifFree && h.isShared():
+	case last:
+		cmps[0] = isAbsent(h.key)
+		orElse = []clientv3.Op{clientv3.OpGet(h.key)}
+	case h.isShared():
 		cmps[0] = cmps[0].WithRange(alone(h.queue))
 		cmps = append(cmps, isAbsent(h.key)) // which no other comparison sees
 		then = append(then, counting(h.queue)...)
 		if !wait {
 			orElse = append(orElse, clientv3.OpGet(h.key))
 		}
-	case e == ifFree:
-		cmps[0] = cmps[0].WithRange(places(h.queue))
-		then = append(then, marks(h.queue))
 	default:
-		cmps[0] = isAbsent(h.key)
-		orElse = []clientv3.Op{clientv3.OpGet(h.key)}
+		cmps[0] = cmps[0].WithRange(places(h.queue))
+		then = append(then, clientv3.OpGet(tokensKey(h.queue)))
 	}
 	resp, f, err := a.b.pool.txn(ctx, ordinary, cmps, then, orElse)
 	a.b.mu.Lock()
@@ -266,22 +216,17 @@ func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnRes
 	return resp, err
 }
 
-// entered notes what an entry that succeeded says.
-func (a *attempt) entered(ctx context.Context, e entry, resp *clientv3.TxnResponse) (err error) {
-	if e == asLast {
+// entered notes what a transaction says that has put the key.
+func (a *attempt) entered(ctx context.Context, last bool, resp *clientv3.TxnResponse) (err error) {
+	if last {
 		a.inQueue(resp.Header.Revision, somewhere)
 		return nil
 	}
 	a.inQueue(resp.Header.Revision, first)
-	if e != ifFree {
-		return nil
-	}
 	if a.h.isShared() {
 		return a.bounded(ctx, resp.Responses[len(resp.Responses)-2:])
 	}
-	if a.h.tokens, err = readTokens(resp.Responses[len(resp.Responses)-1]); err == nil {
-		a.remember(false)
-	}
+	a.h.tokens, err = readTokens(resp.Responses[len(resp.Responses)-1])
 	return err
 }
 
@@ -291,32 +236,4 @@ func (a *attempt) inQueue(created int64, at position) {
 	a.b.mu.Lock()
 	defer a.b.mu.Unlock()
 	a.h.found(created)
-}
-
-// usualEntry returns the entry that queue was last found to need.
-func (b *Backend) usualEntry(queue string) entry {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.entries[queue]
-}
-
-// maxEntries bounds what is remembered of queues.
-const maxEntries = 4096
-
-// remember notes which entry the queue needs.
-func (a *attempt) remember(contended bool) {
-	b := a.b
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.entries) >= maxEntries {
-		clear(b.entries)
-	}
-	switch {
-	case contended:
-		b.entries[a.h.queue] = asLast
-	case a.h.tokens.marked:
-		b.entries[a.h.queue] = ifFree
-	default:
-		delete(b.entries, a.h.queue)
-	}
 }

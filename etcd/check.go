@@ -22,9 +22,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	}
 	add(locker.SeverityOK, "requests", "etcd at "+b.addr()+" reads and writes below "+b.keys.base, "")
 	b.checkMembers(ctx, add)
-	seen := map[uint64]string{}
-	members := b.pool.all()
-	for _, m := range members {
+	for _, m := range b.pool.all() {
 		limited, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 		status, err := m.status(limited)
 		cancel()
@@ -33,12 +31,6 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 				"start it again, or take it out of the URL: until then the cluster survives one crash less")
 			continue
 		}
-		id := status.Header.GetMemberId()
-		if other := seen[id]; other != "" {
-			add(locker.SeverityWarning, m.addr, "is the same member as "+other,
-				"give the addresses of different members: a retry should go to another")
-		}
-		seen[id] = m.addr
 		b.checkMember(add, m, status)
 	}
 	return all, nil
@@ -71,12 +63,9 @@ func (b *Backend) checkMember(add addFinding, m *member, status *pb.StatusRespon
 		}
 		add(locker.SeverityProblem, "alarm of "+m.addr, e, advice)
 	}
-	quota := status.DbSizeQuota // 0 before 3.6
-	if quota == 0 {
-		quota = 2 << 30
-	}
+	quota := status.DbSizeQuota // 0: before 3.6, it is not told
 	used := fmt.Sprintf("%d MiB of which %d MiB are in use", status.DbSize>>20, status.DbSizeInUse>>20)
-	if status.DbSize > quota/10*8 {
+	if quota > 0 && status.DbSize > quota/10*8 {
 		add(locker.SeverityWarning, "store of "+m.addr, used, fmt.Sprintf(
 			"no lock can be had beyond %d MiB: set --auto-compaction-retention, then defragment", quota>>20))
 	} else {

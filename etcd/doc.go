@@ -97,10 +97,8 @@
 // [locker.Lease.RaiseToken] puts a key PREFIX/1/lock/NAME/~/tokens, on no lease,
 // which has the number that is added to the create revisions of later holders. It is
 // put while the holder's key exists, and the transaction in which the next holder
-// finds itself first reads it. A name that was never raised has no such key and pays
-// nothing: its first comparison says that there is none. For a raised name, one more
-// key is read in the same request (1.1 times the time of a lock and unlock,
-// measured). The key is never deleted: to delete it by hand sets the tokens back.
+// finds itself first reads it. The key is never deleted: to delete it by hand sets the
+// tokens back.
 //
 // All keys of one client and TTL are on one etcd lease, the session. It is kept alive
 // four times per TTL, and its time counts from before each request was sent. Etcd's

@@ -77,7 +77,6 @@ type Backend struct {
 	closed   bool
 	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
 	inUse    map[string]*hold   // by key
-	entries  map[string]entry   // of queues that are not unused
 }
 
 var (
@@ -95,7 +94,7 @@ var (
 // forgotten is noticed only by the kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	b := &Backend{
-		client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, entries: map[string]entry{},
+		client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{},
 	}
 	if opts != nil {
 		b.opts = *opts

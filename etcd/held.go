@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -67,16 +66,12 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 // never was.
 type tokens struct {
 	raised.Tokens
-	at     int64
-	marked bool // there is one, or a void key
+	at int64
 }
 
-// readTokens returns what a transaction has read of a tokensKey, or of marks.
+// readTokens returns what a transaction has read of a tokensKey.
 func readTokens(resp *pb.ResponseOp) (t tokens, err error) {
 	for _, kv := range resp.GetResponseRange().Kvs {
-		if t.marked = true; !strings.HasSuffix(string(kv.Key), tokensKey("")) {
-			continue
-		}
 		if t.Tokens, err = raised.Parse(string(kv.Value)); err != nil {
 			err = fmt.Errorf("etcd: %s: %w", kv.Key, err)
 		}

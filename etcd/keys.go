@@ -70,11 +70,6 @@ func void(queue, owner string) string { return queue + voidMark + escape.Replace
 // is like it, as the slash in an owner is escaped.
 func tokensKey(queue string) string { return queue + voidMark + "/tokens" }
 
-// marks reads the tokensKey of a queue, which is before all void keys, or one of those if it is not there.
-func marks(queue string) clientv3.Op {
-	return clientv3.OpGet(places(queue), clientv3.WithPrefix(), clientv3.WithLimit(1))
-}
-
 // The name of a client's key begins with a capital letter or a digit. sharedMark, which a sharer's has
 // before it, sorts behind them, and voidMark behind both: all places of a queue are one range, and those of
 // each kind.

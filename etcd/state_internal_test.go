@@ -6,37 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/golockers/locker"
 )
-
-func TestEntryThatIsRefused(t *testing.T) {
-	for _, c := range []struct {
-		entry entry
-		wait  bool
-		shown present
-		next  entry
-		err   error
-	}{
-		// TryLock: from the shortest transaction to the next, and no further.
-		{ifUnused, false, nobody, ifFree, nil}, // void keys, or raised tokens
-		{ifUnused, false, another, ifUnused, locker.ErrHeld},
-		{ifUnused, false, itself, ifUnused, nil},
-		{ifFree, false, nobody, ifFree, errTakenBack}, // only its void key can be in the way
-		{ifFree, false, another, ifFree, locker.ErrHeld},
-		{ifFree, false, itself, ifFree, nil},
-		// Lock: those that are refused show nothing, since it queues in any case.
-		{ifUnused, true, nobody, asLast, nil},
-		{ifFree, true, nobody, asLast, nil},
-		{asLast, true, nobody, asLast, errTakenBack},
-		{asLast, true, another, asLast, errTakenBack}, // a key of that name which a copy has put
-		{asLast, true, itself, asLast, nil},
-	} {
-		next, err := c.entry.refused(c.wait, c.shown)
-		assert.Equal(t, c.next, next, "%+v", c)
-		assert.Equal(t, c.err, err, "%+v", c)
-	}
-}
 
 // Each row is what happens to an attempt, and what has to be done about it then.
 func TestTraceOfAnAttempt(t *testing.T) {

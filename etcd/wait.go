@@ -152,7 +152,7 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 	if a.h.isShared() {
 		gets = append(gets, counting(a.h.queue)...)
 	} else {
-		gets = append(gets, marks(a.h.queue))
+		gets = append(gets, clientv3.OpGet(tokensKey(a.h.queue)))
 	}
 	resp, err := a.ask(ctx, readers, revision, gets...)
 	if err != nil {
@@ -163,8 +163,8 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 		if found == nil {
 			err = a.bounded(ctx, resp.Responses[2:])
 		}
-	} else if a.h.tokens, err = readTokens(resp.Responses[2]); err == nil && a.at == somewhere {
-		a.remember(found != nil)
+	} else {
+		a.h.tokens, err = readTokens(resp.Responses[2])
 	}
 	if err != nil {
 		return err
