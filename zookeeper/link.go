@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -234,8 +233,4 @@ func (l *link) greet() {
 	close(s.relinked)
 	s.relinked = make(chan struct{})
 	s.change()
-}
-
-func shuffle(all []string) {
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 }

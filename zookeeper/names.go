@@ -1,8 +1,6 @@
 package zookeeper
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -14,14 +12,6 @@ import (
 // beatMark begins the names of the sessions' own nodes. No lock's name is
 // encoded to it: there, two hexadecimal digits follow each %.
 const beatMark = "%beat-"
-
-// newID returns 20 random bytes in hexadecimal digits: as long as an owner of
-// the engine's, in place of which it stands when a place is taken again.
-func newID() string {
-	var b [20]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
 
 // tokensNode is the node among those of a lock that says what is added to their
 // czxids: see [locker.TokenRaiser]. It is there if tokens have ever been raised.

@@ -31,12 +31,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		if a == "" {
 			continue
 		}
-		// What is wrong is told without what was given: it has a password.
 		scheme, credentials, _ := strings.Cut(a, ":")
-		if scheme == "" || credentials == "" || scheme == "digest" && !strings.Contains(credentials, ":") {
-			return nil, u.Invalid("parameter %s: write it as %s=digest:user:password, with what is special in it "+
-				"escaped", name, name)
-		}
 		o.Auth = append(o.Auth, Auth{Scheme: scheme, Credentials: credentials})
 	}
 	if u.User != nil {
@@ -48,12 +43,6 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	}
 	if err == nil {
 		err = u.Check()
-	}
-	if err != nil && len(o.Auth) > 0 {
-		// A parameter that is not known may be the rest of a password.
-		err = u.Invalid("a parameter is unknown, given twice or has a wrong value: beside the common ones " +
-			"there are auth, auth2, tick, and ca, cert, key, server_name for zookeepers; " +
-			"write & in a password as %%26, # as %%23 and %% as %%25")
 	}
 	if err != nil {
 		return nil, err

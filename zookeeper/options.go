@@ -96,7 +96,8 @@ func (o *Options) check() error {
 	}
 	for i, a := range o.Auth {
 		if a.Scheme == "" || a.Credentials == "" || a.Scheme == "digest" && !strings.Contains(a.Credentials, ":") {
-			return invalid("credential %d is not complete: for digest, give user:password", i+1)
+			return invalid("credential %d is not complete: for digest, give user:password (in a URL "+
+				"auth=digest:user:password, with what is special in it escaped)", i+1)
 		}
 	}
 	if err := checkPrefix(o.Prefix); err != nil {

@@ -2,10 +2,11 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,8 +76,8 @@ const (
 func newSession(b *Backend) (*session, error) {
 	s := &session{
 		backend:  b,
-		node:     b.prefix + "/" + beatMark + newID(),
-		servers:  shuffled(b.servers),
+		node:     b.prefix + "/" + beatMark + rand.Text(),
+		servers:  slices.Clone(b.servers),
 		ready:    make(chan struct{}),
 		hurry:    make(chan struct{}, 1),
 		changed:  make(chan struct{}),
@@ -84,6 +85,7 @@ func newSession(b *Backend) (*session, error) {
 		failures: make(map[string]failure),
 		watched:  make(map[string]*watch),
 	}
+	mathrand.Shuffle(len(s.servers), func(i, j int) { s.servers[i], s.servers[j] = s.servers[j], s.servers[i] })
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	// A server that says nothing is not waited for when the session is over.
 	context.AfterFunc(s.ctx, func() { time.AfterFunc(goodbye, s.abort) })
@@ -384,7 +386,7 @@ func (s *session) failure(err error) error {
 				"and a lock is an ephemeral node, which needs a global session: "+
 				"switch the second on, too, or the first off", err)
 		}
-		return &refusal{fmt.Errorf("zookeeper %s: %w", strings.Join(s.backend.servers, ","), err)}
+		return &refusal{fmt.Errorf("zookeeper %s: %w", s.backend, err)}
 	case unknown:
 	}
 	if s.isOver() {
@@ -394,9 +396,3 @@ func (s *session) failure(err error) error {
 }
 
 func gone(err error) bool { return errors.Is(err, zk.ErrNoNode) }
-
-func shuffled(all []string) []string {
-	all = slices.Clone(all)
-	shuffle(all)
-	return all
-}
