@@ -153,8 +153,8 @@
 //   - A watch is refused or cancelled (compaction, a member without a leader, a token
 //     that expired, a broken connection): the waiter looks, and watches again on a new
 //     stream, which logs in again. The watch hangs with its member: the next
-//     keep-alive finds that out, and the driver goes on with it at another. All
-//     waiters of a session share a look every 20 s or more.
+//     keep-alive finds that out, and the driver goes on with it at another. Each
+//     waiter looks every 20 s or so, or once per TTL, and those of a session share requests.
 //   - The key before was deleted between the reading of the queue and
 //     the creation of the watch: it is read again after etcd has confirmed the watch.
 //   - The leader changes: etcd keeps leases at least as long as without; requests that

@@ -20,7 +20,6 @@ type poller struct {
 
 	mu    sync.Mutex
 	asked map[string][]func(created int64) // by key: who is to be told once
-	tick  chan struct{}                    // closed when it is time for waiters to ask
 }
 
 const (
@@ -32,9 +31,7 @@ const (
 )
 
 func newPoller(s *session) *poller {
-	return &poller{
-		s: s, kick: make(chan struct{}, 1), asked: map[string][]func(int64){}, tick: make(chan struct{}),
-	}
+	return &poller{s: s, kick: make(chan struct{}, 1), asked: map[string][]func(int64){}}
 }
 
 // created has fn told the revision at which key was put, soon; 0 if it is not there. Names are used again: a
@@ -49,33 +46,13 @@ func (p *poller) created(key string, fn func(revision int64)) {
 	}
 }
 
-// next returns a channel that is closed when those who wait ask again, all at one time, so that they share
-// requests.
-func (p *poller) next() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tick
-}
-
-func (p *poller) tickNow() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.tick)
-	p.tick = make(chan struct{})
-}
-
 // run asks until the session is over.
 func (p *poller) run() {
 	ctx := p.s.ctx
-	ticks := time.NewTicker(clock.Jitter(max(p.s.ttl, waitersPoll)))
-	defer ticks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticks.C:
-			p.tickNow()
-			continue
 		case <-p.kick:
 		}
 		p.mu.Lock()

@@ -119,12 +119,8 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 	if in != urgent {
 		select {
 		case p.lines[in] <- struct{}{}:
-		default:
-			select {
-			case p.lines[in] <- struct{}{}:
-			case <-ctx.Done():
-				return f, ctx.Err()
-			}
+		case <-ctx.Done():
+			return f, ctx.Err()
 		}
 		defer func() { <-p.lines[in] }()
 	}

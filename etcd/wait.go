@@ -80,10 +80,11 @@ func (a *attempt) leaving(ctx context.Context) error {
 // waitFor waits until the key before is gone, and reads who is before now. It reads again when etcd has
 // confirmed the watch, and when it has failed to.
 //
-// What the watch could miss all the same is found by the session's poll, which is shared by all waiters.
+// What the watch could miss all the same is found by the session's poll, in requests that many waiters share.
 func (a *attempt) waitFor(ctx context.Context) error {
 	poll, before := a.h.s.poll, a.before
-	tick := poll.next()
+	ticks := time.NewTicker(clock.Jitter(max(a.h.s.ttl, waitersPoll)))
+	defer ticks.Stop()
 	missed := make(chan struct{}, 2)
 	told, stop := a.b.watches.deletion(string(before.Key))
 	defer stop()
@@ -93,8 +94,7 @@ func (a *attempt) waitFor(ctx context.Context) error {
 		case n = <-told:
 		case <-missed:
 			changed = true
-		case <-tick:
-			tick = poll.next()
+		case <-ticks.C:
 			both := map[string]int64{a.h.key: a.h.created, string(before.Key): before.CreateRevision}
 			for key, created := range both {
 				poll.created(key, func(now int64) {

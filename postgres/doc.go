@@ -63,8 +63,9 @@
 //     of a client, outside the pool. A release sends a message only if somebody
 //     waits. If a proxy drops messages, as pgbouncer in transaction mode does, the
 //     backend says so in its Logger, and waiters poll.
-//   - A request with an unknown outcome is taken back. If it arrives after that, it
-//     makes a lock that ends with its TTL, or its MinHold.
+//   - A request with an unknown outcome is taken back. If it arrives after that, or a
+//     copy of one that was answered after the release, it makes a lock that ends with its
+//     TTL, or its MinHold.
 //   - Sharers ([locker.Shared]) have an entry each in the same table, with an expiry of
 //     its own, and one token; the row of the lock ends with the last of them. An entry
 //     counts only while the row has its token, so neither a late request nor a lost row

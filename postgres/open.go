@@ -70,7 +70,11 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		}
 		return nil, u.Invalid("%s", strings.ReplaceAll(err.Error(), address.String(), u.String()))
 	}
-	config.ConnConfig.DialFunc = keepAlive(config.ConnConfig.DialFunc)
+	// Connections find out within 20 s that the server's host is gone, while there is nothing to send, and proxies
+	// on the way do not take them for idle.
+	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3,
+	}}).DialContext
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		// pgx has read the files of passwords and certificates once; they are replaced while programs run.
 		if fresh, err := pgxpool.ParseConfig(address.String()); err == nil {
@@ -117,18 +121,4 @@ func (b *Backend) greet(ctx context.Context) error {
 		return b.failure(ctx, err)
 	}
 	return nil
-}
-
-// keepAlive makes connections that find out within 20 s that the server's host is gone, while there is
-// nothing to send, and that proxies on the way do not take for idle.
-func keepAlive(dial pgconn.DialFunc) pgconn.DialFunc {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-			_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{
-				Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3,
-			})
-		}
-		return conn, err
-	}
 }

@@ -99,7 +99,6 @@ func (b *Backend) listen(ctx context.Context, _ any) (wake.Conn, error) {
 			return nil, err
 		}
 	}
-	config.DialFunc = keepAlive(config.DialFunc)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -113,13 +112,11 @@ func (b *Backend) listen(ctx context.Context, _ any) (wake.Conn, error) {
 
 func (b *Backend) probe(ctx context.Context, conn *pgx.Conn) error {
 	text := rand.Text()
-	if _, err := conn.Exec(ctx, `LISTEN "`+b.table+`"`, pgx.QueryExecModeSimpleProtocol); err != nil {
+	_, err := conn.Exec(ctx, `LISTEN "`+b.table+`"; `+neverIdleSQL, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, neverIdleSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return err
-	}
-	_, err := b.ask(ctx, func(conn *pgxpool.Conn) error {
+	_, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, "SELECT pg_notify($1, $2)", b.table, text)
 		return err
 	})

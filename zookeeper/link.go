@@ -67,25 +67,19 @@ func newLink(s *session, conn net.Conn, server string, patience time.Duration) *
 }
 
 // SetReadDeadline does nothing during the greeting, which has its own.
-func (l *link) SetReadDeadline(t time.Time) error {
-	if !l.isGreeted() {
-		return nil
-	}
-	return l.Conn.SetReadDeadline(t)
-}
+func (l *link) SetReadDeadline(t time.Time) error { return l.afterwards(l.Conn.SetReadDeadline, t) }
 
 // SetWriteDeadline does nothing during the greeting, which has its own.
-func (l *link) SetWriteDeadline(t time.Time) error {
-	if !l.isGreeted() {
+func (l *link) SetWriteDeadline(t time.Time) error { return l.afterwards(l.Conn.SetWriteDeadline, t) }
+
+func (l *link) afterwards(set func(time.Time) error, t time.Time) error {
+	l.mu.Lock()
+	greeted := l.greeted
+	l.mu.Unlock()
+	if !greeted {
 		return nil
 	}
-	return l.Conn.SetWriteDeadline(t)
-}
-
-func (l *link) isGreeted() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.greeted
+	return set(t)
 }
 
 // Write passes on one packet: the driver writes each by itself. What it is is noted first: the answer may be
