@@ -46,7 +46,7 @@ func TestProveCampaigns(t *testing.T) {
 		"etcd": {node, func(addrs []string) string { return "etcd://" + addrs[0] }},
 		"zookeeper": {
 			func(t *testing.T) []string { return []string{lab.StartZooKeeper(t).Addr()} },
-			func(addrs []string) string { return "zookeeper://" + addrs[0] + "?ttl=2s&tick=200ms" },
+			func(addrs []string) string { return "zookeeper://" + addrs[0] + "?ttl=3s" },
 		},
 		"bridge": {
 			func(t *testing.T) []string { return append(redis(t), node(t)...) },

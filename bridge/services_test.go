@@ -95,8 +95,8 @@ func zookeeperService(t testing.TB) *service {
 	z := lab.StartZooKeeper(t)
 	return &service{
 		addrs: []string{z.Addr()},
-		url:   func(addrs []string) string { return "zookeeper://" + addrs[0] + "/locker?tick=200ms" },
-		ttl:   2500 * time.Millisecond,
+		url:   func(addrs []string) string { return "zookeeper://" + addrs[0] + "/locker" },
+		ttl:   3200 * time.Millisecond,
 		stop:  func() func() { z.Pause(); return z.Resume },
 	}
 }

@@ -96,11 +96,9 @@ func (b *Backend) checkMembers(ctx context.Context, add addFinding) {
 	found := fmt.Sprintf("%d voting members", n)
 	switch {
 	case err != nil:
-		var text string
+		text := "give Options.Members (members=n in the URL)"
 		if errors.Is(explain("", "", err), locker.ErrUnavailable) {
 			text = "ask again"
-		} else {
-			text = "give Options.Members (members=n in the URL)"
 		}
 		add(locker.SeverityInfo, "members", fmt.Sprintf("cannot be asked for: %v", err), text)
 	case n == 1:

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker/internal/clock"
 )
@@ -242,9 +243,5 @@ func (m *member) why() string {
 	if err == nil || ctx.Err() != nil {
 		return ""
 	}
-	_, text, found := strings.Cut(err.Error(), "desc = ")
-	if !found {
-		text = err.Error()
-	}
-	return ": " + strings.ReplaceAll(text, "\n", " ")
+	return ": " + strings.ReplaceAll(status.Convert(err).Message(), "\n", " ")
 }

@@ -91,7 +91,6 @@ func (b *Backend) confirm(ctx context.Context, conn *pgxpool.Conn, k keep) error
 }
 
 // unconfirmed is why a change that was committed is not believed.
-type unconfirmed struct{ err error }
+type unconfirmed struct{ error }
 
-func (e *unconfirmed) Error() string { return e.err.Error() }
-func (e *unconfirmed) Unwrap() error { return e.err }
+func (e *unconfirmed) Unwrap() error { return e.error }

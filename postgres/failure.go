@@ -23,10 +23,9 @@ func (e *sequenceError) Error() string {
 }
 
 // poolError is an error from before anything was sent.
-type poolError struct{ err error }
+type poolError struct{ error }
 
-func (e *poolError) Error() string { return e.err.Error() }
-func (e *poolError) Unwrap() error { return e.err }
+func (e *poolError) Unwrap() error { return e.error }
 
 // unread reports whether the server had ended the connection before it read anything of what was sent, with the
 // SQLSTATE of idle_session_timeout.

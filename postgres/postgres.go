@@ -248,15 +248,6 @@ func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (l
 	}
 }
 
-// background calls run in a goroutine that Close waits for, unless that was called.
-func (b *Backend) background(run func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.life.Err() == nil {
-		b.busy.Go(run)
-	}
-}
-
 // Prompt implements [locker.Prompt]: a caller alone waits for pgx, which returns when its context ends, and
 // those who share a statement leave it to the others. A goroutine for each request would make a lone caller's
 // lock and unlock take 12 to 20 % longer.

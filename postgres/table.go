@@ -173,13 +173,10 @@ func (b *Backend) raise(
 // sweep removes old rows in the background, if that was not done for a while.
 func (b *Backend) sweep() {
 	b.mu.Lock()
-	due := time.Since(b.swept) > sweepEvery
-	if due {
+	defer b.mu.Unlock()
+	if time.Since(b.swept) > sweepEvery && b.life.Err() == nil {
 		b.swept = time.Now()
-	}
-	b.mu.Unlock()
-	if due {
-		b.background(func() { _ = b.pass(b.life) }) // the next pass does what this one did not
+		b.busy.Go(func() { _ = b.pass(b.life) }) // the next pass does what this one did not
 	}
 }
 

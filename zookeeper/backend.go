@@ -58,9 +58,7 @@ func New(servers []string, opts *Options) (*Backend, error) {
 }
 
 // Guarantees says what the package comment says, for programs.
-func (b *Backend) Guarantees() locker.Guarantees {
-	return guarantees(len(b.servers), b.opts.SessionTimeout)
-}
+func (b *Backend) Guarantees() locker.Guarantees { return Guarantees(len(b.servers), &b.opts) }
 
 // Guarantees says what a Backend on so many servers, with these options,
 // promises; nil opts mean the defaults. Options that New would refuse promise
@@ -71,10 +69,7 @@ func Guarantees(servers int, opts *Options) locker.Guarantees {
 		o = *opts
 	}
 	_ = o.check()
-	return guarantees(servers, o.SessionTimeout)
-}
-
-func guarantees(servers int, timeout time.Duration) locker.Guarantees {
+	timeout := o.SessionTimeout
 	return locker.Guarantees{
 		Backend:           "zookeeper",
 		Scope:             locker.ScopeNetwork,

@@ -18,11 +18,10 @@ import (
 )
 
 const (
-	suiteTTL  = time.Second
-	suiteTick = 200 * time.Millisecond
+	suiteTTL = time.Second
 	// Locks last as long as the session: it is short where they are to end, and
 	// longer than what happens to the servers where they are not.
-	shortSession = 2500 * time.Millisecond
+	shortSession = 3200 * time.Millisecond
 	longSession  = 20 * time.Second
 )
 
@@ -105,13 +104,13 @@ func (s *service) harness() conformance.Harness {
 		KnownGoroutines: []string{"github.com/golockers/locker/internal/lab.(*Process).start.func1"},
 
 		URL: "zookeeper://" + strings.Join(s.addrs("url"),
-			",") + "/locker?tick=200ms&ttl=" + sessionOf("url").String(),
+			",") + "/locker?ttl=" + sessionOf("url").String(),
 		Open: locker.Openers{"zookeeper": zookeeper.Open},
 	}
 }
 
 func newForSuite(ct conformance.T, addrs []string) locker.Backend {
-	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: sessionOf(ct.Name()), TickTime: suiteTick})
+	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: sessionOf(ct.Name())})
 	if err != nil {
 		ct.Errorf("%v", err)
 		ct.FailNow()
@@ -170,7 +169,7 @@ func TestConformance(t *testing.T) {
 	h.JumpClock = func(_ conformance.T, d time.Duration) {
 		timed().JumpClock(t, d)
 		seesClock(t, timed())
-		time.Sleep(5 * suiteTick) // a server looks every tick which sessions are over
+		time.Sleep(time.Second) // a server looks every tick which sessions are over
 	}
 	h.Restart = func(conformance.T) { z.Kill(); z.Restart(t) }
 	conformance.Run(t, h)

@@ -33,9 +33,7 @@
 // the age of the last write that is proven to count is subtracted. While the servers
 // answer, [locker.Lease.Until] of a new lease is half of the timeout ahead or a
 // little more, and renewals keep it at a third or more. If the servers are late, the
-// backend grants and renews nothing that is valid for less than about a quarter. With
-// Options.TickTime the validity is longer, since the proof then needs less time:
-// seven tenths, and a half, for a short tick.
+// backend grants and renews nothing that is valid for less than about a quarter.
 //
 // # Many locks need several connections
 //
@@ -195,7 +193,6 @@
 // timeout. Parameters beside the common ones of [locker.Openers.Open]:
 //
 //	auth               a credential as scheme:credential; auth2: one more
-//	tick               Options.TickTime
 //	ca, cert, key      PEM files: the authority to trust, the client's certificate and key (TLS only)
 //	server_name        the name to expect in the servers' certificates (TLS only)
 //

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,23 +26,15 @@ const (
 
 // kindOf sorts an error of the driver, as the driver returned it.
 func kindOf(err error) kind {
-	if err == nil {
-		return answered
-	}
-	for kind, all := range map[kind][]error{
-		answered: {zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty},
-		refused: {
-			zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrBadArguments,
-			zk.ErrNoChildrenForEphemerals,
-		},
-	} {
-		for _, one := range all {
-			if errors.Is(err, one) {
-				return kind
-			}
-		}
+	among := func(all ...error) bool {
+		return slices.ContainsFunc(all, func(one error) bool { return errors.Is(err, one) })
 	}
 	switch code := codeOf(err); {
+	case err == nil, among(zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty):
+		return answered
+	case among(zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrBadArguments,
+		zk.ErrNoChildrenForEphemerals):
+		return refused
 	case code == notReadOnly || code == requestTimeout || code == throttled:
 		return unknown
 	case code == unimplemented || code <= firstAPIError:

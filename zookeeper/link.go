@@ -223,7 +223,7 @@ func (l *link) greet() {
 	defer s.mu.Unlock()
 	s.id, s.timeout, s.link = id, timeout, l
 	s.taken, s.streak, s.outage = time.Now(), 0, nil
-	s.proof.begin(l, guardTime(timeout, s.backend.opts.SessionTimeout, s.backend.opts.TickTime))
+	s.proof.begin(l, guardTime(timeout, s.backend.opts.SessionTimeout))
 	close(s.relinked)
 	s.relinked = make(chan struct{})
 	s.change()

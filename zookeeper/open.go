@@ -22,7 +22,6 @@ var Openers = locker.Openers{
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{
 		SessionTimeout: opts.TTL,
-		TickTime:       u.Duration("tick", 0),
 		Prefix:         strings.TrimSuffix(u.Path, "/"),
 		Logger:         opts.Logger,
 	}

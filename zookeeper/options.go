@@ -23,12 +23,6 @@ type Options struct {
 	// of the servers' ticks (tickTime). 0: locker.DefaultTTL, 30 s.
 	SessionTimeout time.Duration
 
-	// TickTime is the servers' tickTime, if it is known to be far less than a
-	// quarter of SessionTimeout: leases then know better how long they last,
-	// and sit out longer outages. It must not be less than what the servers
-	// have. 0: nothing is known.
-	TickTime time.Duration
-
 	// Prefix is the node under which all locks are, as in "/app/locks". It is
 	// created where it is missing. "": "/locker".
 	Prefix string
@@ -90,9 +84,6 @@ func (o *Options) check() error {
 			o.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
 	case o.SessionTimeout%time.Millisecond != 0:
 		return invalid("a session timeout (TTL) of %v: give whole milliseconds", o.SessionTimeout)
-	case o.TickTime < 0 || o.TickTime > o.SessionTimeout/2:
-		return invalid("a TickTime of %v is not between 0 and half of the session timeout of %v",
-			o.TickTime, o.SessionTimeout)
 	}
 	for i, a := range o.Auth {
 		if a.Scheme == "" || a.Credentials == "" || a.Scheme == "digest" && !strings.Contains(a.Credentials, ":") {

@@ -69,11 +69,8 @@ func (p *proof) ack(l *link, n beat) {
 // session is two ticks, so that a quarter of the timeout is half a tick. Where
 // the servers have raised the timeout to their shortest, it is taken longer:
 // nothing is left then for a leader that pings late.
-func guardTime(granted, asked, tick time.Duration) time.Duration {
-	switch {
-	case tick > 0:
-		return tick
-	case granted > asked:
+func guardTime(granted, asked time.Duration) time.Duration {
+	if granted > asked {
 		return granted * 35 / 100
 	}
 	return granted / 4

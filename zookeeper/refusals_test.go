@@ -263,8 +263,6 @@ func TestWhatCannotWork(t *testing.T) {
 		{SessionTimeout: time.Millisecond},
 		{SessionTimeout: 100 * 24 * time.Hour},
 		{SessionTimeout: time.Second + time.Microsecond},
-		{TickTime: -1},
-		{SessionTimeout: time.Second, TickTime: time.Second},
 		{Prefix: "/"}, {Prefix: "a"}, {Prefix: "/a/"}, {Prefix: "/a//b"}, {Prefix: "/a/../b"},
 		{Prefix: "/zookeeper/a"}, {Prefix: "/a\x00"},
 		{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "nopassword"}}},
@@ -280,7 +278,7 @@ func TestWhatCannotWork(t *testing.T) {
 		"zookeeper://localhost?auth=s3cret",
 		"zookeeper://localhost?nosuch=1", "zookeeper://localhost/a//b", "zookeeper://localhost?ca=x",
 		"zookeepers://localhost?ca=/no/such",
-		"zookeepers://localhost?cert=x", "zookeeper://localhost?tick=x",
+		"zookeepers://localhost?cert=x", "zookeeper://localhost?ttl=x",
 		"zookeeper://localhost?auth=digest:u:p&s3cret=1",
 	} {
 		_, err := open.Open(within(t, soon), raw, nil)

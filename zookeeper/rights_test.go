@@ -53,8 +53,7 @@ func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 // If it is given back in time, nothing was lost.
 func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/allowed"
-	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix,
-		SessionTimeout: 8 * time.Second, TickTime: 200 * time.Millisecond})
+	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 10 * time.Second})
 	l := locktest.Lock(t, c, "a")
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
 	isRefused(t, c, "b")

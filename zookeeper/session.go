@@ -360,10 +360,9 @@ func unanswered(ctx context.Context) error {
 }
 
 // refusal is an error that trying again does not mend.
-type refusal struct{ err error }
+type refusal struct{ error }
 
-func (r *refusal) Error() string { return r.err.Error() }
-func (r *refusal) Unwrap() error { return r.err }
+func (r *refusal) Unwrap() error { return r.error }
 
 func isRefusal(err error) bool {
 	var r *refusal
