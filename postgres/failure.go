@@ -15,12 +15,8 @@ import (
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// sequenceError is what makes a sequence hand out numbers in no order.
-type sequenceError struct{ wrong string }
-
-func (e *sequenceError) Error() string {
-	return "the sequence of tokens has " + e.wrong + ", and tokens would not rise"
-}
+// errOrder is why no token is drawn from a sequence.
+var errOrder = errors.New("tokens would not rise")
 
 // poolError is an error from before anything was sent.
 type poolError struct{ error }
@@ -97,7 +93,6 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	// One line: if several servers cannot be reached, the driver has a line for each.
 	text = strings.Join(strings.Fields(text), " ")
 	advice, again := "", true
-	var order *sequenceError
 	switch code := sqlstate.Of(err); {
 	case b.life.Err() != nil:
 		return fmt.Errorf("postgres %s: %w", b.addr, locker.ErrClosed)
@@ -109,7 +104,7 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		again, advice = false, ": the pool was closed before the locks' client"
 	case errors.Is(err, errBlind):
 		again = false
-	case errors.As(err, &order):
+	case errors.Is(err, errOrder):
 		again, advice = false, ": ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE"
 	case code == sqlstate.NoValue:
 		again, advice = false, ": the sequence of tokens hands out numbers that do not rise"

@@ -53,7 +53,7 @@ func (b *Backend) ready(ctx context.Context) (*statements, error) {
 		}
 	}
 	if err == nil && wrong != "" {
-		err = &sequenceError{wrong}
+		err = fmt.Errorf("the sequence of tokens has %s, and %w", wrong, errOrder)
 	}
 	if err == nil {
 		err = b.rise(ctx, s)

@@ -26,12 +26,10 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		Logger:         opts.Logger,
 	}
 	for _, name := range []string{"auth", "auth2"} {
-		a := u.Param(name, "")
-		if a == "" {
-			continue
+		if a := u.Param(name, ""); a != "" {
+			scheme, credentials, _ := strings.Cut(a, ":")
+			o.Auth = append(o.Auth, Auth{Scheme: scheme, Credentials: credentials})
 		}
-		scheme, credentials, _ := strings.Cut(a, ":")
-		o.Auth = append(o.Auth, Auth{Scheme: scheme, Credentials: credentials})
 	}
 	if u.User != nil {
 		return nil, u.Invalid("ZooKeeper knows no user in the address: give ?auth=digest:user:password")
