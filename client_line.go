@@ -180,31 +180,33 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 	case <-ctx.Done():
 	}
 	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if cl.won != nil {
-		return nil // it has the lock
+	if cl.lease != nil {
+		ls.mu.Unlock()
+		<-cl.ready // the lock was passed to it
+		return nil
 	}
+	defer ls.mu.Unlock()
 	err := ctxError(ctx)
 	if !isClosing(ctx) {
 		err = waited(err, cl.line.inTheWay(cl))
 	}
-	cl.client.removeNote(ls.remove(cl))
+	ls.remove(cl)
 	return err
 }
 
-// remove takes cl out of its line, and lets others ask. It returns the client's place in a line of
-// the service if nobody waits for the name any more: it is to be left.
-func (ls *lines) remove(cl *call) (place *HeldError) {
+// remove takes cl out of its line, and lets others ask. If nobody waits for the name any more, the client
+// leaves its place in a line of the service.
+func (ls *lines) remove(cl *call) {
 	ln := cl.line
 	if cl.place == gone {
-		return nil // and its line may have ended, and another of that name have begun
+		return // and its line may have ended, and another of that name have begun
 	}
 	ls.unlink(cl)
 	ls.admit(ln)
 	if ln.waiting == 0 {
-		place, ln.note = ln.note, nil
+		cl.client.removeNote(ln.note)
+		ln.note = nil
 	}
-	return place
 }
 
 // unlink takes cl out of its line.
@@ -250,11 +252,19 @@ func (ls *lines) admit(ln *line) {
 // answered notes that the service has answered.
 func (ln *line) answered(held bool) { ln.held, ln.outage = held, nil }
 
-// grant makes l a lease, with what was granted to cl, and gives it its place in the line. passed:
-// with the release before it.
-func (ls *lines) grant(cl *call, l *Lease, passed bool) error {
+// grant makes l a lease, with what was granted to cl.
+func (ls *lines) grant(cl *call, l *Lease) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	err := ls.give(cl, l)
+	if err == nil {
+		cl.line.visit = l.start
+	}
+	return err
+}
+
+// give makes l the lease of cl, and gives it its place in the line.
+func (ls *lines) give(cl *call, l *Lease) error {
 	if cl.client.isClosed() {
 		return ErrClosed
 	}
@@ -268,21 +278,23 @@ func (ls *lines) grant(cl *call, l *Lease, passed bool) error {
 	ln.note = nil // the grant has removed it
 	if l.settings.Shared {
 		ln.sharers++
-	} else if ln.alone = true; !passed {
-		ln.visit = l.start
+	} else {
+		ln.alone = true
 	}
-	_ = ls.remove(cl)
+	ls.remove(cl)
 	return nil
 }
 
-// release takes l out of its line, once, and lets others ask. If next is not nil, it was granted won
-// with the release of l, and takes that; release returns false if next has left.
-func (ls *lines) release(l *Lease, next *call, won *passed) bool {
+// release takes l out of its line, once, and lets others ask.
+func (ls *lines) release(l *Lease) { _ = ls.passOn(l, nil, nil) }
+
+// passOn is release, but the lock was passed to next, whose lease becomes to. Its error says why that is none.
+func (ls *lines) passOn(l *Lease, next *call, to *Lease) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln := l.line
+	ln, err := l.line, context.Canceled
 	if ln == nil {
-		return false
+		return err
 	}
 	l.line = nil
 	delete(ls.held, l)
@@ -291,12 +303,11 @@ func (ls *lines) release(l *Lease, next *call, won *passed) bool {
 	} else {
 		ln.alone = false
 	}
-	here := next != nil && ln.first == next
-	if here {
-		next.won = won
+	if next != nil && ln.first == next { // else it has left
+		err = ls.give(next, to)
 	}
 	ls.admit(ln)
-	return here
+	return err
 }
 
 // behind returns the call behind l that wants the lock for itself as l did, nil if there is

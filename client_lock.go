@@ -59,19 +59,19 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 	}
 	c.busy.add() // Close waits for its end: what was granted is then held, or being taken back
 	defer c.busy.done()
-	if err := c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
+	if err = c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
 		return err
 	}
 	defer cl.leave()
-	for {
-		err := cl.attempt(ctx)
-		if err == nil {
-			return nil
+	for cl.lease == nil {
+		if err = cl.attempt(ctx); err != nil {
+			err = cl.follow(ctx, err)
 		}
-		if err = cl.follow(ctx, err); err != nil {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // call is one Lock or TryLock, from its beginning until it returns.
@@ -93,7 +93,6 @@ type call struct {
 	before, after *call
 	ready         chan struct{} // closed when it may ask, or is sent away
 	away          error         // why it was sent away
-	won           *passed       // by the holder before it; nil once it is used
 	lease         *Lease        // what it has got
 
 	// What it knows of the service.
@@ -102,25 +101,12 @@ type call struct {
 	note   *HeldError // the last answer that had a note of the call's own; nil: there is none
 }
 
-// passed is a lock that the release before acquired for a call (see [Passer]).
-type passed struct {
-	lease *Lease
-	began time.Time
-}
-
-// attempt asks the service once, with an owner of its own (R10), unless the lock was passed to the
-// call, and makes a lease of what was granted.
+// attempt asks the service once, with an owner of its own (R10), and makes a lease of what was granted.
 func (cl *call) attempt(ctx context.Context) error {
-	var l *Lease
-	var err error
-	c, won, began := cl.client, cl.won, time.Now()
-	if cl.won = nil; won != nil {
-		l, began = won.lease, won.began
-	} else {
-		l, err = cl.try(ctx)
-	}
+	c, began := cl.client, time.Now()
+	l, err := cl.try(ctx)
 	if err == nil {
-		if err = c.lines.grant(cl, l, won != nil); err != nil {
+		if err = c.lines.grant(cl, l); err != nil {
 			l.takeBack(unused)
 		}
 	}

@@ -140,9 +140,8 @@ func (cl *call) leave() {
 	c := cl.client
 	c.removeNote(cl.note)
 	c.lines.mu.Lock()
-	place := c.lines.remove(cl)
-	c.lines.mu.Unlock()
-	c.removeNote(place)
+	defer c.lines.mu.Unlock()
+	c.lines.remove(cl)
 }
 
 // removeNote removes a note, if there is one, in the background.

@@ -267,7 +267,7 @@ func (l *Lease) letGo(ctx context.Context) {
 // release asks the service once to release the lock, and leaves the rest to a
 // take-back. While MinHold keeps the lock, it sends nothing.
 func (l *Lease) release(ctx context.Context) error {
-	defer l.client.lines.release(l, nil, nil)
+	defer l.client.lines.release(l)
 	now := time.Now()
 	if l.freeAt(unlocked, now).After(now) {
 		l.takeBack(unlocked)
@@ -279,7 +279,7 @@ func (l *Lease) release(ctx context.Context) error {
 	if l.client.guarantees.Queue {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused.
-		l.client.lines.release(l, nil, nil)
+		l.client.lines.release(l)
 	}
 	err := l.pass(ctx, brief, now)
 	switch {
@@ -318,16 +318,19 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	err = fromBackend(ctx, err)
 	took := time.Since(began)
 	defer func() { l.released(ctx, took, err) }()
-	to.grant = grant
-	switch {
-	case grant.Hold == nil:
-	case err != nil:
-		to.takeBack(unused)
-		c.attempted(next, took, err)
-	case !c.lines.release(l, next, &passed{to, began}):
-		to.takeBack(unused)
-		c.attempted(next, took, context.Canceled)
+	if to.grant = grant; grant.Hold == nil {
+		return err
 	}
+	passed := err
+	if passed == nil {
+		passed = c.lines.passOn(l, next, to)
+	}
+	if passed == nil {
+		defer close(next.ready)
+	} else {
+		to.takeBack(unused)
+	}
+	c.attempted(next, took, passed)
 	return err
 }
 

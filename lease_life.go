@@ -246,7 +246,7 @@ func (l *Lease) finish(why ending, err error) bool {
 		(*end)(err)
 	}
 	if why == lost {
-		defer l.client.lines.release(l, nil, nil) // also if a function of Trace panics
+		defer l.client.lines.release(l) // also if a function of Trace panics
 		defer l.takeBack(lost)
 		l.lost(err)
 	}

@@ -44,14 +44,14 @@ func (p *inLines) step(do, who string) {
 	case "in":
 		l, _ := cl.request()
 		l.grant = Grant{Hold: granting{}, Validity: Validity{Since: time.Now(), TTL: time.Hour}}
-		require.NoError(p.t, ls.grant(cl, l, false))
+		require.NoError(p.t, ls.grant(cl, l))
 		p.leases[who] = l
 	case "refused", "away":
 		if _, _ = ls.refused(cl, ErrUnavailable, do == "away"); cl.place == beside {
 			go func() { _ = ls.again(p.ctxs[who], cl) }()
 		}
 	case "out": // unlocked
-		ls.release(p.leases[who], nil, nil)
+		ls.release(p.leases[who])
 		p.c.schedule.remove(p.leases[who])
 		delete(p.leases, who)
 	case "leaves":
@@ -183,10 +183,16 @@ func TestThoseWhoAskAreNotLookedThrough(t *testing.T) {
 	assert.Less(t, took[MaxSharers], 100*took[1]+time.Millisecond/10)
 }
 
-// A lock is passed to a call at the moment when its context ends: it has the lock.
+// A lock is passed to a call at the moment when its context ends: it has the lock, once that is told.
 func TestWhoWasPassedALockTakesIt(t *testing.T) {
-	var ls lines
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.NoError(t, ls.await(ctx, &call{won: &passed{}}))
+	synctest.Test(t, func(t *testing.T) {
+		var ls lines
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		cl := &call{lease: &Lease{}, ready: make(chan struct{})}
+		time.AfterFunc(time.Second, func() { close(cl.ready) })
+		began := time.Now()
+		require.NoError(t, ls.await(ctx, cl))
+		assert.Equal(t, time.Second, time.Since(began))
+	})
 }
