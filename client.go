@@ -268,7 +268,3 @@ func (c *Client) untilClose(ctx context.Context) (context.Context, context.Cance
 	}
 	return context.WithCancelCause(ctx)
 }
-
-func (c *Client) warn(msg, name string, err error) {
-	c.opts.Logger.Warn("locker: "+msg, "name", name, "backend", c.guarantees.Backend, "error", err)
-}

@@ -3,6 +3,7 @@ package locker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -326,13 +327,16 @@ func (ls *lines) behind(l *Lease) (cl *call, yield bool) {
 // that outage has lasted, and how much longer cl waits for it to end. A call behind it that would
 // not wait any longer is sent away: the patience of each counts from the beginning of the outage,
 // or of the call if that is later, so that a hundred calls do not wait a hundred times as long.
-func (ls *lines) refused(cl *call, err error, outage bool) (lasted, left time.Duration) {
+func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := cl.line
 	cl.attempts, cl.told = cl.attempts+1, false
-	if !outage {
+	switch {
+	case errors.Is(err, ErrHeld):
 		ln.answered(true)
+		return 0, 0
+	case !errors.Is(err, ErrUnavailable):
 		return 0, 0
 	}
 	now := time.Now()

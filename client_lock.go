@@ -55,7 +55,7 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 	ctx, cl.cancel = c.untilClose(ctx)
 	defer cl.cancel(nil)
 	if c.opts.Trace != nil {
-		cl.values = context.WithoutCancel(ctx)
+		cl.values = ctx
 	}
 	c.busy.add() // Close waits for its end: what was granted is then held, or being taken back
 	defer c.busy.done()

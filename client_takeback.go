@@ -142,7 +142,11 @@ func (l *Lease) undo() {
 	if err != nil && !last {
 		c.schedule.set(l, time.Now().Add(clock.Jitter(l.nextPause(err))))
 	} else if l.undone() {
-		l.tellUndone(err)
+		if errors.Is(err, ErrLost) {
+			err = nil // nothing is there
+		}
+		c.happened(l.values, c.trace.TakenBack, Event{Op: "takeback", Name: l.name, Err: err}, &c.stats.TakenBack,
+			&c.stats.LeftBehind, "lock may be left behind until its TTL or session ends")
 	}
 }
 
@@ -174,19 +178,4 @@ func (l *Lease) undone() bool {
 	_, pending := c.pending[l]
 	delete(c.pending, l)
 	return pending
-}
-
-// tellUndone counts and traces the end of a take-back.
-func (l *Lease) tellUndone(err error) {
-	c := l.client
-	if errors.Is(err, ErrLost) {
-		err = nil // nothing is there
-	}
-	if err == nil {
-		c.count(func(s *Stats) { s.TakenBack++ })
-	} else {
-		c.count(func(s *Stats) { s.LeftBehind++ })
-		c.warn("lock may be left behind until its TTL or session ends", l.name, err)
-	}
-	tell(l.values, c.trace.TakenBack, Event{Op: "takeback", Name: l.name, Err: err})
 }

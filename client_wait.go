@@ -36,15 +36,12 @@ func (cl *call) follow(ctx context.Context, err error) error {
 		return cl.gaveUp(ctx, err)
 	}
 	c := cl.client
-	var lasted, left time.Duration
-	held, outage := errors.Is(err, ErrHeld), errors.Is(err, ErrUnavailable)
-	if held || outage {
-		lasted, left = c.lines.refused(cl, err, !held)
-		cl.poll.count(err)
-	}
+	held := errors.Is(err, ErrHeld)
+	lasted, left := c.lines.refused(cl, err)
+	cl.poll.count(err)
 	switch sequelOf(err, cl.wait, cl.place, left) {
 	case ends:
-		if tries := cl.poll.tries; cl.wait && outage && !held && tries > 1 {
+		if tries := cl.poll.tries; cl.wait && !held && tries > 1 && errors.Is(err, ErrUnavailable) {
 			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond), tries, err)
 		}
 		return err
@@ -78,9 +75,6 @@ func (cl *call) waiting(err error, left time.Duration) {
 		cl.logged = now
 		c.opts.Logger.Warn("locker: waiting for the lock service", "name", cl.name, "backend",
 			c.guarantees.Backend, "for", left, "error", err)
-	}
-	if left == 0 {
-		err = ErrHeld
 	}
 	tell(cl.values, cl.client.trace.Waiting, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 }

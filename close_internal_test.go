@@ -30,7 +30,8 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		}}})
 		require.NoError(t, c.Close())
 		closed := &crowd{release: func(ctx context.Context) error { return cmp.Or(ctx.Err(), ErrUnavailable) }}
-		l := &Lease{client: c, name: "job", grant: Grant{Hold: closed}, settings: settings{Asked: Asked{TTL: DefaultTTL}}}
+		l := &Lease{client: c, name: "job", values: t.Context(), grant: Grant{Hold: closed},
+			settings: settings{Asked: Asked{TTL: DefaultTTL}}}
 		l.takeBack(unused)
 		synctest.Wait()
 		require.Len(t, told, 1)

@@ -271,7 +271,7 @@ func (l *Lease) release(ctx context.Context) error {
 	now := time.Now()
 	if l.freeAt(unlocked, now).After(now) {
 		l.takeBack(unlocked)
-		l.released(ctx, 0, nil)
+		l.released(ctx, now, 0, nil)
 		return nil
 	}
 	brief := l.client.briefly(ctx)
@@ -310,14 +310,14 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	}
 	if next == nil {
 		err := fromBackend(ctx, l.grant.Hold.Release(brief))
-		l.released(ctx, time.Since(began), err)
+		l.released(ctx, began, time.Since(began), err)
 		return err
 	}
 	to, req := next.request()
 	grant, err := passer.Pass(brief, req, yield)
 	err = fromBackend(ctx, err)
 	took := time.Since(began)
-	defer func() { l.released(ctx, took, err) }()
+	defer func() { l.released(ctx, began, took, err) }()
 	if to.grant = grant; grant.Hold == nil {
 		return err
 	}

@@ -179,7 +179,9 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 		return over // the release may have overtaken the renewal, which has not failed then
 	}
 	now := time.Now()
-	l.renewed(now.Sub(began), err)
+	c := l.client
+	c.happened(l.values, c.trace.Renewed, l.told("renew", now, now.Sub(began), err), &c.stats.Renewed,
+		&c.stats.RenewFailed, "renewal failed")
 	if errors.Is(err, ErrLost) {
 		l.lose(fmt.Errorf("the service does not have it any more: %w", err))
 		return l.Err()
@@ -246,9 +248,10 @@ func (l *Lease) finish(why ending, err error) bool {
 		(*end)(err)
 	}
 	if why == lost {
-		defer l.client.lines.release(l) // also if a function of Trace panics
+		c := l.client
+		defer c.lines.release(l) // also if a function of Trace panics
 		defer l.takeBack(lost)
-		l.lost(err)
+		c.happened(l.values, c.trace.Lost, l.told("lease", time.Now(), 0, err), nil, &c.stats.Lost, "lease lost")
 	}
 	return true
 }

@@ -47,7 +47,7 @@ func (p *inLines) step(do, who string) {
 		require.NoError(p.t, ls.grant(cl, l))
 		p.leases[who] = l
 	case "refused", "away":
-		if _, _ = ls.refused(cl, ErrUnavailable, do == "away"); cl.place == beside {
+		if _, _ = ls.refused(cl, map[string]error{"refused": ErrHeld, "away": ErrUnavailable}[do]); cl.place == beside {
 			go func() { _ = ls.again(p.ctxs[who], cl) }()
 		}
 	case "out": // unlocked

@@ -109,15 +109,22 @@ type Stats struct {
 	_ struct{}
 }
 
-func (c *Client) count(f func(*Stats)) {
+// count adds one to counters, which are fields of c.stats; nil is none.
+func (c *Client) count(counters ...*uint64) {
 	c.statsMu.Lock()
 	defer c.statsMu.Unlock()
-	f(&c.stats)
+	for _, n := range counters {
+		if n != nil {
+			*n++
+		}
+	}
 }
 
 // Stats returns the client's numbers since it was made.
 func (c *Client) Stats() (s Stats) {
-	c.count(func(live *Stats) { s = *live })
+	c.statsMu.Lock()
+	s = c.stats
+	c.statsMu.Unlock()
 	s.Held, s.Waiting = c.lines.count()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,11 +144,24 @@ type Wait struct {
 // Waits returns the names that callers of Lock wait for now, in no order.
 func (c *Client) Waits() []Wait { return c.lines.waits() }
 
-// tell calls f, one of the functions of Trace, unless it is nil.
+// tell calls f, one of the functions of Trace, unless it is nil, with the values of ctx.
 func tell(ctx context.Context, f func(context.Context, Event), e Event) {
 	if f != nil {
-		f(ctx, e)
+		f(context.WithoutCancel(ctx), e)
 	}
+}
+
+// happened counts e in well or, if it has failed, in ill, warns that it has, and traces it.
+func (c *Client) happened(ctx context.Context, f func(context.Context, Event), e Event, well, ill *uint64,
+	failed string) {
+	if e.Err != nil {
+		well = ill
+	}
+	c.count(well)
+	if e.Err != nil {
+		c.opts.Logger.Warn("locker: "+failed, "name", e.Name, "backend", c.guarantees.Backend, "error", e.Err)
+	}
+	tell(ctx, f, e)
 }
 
 // done counts and traces the end of a Lock or TryLock.
@@ -150,73 +170,47 @@ func (cl *call) done(ctx context.Context, took time.Duration, err error) {
 	if cl.lease != nil {
 		e.Token = cl.lease.grant.Token
 	}
-	cl.client.count(func(s *Stats) {
-		s.WaitTime += took
-		switch e.Outcome() {
-		case "ok":
-			s.Acquired++
-		case "held":
-			s.Contended++
-		case "unavailable":
-			s.Unavailable++
-		case "canceled":
-			s.GaveUp++
-		default:
-			s.Rejected++
-		}
-	})
-	tell(ctx, cl.client.trace.LockDone, e)
+	c := cl.client
+	n := &c.stats.Rejected
+	switch e.Outcome() {
+	case "ok":
+		n = &c.stats.Acquired
+	case "held":
+		n = &c.stats.Contended
+	case "unavailable":
+		n = &c.stats.Unavailable
+	case "canceled":
+		n = &c.stats.GaveUp
+	}
+	c.statsMu.Lock()
+	c.stats.WaitTime += took
+	*n++
+	c.statsMu.Unlock()
+	if c.trace.LockDone != nil {
+		c.trace.LockDone(ctx, e)
+	}
 }
 
 // attempted counts and traces the end of a request for a lock.
 func (c *Client) attempted(cl *call, took time.Duration, err error) {
-	c.count(func(s *Stats) {
-		s.Attempts++
-		switch {
-		case err == nil:
-		case errors.Is(err, ErrHeld):
-			s.Refused++
-		default:
-			s.Failed++
-		}
-	})
+	var n *uint64
+	switch {
+	case errors.Is(err, ErrHeld):
+		n = &c.stats.Refused
+	case err != nil:
+		n = &c.stats.Failed
+	}
+	c.count(&c.stats.Attempts, n)
 	tell(cl.values, c.trace.Attempt, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
 }
 
-// told is an event of the lease, which has lasted until some time ago.
-func (l *Lease) told(op string, took, ago time.Duration, err error) Event {
-	return Event{Op: op, Name: l.name, Token: l.grant.Token, Took: took, Held: time.Since(l.start) - ago, Err: err}
+// told is an event of the lease, which has lasted until then.
+func (l *Lease) told(op string, until time.Time, took time.Duration, err error) Event {
+	return Event{Op: op, Name: l.name, Token: l.grant.Token, Took: took, Held: until.Sub(l.start), Err: err}
 }
 
-// renewed counts and traces one attempt to renew.
-func (l *Lease) renewed(took time.Duration, err error) {
+// released counts and traces the release of a lease, which began then.
+func (l *Lease) released(ctx context.Context, began time.Time, took time.Duration, err error) {
 	c := l.client
-	if err == nil {
-		c.count(func(s *Stats) { s.Renewed++ })
-	} else {
-		c.count(func(s *Stats) { s.RenewFailed++ })
-		c.warn("renewal failed", l.name, err)
-	}
-	tell(l.values, c.trace.Renewed, l.told("renew", took, 0, err))
-}
-
-// lost counts and traces the end of a lease without its holder's Unlock.
-func (l *Lease) lost(cause error) {
-	c := l.client
-	c.count(func(s *Stats) { s.Lost++ })
-	c.warn("lease lost", l.name, cause)
-	tell(l.values, c.trace.Lost, l.told("lease", 0, 0, cause))
-}
-
-// released counts and traces the release of a lease.
-func (l *Lease) released(ctx context.Context, took time.Duration, err error) {
-	c := l.client
-	if err == nil {
-		c.count(func(s *Stats) { s.Released++ })
-	} else {
-		c.warn("release failed", l.name, err)
-	}
-	if c.trace.Released != nil {
-		c.trace.Released(context.WithoutCancel(ctx), l.told("unlock", took, took, err))
-	}
+	c.happened(ctx, c.trace.Released, l.told("unlock", began, took, err), &c.stats.Released, nil, "release failed")
 }
