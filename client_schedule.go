@@ -46,7 +46,7 @@ func (q *schedule) set(l *Lease, at time.Time) {
 	} else {
 		heap.Fix(&q.leases, l.index-1)
 	}
-	q.arm(time.Now())
+	q.arm()
 }
 
 // remove removes l from the schedule. A call that has already begun goes on.
@@ -71,16 +71,13 @@ func (q *schedule) stop() {
 
 // arm makes sure that the timer fires soon enough. It does not move a timer that
 // fires too early: that costs less than resetting it each time.
-func (q *schedule) arm(now time.Time) {
-	if len(q.leases) == 0 {
+func (q *schedule) arm() {
+	if len(q.leases) == 0 || !q.fires.IsZero() && !q.leases[0].at.Before(q.fires) {
 		return
 	}
-	at := q.leases[0].at
+	at, now := q.leases[0].at, time.Now()
 	if check := now.Add(wallCheck); check.Before(at) {
 		at = check
-	}
-	if !q.fires.IsZero() && !at.Before(q.fires) {
-		return
 	}
 	if q.clock.IsZero() {
 		q.clock = now
@@ -111,7 +108,7 @@ func (q *schedule) run() {
 			go q.stepped()
 		}
 	}
-	q.arm(now)
+	q.arm()
 }
 
 // leaseHeap is a heap by time, for container/heap.

@@ -94,25 +94,20 @@ func (b *Backend) Guarantees() locker.Guarantees {
 // Acquire takes the lock if it is free. If it is not, Acquire waits for it in
 // the order of the calls if req.Wait is set, and returns ErrHeld otherwise.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	h := &hold{Request: req, backend: b, granted: make(chan struct{})}
+	h := &hold{Request: req, backend: b}
 	if !b.expiring && req.MinHold == 0 {
 		h.TTL = 0
 	}
 	ended, err := b.enter(ctx, h)
-	if err != nil {
-		return locker.Grant{}, err
-	}
-	select {
-	case <-h.granted:
-	default:
+	if h.granted != nil {
 		req.Queued()
-	}
-	select {
-	case <-h.granted:
-	case <-ctx.Done():
-		err = b.giveUp(h, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err()))
-	case <-ended:
-		err = b.giveUp(h, nil)
+		select {
+		case <-h.granted:
+		case <-ctx.Done():
+			err = b.giveUp(h, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err()))
+		case <-ended:
+			err = b.giveUp(h, nil)
+		}
 	}
 	if err != nil {
 		return locker.Grant{}, err
@@ -134,6 +129,9 @@ func (b *Backend) enter(ctx context.Context, h *hold) (ended <-chan struct{}, er
 		return nil, locker.ErrHeld
 	case free && len(queue) >= locker.MaxSharers:
 		return nil, fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(queue), h.Name)
+	}
+	if !free {
+		h.granted = make(chan struct{})
 	}
 	b.queues[h.Name] = append(queue, h)
 	b.admit(h.Name)
@@ -198,7 +196,9 @@ func (b *Backend) admit(name string) {
 			h.end = h.since.Add(max(h.TTL, h.MinHold))
 			h.timer = time.AfterFunc(h.end.Sub(h.since), h.expire)
 		}
-		close(h.granted)
+		if h.granted != nil {
+			close(h.granted)
+		}
 	}
 }
 
@@ -319,7 +319,7 @@ func (b *Backend) Close() error {
 type hold struct {
 	locker.Request // TTL 0: no deadline
 	backend        *Backend
-	granted        chan struct{} // closed when the lock is granted, and what follows is set
+	granted        chan struct{} // closed when the lock is granted; nil: at once
 
 	// Guarded by backend.mu; token and since do not change any more.
 	token uint64 // 0: it waits
