@@ -84,6 +84,11 @@ func TestWhatTraceIsTold(t *testing.T) {
 		"once, however often the queue says so": `
 			service queue; acquire: queued queued hangs; a locks until 2s: held deadline
 			told: a waiting held, a attempt held, a done held`,
+		"and again of the next attempt": `
+			service queue; acquire: queued down then queued hangs; a locks until 2s: held deadline
+			told: a waiting held, a attempt unavailable, a waiting unavailable, a waiting held, a attempt held, a done held`,
+		"and not when it is over": `
+			service queue; acquire: later; a locks; 2s; told: a attempt ok, a done ok; b tries: held; a unlocks`,
 		"of a wait that follows an outage": `
 			service notifies; others hold job 1h; acquire: down then ok; a locks until 2s: held deadline
 			told: a attempt unavailable, a waiting unavailable, a attempt held, a waiting held, a attempt held, a done held`,
