@@ -99,7 +99,8 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			}
 			earlier = left
 		}
-		if err := b.pause(ctx, n, time.Since(r.since)); err != nil {
+		longest := min(max(firstPause, 2*time.Since(r.since))<<min(n, 10), lastPause)
+		if err := clock.Sleep(ctx, clock.UpTo(longest)+firstPause/4); err != nil {
 			return left, err
 		}
 	}
@@ -133,19 +134,4 @@ func (b *Backend) twice() error {
 		}
 	}
 	return nil
-}
-
-// pause waits a random time after round n, which took so long.
-func (b *Backend) pause(ctx context.Context, n int, took time.Duration) error {
-	longest := min(max(firstPause, 2*took)<<min(n, 10), lastPause)
-	timer := time.NewTimer(clock.UpTo(longest) + firstPause/4)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-b.ctx.Done():
-		return locker.ErrClosed
-	}
 }

@@ -24,14 +24,16 @@
 //     from the start, which is the same.
 //
 //  3. Otherwise the key is released at once on every node that may have it. If votes
-//     were split, another round with another owner begins after a random pause. If
-//     another holder has a quorum, the caller is told so (acquire.go).
+//     were split, another round with another owner begins after a random pause, which grows.
+//     A caller that does not wait is told after ten rounds that votes were split. If another
+//     holder has a quorum, the caller is told so (acquire.go).
 //
 //  4. If a vote comes after the decision, its node counts as one that has the lock,
 //     or the vote is taken back (hold.go, take).
 //
 //  5. A renewal goes to all nodes, and succeeds if a quorum had the lock. Nodes
-//     without the lock get it again afterwards, and do not count (hold.go). A release
+//     without the lock get it again afterwards, and do not count, since somebody may have
+//     locked and unlocked in between (hold.go). A release
 //     goes to all nodes that may have the lock. It returns when a quorum has
 //     answered; it is sent again to the others for as long as they could have the lock (release.go).
 //
@@ -144,17 +146,12 @@
 //     sends that again for as long as the TTL. After that, the TTL has ended the key.
 //   - A's late release of one round arrives in the next: each round has an owner of its own,
 //     and a release compares the whole value.
-//   - A and B get two votes each: both release, wait for a random time that grows from round
-//     to round, and ask again. A caller that does not wait is told after ten rounds that
-//     votes were split, not "held".
 //   - Node 3 restarts empty while A holds 1, 2 and 3: the guard keeps it out, and it is
 //     given no lock again either, since that could complete B's quorum with a vote of 3 from
 //     before the restart. A renews on 1, 2 and those of 4 and 5 that it has; with fewer than a
 //     quorum, A is told that the lock is lost.
-//   - A node loses the key, and A's renewal gives it back: it does not count in that renewal,
-//     since somebody may have locked and unlocked in between.
 //   - A is granted 1, 2 and 3 while 4 and 5 are still looked at: these are given the lock
-//     at once, and count from the next renewal on.
+//     with the first renewal, and count from the next one on.
 //   - A stops (SIGSTOP, a sleeping machine) before it has the lock: validity counts from before
 //     the first request, by two clocks, and A is told that it has none. If it stops
 //     afterwards, it writes after its lease: no lock prevents that, and the resource has to

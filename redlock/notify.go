@@ -14,7 +14,8 @@ const gather = 2 * time.Millisecond
 // Notify implements [locker.Notifier]: wake is called when so many nodes have
 // told of a release that a quorum may be free.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	w := &watch{b: b, wake: wake, told: make([]bool, len(b.nodes))}
+	w := &watch{b: b, wake: wake}
+	w.timer = time.AfterFunc(time.Hour, w.enough)
 	// Subscriptions that are slower than a quorum's go on when Notify has returned, and ctx has ended.
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	w.cancel = cancel
@@ -22,7 +23,7 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 	defer done()
 	subscribed, causes := 0, b.unanswered()
 	for o := range each(waiting, b, func(n *node) (struct{}, error) {
-		stop, err := n.wakes.Subscribe(limited, name, func() { w.tell(n.index) })
+		stop, err := n.wakes.Subscribe(limited, name, w.tell)
 		if err == nil {
 			w.keep(stop)
 		}
@@ -50,8 +51,7 @@ type watch struct {
 	cancel context.CancelFunc
 
 	mu    sync.Mutex
-	told  []bool // the nodes that have told of a release since the last wake-up
-	n     int    // how many
+	told  int // messages since the last wake-up
 	timer *time.Timer
 	stops []func() // the subscriptions' own
 	over  bool
@@ -69,44 +69,25 @@ func (w *watch) keep(stop func()) {
 }
 
 // tell counts a node's message.
-func (w *watch) tell(i int) {
+func (w *watch) tell() {
 	w.mu.Lock()
-	if w.over || w.told[i] {
-		w.mu.Unlock()
-		return
-	}
-	w.told[i] = true
-	w.n++
-	now := w.n >= w.b.quorum
-	if now {
-		w.reset()
-	} else if w.timer == nil {
-		w.timer = time.AfterFunc(gather, w.enough)
-	}
-	w.mu.Unlock()
-	if now {
-		w.wake()
+	defer w.mu.Unlock()
+	switch w.told++; {
+	case w.told >= w.b.quorum:
+		w.timer.Reset(0)
+	case w.told == 1:
+		w.timer.Reset(gather)
 	}
 }
 
 // enough wakes with the messages that there are.
 func (w *watch) enough() {
 	w.mu.Lock()
-	due := w.timer != nil && !w.over
-	w.reset()
+	due := w.told > 0 && !w.over
+	w.told = 0
 	w.mu.Unlock()
 	if due {
 		w.wake()
-	}
-}
-
-// reset begins to count anew. w.mu is held.
-func (w *watch) reset() {
-	clear(w.told)
-	w.n = 0
-	if w.timer != nil {
-		w.timer.Stop()
-		w.timer = nil
 	}
 }
 
@@ -114,11 +95,8 @@ func (w *watch) stop() {
 	w.cancel()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over {
-		return
-	}
 	w.over = true
-	w.reset()
+	w.timer.Stop()
 	for _, stop := range w.stops {
 		stop()
 	}

@@ -193,7 +193,7 @@ func (b *Backend) validity(since time.Time, ttl time.Duration) locker.Validity {
 }
 
 // Guarantees says what this quorum promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees { return guarantees(len(b.nodes), b.opts) }
+func (b *Backend) Guarantees() locker.Guarantees { return Guarantees(len(b.nodes), &b.opts) }
 
 // Prompt implements [locker.Prompt]: nodes are asked without waiting, and the caller that waits for the
 // answers looks at its ctx.
@@ -207,10 +207,6 @@ func Guarantees(nodes int, opts *Options) locker.Guarantees {
 		o = *opts
 	}
 	_ = o.complete()
-	return guarantees(nodes, o)
-}
-
-func guarantees(nodes int, o Options) locker.Guarantees {
 	g := locker.Guarantees{
 		Backend:         "redlock",
 		Scope:           locker.ScopeNetwork,

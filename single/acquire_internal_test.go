@@ -45,9 +45,9 @@ func newFake(t *testing.T, reply string) *Backend {
 func load(t *testing.T, node *Backend) {
 	t.Helper()
 	acquire(t, node, "load", "me", once)
-	_, err := node.server.renew(t.Context(), keys("load", "me"), ttl, nil)
+	_, err := node.server.renew(t.Context(), keys("load", "me"), false, ttl, nil)
 	require.NoError(t, err)
-	_, err = node.server.release(t.Context(), keys("load", "me"), 0)
+	_, err = node.server.release(t.Context(), keys("load", "me"), false, 0)
 	require.NoError(t, err)
 }
 
@@ -124,7 +124,7 @@ func TestNoRequestShortensALock(t *testing.T) {
 				require.True(t, a.again)
 				return redisconn.Mine, err
 			},
-			"renew": func(lasts time.Duration) (redisconn.State, error) { return s.renew(ctx, k, lasts, nil) },
+			"renew": func(lasts time.Duration) (redisconn.State, error) { return s.renew(ctx, k, shared, lasts, nil) },
 			"pass": func(lasts time.Duration) (redisconn.State, error) {
 				a, err := s.pass(ctx, keys("n", "old:"), k, lasts, false, nil)
 				require.True(t, a.again)
@@ -134,7 +134,6 @@ func TestNoRequestShortensALock(t *testing.T) {
 		left := func() time.Duration { return server.TTL(t, key) }
 		if shared {
 			delete(requests, "pass")
-			requests["renew"] = func(lasts time.Duration) (redisconn.State, error) { return s.stay(ctx, k, lasts, nil) }
 			left = func() time.Duration {
 				st, err := s.inspect(ctx, "n")
 				require.NoError(t, err)
@@ -186,9 +185,9 @@ func TestAKeySetByHandIsInTheWayButNoCrash(t *testing.T) {
 
 	s, ctx, me := node.server, t.Context(), keys("n", "me")
 	for what, do := range map[string]func() (redisconn.State, error){
-		"renew":     func() (redisconn.State, error) { return s.renew(ctx, me, ttl, nil) },
-		"release":   func() (redisconn.State, error) { return s.release(ctx, me, 0) },
-		"take back": func() (redisconn.State, error) { return s.release(ctx, me, ttl) },
+		"renew":     func() (redisconn.State, error) { return s.renew(ctx, me, false, ttl, nil) },
+		"release":   func() (redisconn.State, error) { return s.release(ctx, me, false, 0) },
+		"take back": func() (redisconn.State, error) { return s.release(ctx, me, false, ttl) },
 	} {
 		state, err := do()
 		require.NoError(t, err, what)
@@ -231,7 +230,7 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 	for _, reply := range []string{":0\r\n", "*2\r\n:4\r\n:0\r\n", "*2\r\n:5\r\n:0\r\n"} {
 		refused(failed(t, t.Context(), newFake(t, reply)), reply)
 	}
-	_, err := newFake(t, ":3\r\n").server.renew(t.Context(), keys("n", "me"), ttl, nil)
+	_, err := newFake(t, ":3\r\n").server.renew(t.Context(), keys("n", "me"), false, ttl, nil)
 	refused(err, "a state of redlock's scripts")
 
 	g, err := newFake(t, ":0\r\n").Acquire(t.Context(), locker.Request{Name: "n", Owner: "me", TTL: ttl})

@@ -78,7 +78,7 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 		}
 		err = b.server.dissolve(ctx, &k, token)
 	} else if st.Holder != "" {
-		_, err = b.server.release(ctx, &k, voidTime)
+		_, err = b.server.release(ctx, &k, false, voidTime)
 	}
 	return failure(err)
 }

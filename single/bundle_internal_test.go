@@ -62,7 +62,7 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		case 2:
 			name, want = name+" gone", redisconn.Gone
 		}
-		state, err := node.server.release(t.Context(), keys(name, value), 0)
+		state, err := node.server.release(t.Context(), keys(name, value), false, 0)
 		assert.NoError(t, err)
 		assert.Equal(t, want, state)
 	})
@@ -79,7 +79,7 @@ func TestCallersShareScriptCalls(t *testing.T) {
 func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {
 	server, node := setUp(t)
 	load(t, node)
-	_, err := node.server.release(t.Context(), keys("void", "me"), time.Minute)
+	_, err := node.server.release(t.Context(), keys("void", "me"), false, time.Minute)
 	require.NoError(t, err)
 	server.MustDo(t, "RPUSH", redisconn.LockKey("foreign"), "a list")
 	acquire(t, node, "held", "another", once)

@@ -67,7 +67,7 @@ func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
 		require.True(t, a.granted)
 		require.False(t, a.again, "the second copy was the first to arrive")
 		require.True(t, a.repeated)
-		state, err := node.server.release(t.Context(), keys(v, v), time.Minute) // as a hold does then
+		state, err := node.server.release(t.Context(), keys(v, v), false, time.Minute) // as a hold does then
 		require.NoError(t, err)
 		require.Equal(t, redisconn.Mine, state)
 		letGo()
@@ -91,9 +91,9 @@ func TestARefusalOfARequestSentTwiceIsTakenBack(t *testing.T) {
 		require.False(t, a.granted)
 		require.Positive(t, a.left)
 		require.True(t, a.repeated)
-		_, err = node.server.release(t.Context(), keys(v, v), time.Minute) // as the engine has it done then
+		_, err = node.server.release(t.Context(), keys(v, v), false, time.Minute) // as the engine has it done then
 		require.NoError(t, err)
-		_, err = node.server.release(t.Context(), keys(v, "holder"), 0)
+		_, err = node.server.release(t.Context(), keys(v, "holder"), false, 0)
 		require.NoError(t, err)
 		letGo()
 		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(v)),

@@ -36,13 +36,7 @@ func (b *Backend) newHold(req locker.Request) *hold {
 // Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
-	var state redisconn.State
-	var err error
-	if h.shared {
-		state, err = h.b.server.stay(ctx, &h.keys, h.ttl, &h.undo)
-	} else {
-		state, err = h.b.server.renew(ctx, &h.keys, h.ttl, &h.undo)
-	}
+	state, err := h.b.server.renew(ctx, &h.keys, h.shared, h.ttl, &h.undo)
 	if err == nil && state != redisconn.Mine {
 		err = h.lost(state)
 	}
@@ -59,7 +53,7 @@ func (h *hold) Release(ctx context.Context) error {
 	if h.inFlight {
 		void = h.void()
 	}
-	state, err := h.remove(ctx, void)
+	state, err := h.b.server.release(ctx, &h.keys, h.shared, void)
 	if err == nil && state != redisconn.Mine {
 		err = h.lost(state)
 	}
@@ -69,7 +63,7 @@ func (h *hold) Release(ctx context.Context) error {
 // Undo implements [locker.Hold]. Copies of the acquire that may still be under way find themselves void.
 func (h *hold) Undo(ctx context.Context) error {
 	return h.undo.Undo(ctx, func(ctx context.Context) error {
-		_, err := h.remove(ctx, h.void())
+		_, err := h.b.server.release(ctx, &h.keys, h.shared, h.void())
 		if err == nil && !h.shared {
 			err = h.removeNote(ctx)
 		}
@@ -80,13 +74,6 @@ func (h *hold) Undo(ctx context.Context) error {
 // void is for how long a request of the attempt that arrives late is refused: as long as the lock would have
 // lasted (R7), and no less than a minute.
 func (h *hold) void() time.Duration { return max(h.lasts, voidTime) }
-
-func (h *hold) remove(ctx context.Context, void time.Duration) (redisconn.State, error) {
-	if h.shared {
-		return h.b.server.leave(ctx, &h.keys, void)
-	}
-	return h.b.server.release(ctx, &h.keys, void)
-}
 
 // As implements [locker.Aser].
 func (h *hold) As(target any) bool {

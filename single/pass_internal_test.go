@@ -99,7 +99,7 @@ func TestClientsTakeTurns(t *testing.T) {
 		own, other, next := ask(0, "a4"), ask(2, "c2"), ask(1, "b2")
 		if !next.granted { // the machine was busy: anybody could have it, and nobody waits for it now
 			for _, v := range []string{"a4", "c2"} {
-				_, err := nodes[0].server.release(t.Context(), keys("n", v), time.Second)
+				_, err := nodes[0].server.release(t.Context(), keys("n", v), false, time.Second)
 				require.NoError(t, err)
 			}
 			server.MustDo(t, "DEL", redisconn.LockKey("n")+":wait")
@@ -293,7 +293,7 @@ func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
 			stands(t, server, nodes, "1")
 		}
 		began := time.Now()
-		_, err = nodes[0].server.release(t.Context(), keys("n", "a"), 0)
+		_, err = nodes[0].server.release(t.Context(), keys("n", "a"), false, 0)
 		require.NoError(t, err)
 		require.NoError(t, <-again)
 		assert.Less(t, time.Since(began), 5*time.Second, "it waits for a poll")

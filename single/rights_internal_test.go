@@ -47,7 +47,7 @@ func handOver(t *testing.T, node *Backend, name string) {
 	t.Helper()
 	require.True(t, acquire(t, node, name, "holder", once).granted)
 	require.False(t, acquire(t, node, name, "waiter", waiting).granted)
-	state, err := node.server.release(t.Context(), keys(name, "holder"), 0)
+	state, err := node.server.release(t.Context(), keys(name, "holder"), false, 0)
 	require.NoError(t, err)
 	require.Equal(t, redisconn.Mine, state)
 }
@@ -62,9 +62,9 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 		handOver(t, node, name)
 		told(t, woken, "release")
 		require.True(t, acquire(t, node, name, "me", once).granted)
-		_, err := node.server.renew(t.Context(), keys(name, "me"), ttl, nil)
+		_, err := node.server.renew(t.Context(), keys(name, "me"), false, ttl, nil)
 		require.NoError(t, err)
-		_, err = node.server.release(t.Context(), keys(name, "me"), ttl)
+		_, err = node.server.release(t.Context(), keys(name, "me"), false, ttl)
 		require.NoError(t, err)
 		shareAndLeave(t, node, name)
 		server.MustDo(t, "SCRIPT", "FLUSH")
@@ -119,11 +119,11 @@ func TestEachRightIsNeeded(t *testing.T) {
 		var err error
 		switch command {
 		case "del":
-			_, err = node.server.release(t.Context(), keys("n", "me"), 0)
+			_, err = node.server.release(t.Context(), keys("n", "me"), false, 0)
 		case "exists":
-			_, err = node.server.release(t.Context(), keys("gone", "me"), 0)
+			_, err = node.server.release(t.Context(), keys("gone", "me"), false, 0)
 		case "pexpire":
-			_, err = node.server.renew(t.Context(), keys("n", "me"), 2*ttl, nil)
+			_, err = node.server.renew(t.Context(), keys("n", "me"), false, 2*ttl, nil)
 		case "pttl":
 			_, err = node.server.inspect(t.Context(), "n")
 		}

@@ -253,14 +253,14 @@ func (m *sModel) release(s *sState, i int) sResult {
 	} else if undo {
 		return m.carryOut(s, "take back", i, func(n *Backend, r *sResult) (err error) {
 			k := keys("n", strconv.Itoa(i))
-			if r.state, err = n.server.release(m.t.Context(), k, sTTL); err == nil {
-				_, err = n.server.leave(m.t.Context(), k, 0)
+			if r.state, err = n.server.release(m.t.Context(), k, false, sTTL); err == nil {
+				_, err = n.server.release(m.t.Context(), k, true, 0)
 			}
 			return err
 		})
 	}
 	return m.carryOut(s, "release", i, func(n *Backend, r *sResult) (err error) {
-		r.state, err = n.server.release(m.t.Context(), keys("n", strconv.Itoa(i)), 0)
+		r.state, err = n.server.release(m.t.Context(), keys("n", strconv.Itoa(i)), false, 0)
 		return err
 	})
 }

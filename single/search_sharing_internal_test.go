@@ -79,7 +79,7 @@ func (m *sModel) readSharers(store *sStore, all []redis.Z, lock, set time.Durati
 
 func (m *sModel) renew(s *sState, i int) sResult {
 	return m.carryOut(s, "renew", i, func(n *Backend, r *sResult) (err error) {
-		r.state, err = n.server.stay(m.t.Context(), keys("n", strconv.Itoa(i)), ttlOf(i), nil)
+		r.state, err = n.server.renew(m.t.Context(), keys("n", strconv.Itoa(i)), true, ttlOf(i), nil)
 		return err
 	})
 }
@@ -91,7 +91,7 @@ func (m *sModel) leave(s *sState, i int, undo bool) sResult {
 		if undo {
 			void = sTTL
 		}
-		r.state, err = n.server.leave(m.t.Context(), keys("n", strconv.Itoa(i)), void)
+		r.state, err = n.server.release(m.t.Context(), keys("n", strconv.Itoa(i)), true, void)
 		return err
 	})
 	if r.store.shared() && slices.Contains(r.store.sharers[:], sDead) {

@@ -229,27 +229,39 @@ func (s *server) unline(ctx context.Context, k *redisconn.Keys) (redisconn.State
 	return state, err
 }
 
-// renew sets the TTL anew, counted from now, if the lock has the value: Mine.
-// Otherwise it changes nothing.
+// renew sets the TTL anew, counted from now, if the lock has the value, or the value is among those who share it:
+// Mine. Otherwise it changes nothing.
 func (s *server) renew(
-	ctx context.Context, k *redisconn.Keys, ttl time.Duration, undo *locker.Undo,
+	ctx context.Context, k *redisconn.Keys, shared bool, ttl time.Duration, undo *locker.Undo,
 ) (redisconn.State, error) {
-	c := s.renewScript.Call("renew", k.Name, 1, k.Lock, "", k.Value(), redisconn.Milliseconds(ttl))
+	var c *redisconn.Call
+	if ms := redisconn.Milliseconds(ttl); shared {
+		c = s.stayScript.Call("renew", k.Name, 2, k.Lock, k.Lock.(string)+":shared", "", k.Value(), ms)
+	} else {
+		c = s.renewScript.Call("renew", k.Name, 1, k.Lock, "", k.Value(), ms)
+	}
 	c.Undo, c.Lasts = undo, ttl
 	state, _, err := s.state(ctx, c)
 	return state, err
 }
 
-// release removes the lock if it has the value (Mine), and wakes those who wait
-// for it. void > 0 leaves a note for so long, so that an acquire with this value that is
+// release removes the lock if it has the value (Mine), and wakes those who wait for it; of a shared lock it removes
+// the value, and the note of a writer with that value. void > 0 leaves a note for so long, so that an acquire with this value that is
 // still under way is refused when it arrives (R7): once release has returned nil, the value
 // holds nothing and (within void) never will.
 //
 // Where it had to be sent more than once it says Mine whatever the last copy
 // found: the lock is not the caller's any more, but if it was lost before, that is
 // not told. A holder that must know relies on the lease's validity.
-func (s *server) release(ctx context.Context, k *redisconn.Keys, void time.Duration) (redisconn.State, error) {
-	state, repeated, err := s.state(ctx, s.ReleaseCall(s.releaseScript, k, void))
+func (s *server) release(
+	ctx context.Context, k *redisconn.Keys, shared bool, void time.Duration,
+) (redisconn.State, error) {
+	c := s.ReleaseCall(s.releaseScript, k, void)
+	if shared {
+		c = s.leaveScript.Call(c.Op, k.Name, 4, k.Lock, k.Wait(), k.Void(), k.Lock.(string)+":shared", s.Publish(),
+			k.Value(), redisconn.Milliseconds(void))
+	}
+	state, repeated, err := s.state(ctx, c)
 	if repeated && err == nil {
 		state = redisconn.Mine
 	}

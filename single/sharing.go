@@ -42,31 +42,6 @@ var mostText = "local MOST = " + strconv.Itoa(locker.MaxSharers) + "\n"
 // which lasts a second, even if one request and its repetition take long.
 const askWithin = 300 * time.Millisecond
 
-// stay is renew for a sharer.
-func (s *server) stay(
-	ctx context.Context, k *redisconn.Keys, ttl time.Duration, undo *locker.Undo,
-) (redisconn.State, error) {
-	c := s.stayScript.Call("renew", k.Name, 2, k.Lock, k.Lock.(string)+":shared", "", k.Value(),
-		redisconn.Milliseconds(ttl))
-	c.Undo, c.Lasts = undo, ttl
-	state, _, err := s.state(ctx, c)
-	return state, err
-}
-
-// leave is release for a sharer. It also removes the note of a writer.
-func (s *server) leave(ctx context.Context, k *redisconn.Keys, void time.Duration) (redisconn.State, error) {
-	op := "release"
-	if void > 0 {
-		op = "take back"
-	}
-	state, repeated, err := s.state(ctx, s.leaveScript.Call(op, k.Name, 4, k.Lock, k.Wait(), k.Void(),
-		k.Lock.(string)+":shared", s.Publish(), k.Value(), redisconn.Milliseconds(void)))
-	if repeated && err == nil {
-		state = redisconn.Mine // see release
-	}
-	return state, err
-}
-
 // dissolve removes all who share a lock with the token, if there are any.
 func (s *server) dissolve(ctx context.Context, k *redisconn.Keys, token uint64) error {
 	_, _, err := s.state(ctx, s.dissolveScript.Call("break", k.Name, 2, k.Lock, k.Wait(), s.Publish(),
@@ -148,6 +123,6 @@ func (h *hold) leaveLine(ctx context.Context) error {
 
 // removeNote removes what h has left in the service as a writer that waits.
 func (h *hold) removeNote(ctx context.Context) error {
-	_, err := h.b.server.leave(ctx, &h.keys, 0)
+	_, err := h.b.server.release(ctx, &h.keys, true, 0)
 	return failure(err)
 }

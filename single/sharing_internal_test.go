@@ -39,12 +39,12 @@ func shareAndLeave(t *testing.T, node *Backend, name string) {
 	st, err := node.server.inspect(t.Context(), name)
 	require.NoError(t, err)
 	require.True(t, st.Held)
-	state, err := node.server.stay(t.Context(), keys(name, "a:"), ttl, nil)
+	state, err := node.server.renew(t.Context(), keys(name, "a:"), true, ttl, nil)
 	require.NoError(t, err)
 	require.Equal(t, redisconn.Mine, state)
 	for value, want := range map[string]redisconn.State{"a:": redisconn.Mine, "b:": redisconn.Mine,
 		"c:": redisconn.Gone} {
-		state, err = node.server.leave(t.Context(), keys(name, value), 0)
+		state, err = node.server.release(t.Context(), keys(name, value), true, 0)
 		require.NoError(t, err)
 		require.Equal(t, want, state)
 	}
@@ -58,12 +58,12 @@ func TestSharersRenewAndLeaveWhenMemoryIsFull(t *testing.T) {
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
 	_, err := node.server.acquire(t.Context(), keys("new", "a:"), together)
 	assert.False(t, asError(t, err).Unknown)
-	state, err := node.server.stay(t.Context(), keys("n", "a:"), 2*ttl, nil)
+	state, err := node.server.renew(t.Context(), keys("n", "a:"), true, 2*ttl, nil)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Mine, state)
 	assert.Greater(t, server.TTL(t, redisconn.LockKey("n")), ttl+ttl/2)
 	for _, value := range []string{"b:", "a:"} {
-		state, err = node.server.leave(t.Context(), keys("n", value), 0)
+		state, err = node.server.release(t.Context(), keys("n", value), true, 0)
 		require.NoError(t, err)
 		assert.Equal(t, redisconn.Mine, state)
 	}
@@ -120,13 +120,13 @@ func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
 	tokens.Range(func(any, any) bool { many++; return true })
 	assert.Equal(t, 1, many, "tokens of those who hold together")
 	calls = server.AllAtOnce(t, n, func(i int) {
-		state, err := node.server.stay(t.Context(), keys("n", fmt.Sprint(i, ":")), ttl, nil)
+		state, err := node.server.renew(t.Context(), keys("n", fmt.Sprint(i, ":")), true, ttl, nil)
 		assert.NoError(t, err)
 		assert.Equal(t, redisconn.Mine, state)
 	})
 	assert.Less(t, calls, n/4, "script calls for 200 renewals")
 	calls = server.AllAtOnce(t, n, func(i int) {
-		state, err := node.server.leave(t.Context(), keys("n", fmt.Sprint(i, ":")), 0)
+		state, err := node.server.release(t.Context(), keys("n", fmt.Sprint(i, ":")), true, 0)
 		assert.NoError(t, err)
 		assert.Equal(t, redisconn.Mine, state)
 	})
@@ -173,15 +173,17 @@ func TestSharersWhoseKeyIsDeletedDoNotComeBack(t *testing.T) {
 	next := share(t, node, "n", "b:")
 	assert.Greater(t, next.token, old.token)
 	for _, do := range []func() (redisconn.State, error){
-		func() (redisconn.State, error) { return node.server.stay(t.Context(), keys("n", "a:"), ttl, nil) },
-		func() (redisconn.State, error) { return node.server.leave(t.Context(), keys("n", "a:"), 0) },
+		func() (redisconn.State, error) {
+			return node.server.renew(t.Context(), keys("n", "a:"), true, ttl, nil)
+		},
+		func() (redisconn.State, error) { return node.server.release(t.Context(), keys("n", "a:"), true, 0) },
 	} {
 		state, err := do()
 		require.NoError(t, err)
 		assert.Equal(t, redisconn.Gone, state)
 	}
 	assert.False(t, acquire(t, node, "n", "w:", once).granted)
-	_, err := node.server.leave(t.Context(), keys("n", "b:"), 0)
+	_, err := node.server.release(t.Context(), keys("n", "b:"), true, 0)
 	require.NoError(t, err)
 	assert.True(t, acquire(t, node, "n", "w:", once).granted)
 }
@@ -198,7 +200,7 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 		req := locker.Request{Name: "n", Owner: crafted, TTL: ttl}
 		_, err := node.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, locker.ErrHeld, crafted)
-		state, err := node.server.release(t.Context(), keys("n", crafted+":"), 0)
+		state, err := node.server.release(t.Context(), keys("n", crafted+":"), false, 0)
 		require.NoError(t, err)
 		assert.Equal(t, redisconn.Theirs, state, crafted)
 	}

@@ -19,7 +19,7 @@ func takeToken(t *testing.T, node *Backend, name string) uint64 {
 	value := rand.Text()
 	a := acquire(t, node, name, value, once)
 	require.True(t, a.granted)
-	state, err := node.server.release(t.Context(), keys(name, value), 0)
+	state, err := node.server.release(t.Context(), keys(name, value), false, 0)
 	require.NoError(t, err)
 	require.Equal(t, redisconn.Mine, state)
 	return a.token

@@ -22,12 +22,10 @@ var bounds = batch.Options{Max: 512, Flights: 4, Most: 8, Slow: 2 * time.Millise
 // (R8).
 type lane struct {
 	*batch.Batcher[*Call, result]
-	ctx     context.Context     // ends with the Conn
-	start   func(f func()) bool // [Conn.Go]
-	timeout time.Duration       // the longest wait for an answer
-	driver  driver
-	server  *redis.Client // the same server, without the way of a Cluster's client
-	short   *redis.Client // for callers that are alone
+	n      *Conn
+	driver driver
+	server *redis.Client // the same server, without the way of a Cluster's client
+	short  *redis.Client // for callers that are alone
 
 	mu      sync.Mutex
 	trips   []*trip       // all that the driver has
@@ -54,7 +52,7 @@ type result struct {
 }
 
 func (n *Conn) newLane(d driver, server *redis.Client) *lane {
-	l := &lane{ctx: n.ctx, start: n.Go, timeout: n.timeout, driver: d, server: server, short: shortly(server)}
+	l := &lane{n: n, driver: d, server: server, short: shortly(server)}
 	l.Batcher = batch.New(n.ctx, bounds, nil, l.send)
 	l.Alone = l.alone
 	return l
@@ -80,7 +78,7 @@ func (l *lane) send(ctx context.Context, calls []*Call) ([]result, error) {
 	}
 	retry := NewRetry(l.server)
 	for refused := 0; ; {
-		again, broken := transmit(l.ctx, l.driver, pack(open))
+		again, broken := transmit(l.n.ctx, l.driver, pack(open))
 		if len(again) > 0 {
 			refused++
 		}
@@ -141,7 +139,7 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 	if !l.mayGoAlone(ctx, c, began) {
 		return result{}, false
 	}
-	life := clock.Within(l.ctx, shortTime) // also for a place in the pool, a new connection, a question to Sentinels
+	life := clock.Within(l.n.ctx, shortTime) // also for a place in the pool, a new connection, a question to Sentinels
 	defer life.Cancel()
 	var room struct { // one allocation for all
 		result  result
@@ -177,7 +175,7 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 
 // mayGoAlone reports whether c can be sent by its caller itself.
 func (l *lane) mayGoAlone(ctx context.Context, c *Call, now time.Time) bool {
-	if c.again || l.timeout <= shortTime || c.Limit != 0 && c.Limit <= shortTime {
+	if c.again || l.n.timeout <= shortTime || c.Limit != 0 && c.Limit <= shortTime {
 		return false
 	}
 	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(now) <= shortTime {

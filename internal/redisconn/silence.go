@@ -85,12 +85,12 @@ func (l *lane) look(t *trip) {
 	silentAt := t.since.Add(l.silence() + late)
 	doubted := !now.Before(silentAt)
 	silent := doubted && !t.silentFrom.IsZero() && !now.Before(t.silentFrom.Add(late))
-	open, next := false, now.Add(l.timeout)
+	open, next := false, now.Add(l.n.timeout)
 	l.Sweep(func(c *Call) error {
 		if c.trip != t {
 			return nil
 		}
-		limit := l.timeout
+		limit := l.n.timeout
 		if c.Limit > 0 {
 			// Where there is much to do all answers take long, and none is missing (R21).
 			limit = min(limit, max(c.Limit, 4*l.slowest))
@@ -138,9 +138,9 @@ func (l *lane) probe(now time.Time) {
 		return
 	}
 	l.probes++
-	l.start(func() {
-		ping := command{redis.NewCmd(l.ctx, "ping")} // once: where a copy is lost, the next probe says more
-		err := Recovered(func() error { return l.server.WithTimeout(probeTime).Process(l.ctx, ping) })
+	l.n.Go(func() {
+		ping := command{redis.NewCmd(l.n.ctx, "ping")} // once: where a copy is lost, the next probe says more
+		err := Recovered(func() error { return l.server.WithTimeout(probeTime).Process(l.n.ctx, ping) })
 		var reply redis.Error
 		l.mu.Lock()
 		defer l.mu.Unlock()
