@@ -151,7 +151,7 @@
 //     before the restart. A renews on 1, 2 and those of 4 and 5 that it has; with fewer than a
 //     quorum, A is told that the lock is lost.
 //   - A is granted 1, 2 and 3 while 4 and 5 are still looked at: these are given the lock
-//     with the first renewal, and count from the next one on.
+//     at once, and count from the next renewal on.
 //   - A stops (SIGSTOP, a sleeping machine) before it has the lock: validity counts from before
 //     the first request, by two clocks, and A is told that it has none. If it stops
 //     afterwards, it writes after its lease: no lock prevents that, and the resource has to

@@ -123,6 +123,16 @@ func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
 	return v
 }
 
+// lookedAt is told when a server was looked at for a round's vote. If the round was won meanwhile without it,
+// nobody asks for that vote any more, and the node is given the lock instead.
+func (h *hold) lookedAt(round *answers) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stage == held {
+		round.take(nil, 0, h.take)
+	}
+}
+
 // Renew implements [locker.Hold] (step 5): it holds if a quorum had the lock,
 // and has it for another TTL. Nodes that have lost it are given it again
 // afterwards, and do not count: another may have had the lock in between (R12).
@@ -164,6 +174,10 @@ func (h *hold) hear() {
 // take notes what an answer says that comes after the round. h.mu is held.
 func (h *hold) take(a answer) {
 	switch s := &h.sites[a.node]; a.to {
+	case toLook:
+		if a.err == nil && h.stage == held {
+			h.b.start(func() { h.repairOne(a.node) }) // in place of the vote
+		}
 	case toVote:
 		s.voted(a)
 		if h.end != nil {

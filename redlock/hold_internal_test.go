@@ -163,6 +163,24 @@ func TestANodeIsRepairedOnceAtATime(t *testing.T) {
 	assert.Equal(t, there, left(), "the next one is sent")
 }
 
+// A server was looked at for a round, which had its quorum before it read that.
+func TestALookThatARoundDidNotReadIsTheHolds(t *testing.T) {
+	server := lab.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	r := b.newRound(of("v", 7).claim, false)
+	r.since, r.token = time.Now(), 7
+	r.answers.from(0, toLook)(reply{})
+	r.hold.win(r, 0)
+	require.Eventually(t, func() bool {
+		v, err := client.Get(t.Context(), redisconn.LockKey("x")).Result()
+		return err == nil && v == "v"
+	}, 30*time.Second, time.Millisecond, "the node has no lock")
+}
+
 // A round that leaves nothing itself does not end what an earlier one may have left (R7).
 func TestARoundPassesOnWhatAnEarlierOneHasLeft(t *testing.T) {
 	h := &hold{sites: make([]site, 3)}

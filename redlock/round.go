@@ -14,7 +14,7 @@ import (
 // round is one try for a lock: all nodes are asked at the same time, and their votes
 // are counted. All of it is done by the caller of Acquire, who reads their answers. What
 // comes later is for the hold. A node that could not vote in time gets the lock, and with
-// fencing the token, by the first renewal.
+// fencing the token, as soon as its server was looked at, or else by the first renewal.
 type round struct {
 	b       *Backend
 	hold    *hold         // what is voted on
@@ -192,6 +192,7 @@ func (r *round) look(i int) {
 	} else if !r.b.start(func() {
 		_, err := n.ready(wait)
 		looked(reply{err: err})
+		r.hold.lookedAt(r.answers)
 	}) {
 		looked(reply{err: redisconn.ErrClosed})
 	}

@@ -106,6 +106,26 @@ func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 	})
 }
 
+// Until its first renewal, a lock on three of five nodes would be lost if one of them failed. The other two,
+// whose servers were looked at too late for a vote, have it long before.
+func TestNodesThatAreLookedAtLateGetTheLock(t *testing.T) {
+	for _, fencing := range []bool{true, false} {
+		s := durable(t, 5)
+		b := s.through(t, redlock.Options{Fencing: fencing})
+		for _, p := range s.proxies[3:] {
+			p.Replies(lab.Hold)
+		}
+		g := acquire(t, b, "x", time.Minute) // its first renewal would come after 20 s
+		assert.Equal(t, 3, s.holders(t, "x"))
+		for _, p := range s.proxies[3:] {
+			p.Replies(lab.Pass)
+		}
+		within(t, 30*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
+		release(t, g)
+		within(t, 30*time.Second, "it is released", func() bool { return s.holders(t, "x") == 0 })
+	}
+}
+
 // Thousands of callers are more than can be served at once, and no outage (R21).
 func TestNobodyIsRefusedForLoad(t *testing.T) {
 	s := durable(t, 3)
