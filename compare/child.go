@@ -70,6 +70,7 @@ type holderProgram struct {
 
 	mu      sync.Mutex
 	callers map[int]context.CancelFunc // by which each leaves
+	calls   sync.WaitGroup
 }
 
 // say tells the parent, which writes it down, and reads always: where it is gone, so is this process soon.
@@ -97,14 +98,16 @@ func (h *holderProgram) run(openers locker.Openers) (err error) {
 		return err
 	}
 	h.say(history.Event{Kind: isOpen})
-	for lines := json.NewDecoder(os.Stdin); ; {
-		var c command
-		if lines.Decode(&c) != nil {
-			h.close()
-			return nil
-		}
-		h.obey(c)
+	all, leave := context.WithCancel(context.Background())
+	lines, c := json.NewDecoder(os.Stdin), command{}
+	for ; lines.Decode(&c) == nil; c = (command{}) {
+		h.obey(all, c)
 	}
+	leave()                                                      // so that nobody believes to hold what is released by Close
+	left := time.AfterFunc(6*time.Second, func() { os.Exit(0) }) // the lock of one that hangs is left to its TTL
+	defer left.Stop()
+	h.calls.Wait()
+	return h.client.Close()
 }
 
 // openAgain opens a service within limit: where it is away it is asked again.
@@ -118,30 +121,13 @@ func openAgain(ctx context.Context, openers locker.Openers, url string, opts *lo
 	return client, err
 }
 
-// close has all callers leave, so that nobody believes to hold what is released here, and closes the
-// client. Where a caller does not come back, its lock is left to its TTL.
-func (h *holderProgram) close() {
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		h.mu.Lock()
-		left := len(h.callers)
-		for _, release := range h.callers {
-			release()
-		}
-		h.mu.Unlock()
-		if left == 0 {
-			_ = h.client.Close()
-			return
-		}
-	}
-}
-
-func (h *holderProgram) obey(c command) {
+func (h *holderProgram) obey(all context.Context, c command) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.Do == "hold" {
-		wanted, release := context.WithCancel(context.Background())
+		wanted, release := context.WithCancel(all)
 		h.callers[c.Caller] = release
-		go h.call(wanted, c)
+		h.calls.Go(func() { h.call(wanted, c) })
 	} else if release := h.callers[c.Caller]; release != nil { // it is not over yet
 		release()
 	}

@@ -104,11 +104,8 @@ func (r *round) take(h *holder) group {
 // time.
 func (r *round) queue(h *holder) group {
 	g := h.hold(r, command{Within: 4*r.free() + 10*time.Second})
-	waiting := r.ttl/10 + 20*time.Millisecond // long enough
-	if !r.faulty {
-		waiting += clock.UpTo(r.ttl / 2) // libraries renew every third or half of a TTL
-	}
-	r.sleep(waiting)
+	// Long enough to ask; and libraries renew every third or half of a TTL.
+	r.sleep(r.ttl/10 + 20*time.Millisecond + clock.UpTo(r.ttl/2))
 	return g
 }
 

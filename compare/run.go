@@ -92,12 +92,11 @@ func (r *run) judge(trial string) {
 // written as a whole.
 func (p plan) run(caller context.Context) (*history.Report, error) {
 	program, err := os.Executable()
-	if err == nil {
-		p.dir, err = filepath.Abs(p.dir) // servers are started in directories of their own
-	}
-	if err != nil {
+	dir, wrong := filepath.Abs(p.dir) // servers are started in directories of their own
+	if err = cmp.Or(err, wrong); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
+	p.dir = dir
 	ctx, stop := context.WithCancelCause(caller)
 	defer stop(nil)
 	r := &run{plan: p, program: program, stop: stop, began: time.Now()}
@@ -132,10 +131,10 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 			err = fmt.Errorf("%s did not come back: %s", b.name, b.gone)
 		}
 	}
-	if err != nil {
-		r.head.Interrupted = err.Error()
-	}
 	seen := r.judged.Report()
+	if err != nil {
+		seen.Interrupted = err.Error()
+	}
 	return seen, report.Save(seen, r.dir)
 }
 

@@ -320,7 +320,7 @@ func TestTrialsAreCounted(t *testing.T) {
 		[]any{x.Trials, x.Broken, x.Witness.Trial, x.Verdict})
 	assert.Equal(t, "t7", x.Outcomes[0].Trial)
 	k := cell(t, r, check.Tokens)
-	assert.Equal(t, []any{60, 0, 0.05, history.Held}, []any{k.Trials, k.Broken, k.Bound, k.Verdict})
+	assert.Equal(t, []any{60, 0, history.Held}, []any{k.Trials, k.Broken, k.Verdict})
 	assert.Equal(t, history.NotTried, cell(t, r, check.Exclusion+"/client").Verdict)
 	assert.NotEmpty(t, cell(t, r, check.Exclusion+"/client").Reason)
 }

@@ -15,7 +15,7 @@ type Report struct {
 	// Headline is what was broken, in a sentence: what is declared, and two at once wherever they were
 	// seen.
 	Headline string `json:"headline"`
-	// Interrupted is what Run.Interrupted says.
+	// Interrupted says why the run ended early, if it did.
 	Interrupted string `json:"interrupted,omitempty"`
 	Rows        []Row  `json:"rows"` // the worst first
 }
@@ -49,16 +49,13 @@ type Cell struct {
 	What     string  `json:"what,omitempty"` // what it declares, in words
 	// Trials are those that count. In each, one fault befalls several locks, which share its luck: it
 	// is one observation. Without a fault, it is a round of locking.
-	Trials int `json:"trials"`
-	Broken int `json:"broken"` // of them, with one lock at least
-	// Bound is, with 95 % confidence, how large the share of broken trials is at
-	// most, if none was seen: 3/n, the rule of three.
-	Bound   float64 `json:"bound,omitempty"`
-	Servers int     `json:"servers,omitempty"`   // that the fault took away
-	Set     int     `json:"set_aside,omitempty"` // trials that do not count: no evidence, or a stall
-	Worst   string  `json:"worst,omitempty"`     // in words: "two held for 1.2 s"
-	WorstNS int64   `json:"worst_ns,omitempty"`
-	Reason  string  `json:"reason,omitempty"` // why not tried, or inconclusive
+	Trials  int    `json:"trials"`
+	Broken  int    `json:"broken"`              // of them, with one lock at least
+	Servers int    `json:"servers,omitempty"`   // that the fault took away
+	Set     int    `json:"set_aside,omitempty"` // trials that do not count: no evidence, or a stall
+	Worst   string `json:"worst,omitempty"`     // in words: "two held for 1.2 s"
+	WorstNS int64  `json:"worst_ns,omitempty"`
+	Reason  string `json:"reason,omitempty"` // why not tried, or inconclusive
 	// Outcomes are some of the trials, the broken ones and the worst first.
 	Outcomes []Outcome `json:"outcomes,omitempty"`
 	Witness  *Witness  `json:"witness,omitempty"` // of the worst broken trial

@@ -13,8 +13,6 @@ type Run struct {
 	Machine  string    `json:"machine"`           // where it took place, and with what
 	Services []Service `json:"services"`
 	Faults   []Fault   `json:"faults"`
-	// Interrupted says why the run ended early, if it did.
-	Interrupted string `json:"interrupted,omitempty"`
 }
 
 // Service is one subject.

@@ -119,7 +119,7 @@ function openCell(row, c) {
   const n = plural(c.trials, counted(row));
   const aside = c.set_aside ? ` ${plural(c.set_aside, counted(row))} more ${c.set_aside === 1 ? "is" : "are"} not counted.` : "";
   const line = (kind, word, rest) => el("p", { class: "says" }, el("span", { class: "key " + kind }, word), " ", rest + aside);
-  if (c.verdict === "held") inside.append(line("held", "held", `in ${n}; so at most ${c.bound >= 1 ? "all" : "3 of " + c.trials} such ${counted(row)}s break it, with 95 % confidence.${c.worst ? " The tightest: " + c.worst + "." : ""}`));
+  if (c.verdict === "held") inside.append(line("held", "held", `in ${n}; so at most ${c.trials <= 3 ? "all" : "3 of " + c.trials} such ${counted(row)}s break it, with 95 % confidence.${c.worst ? " The tightest: " + c.worst + "." : ""}`));
   else if (c.broken) inside.append(line(look[c.verdict], c.verdict, `by ${c.broken} of ${n}. The worst: ${c.worst}.`));
   else inside.append(line("none", c.verdict, (c.reason || "no reason is known") + "."));
   if (c.what) inside.append(el("p", { class: "quiet" }, (c.declared ? "Declared: " : "Not declared: ") + c.what + (service.declared.rests_on ? ". It rests on: " + service.declared.rests_on : ".")));
