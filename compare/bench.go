@@ -39,9 +39,6 @@ type bench struct {
 	gone    string // why it was given up
 }
 
-// Failed is false always: logs of servers stay in their files.
-func (b *bench) Failed() bool { return false }
-
 // serverFault is something that is done to the servers of a service while locks are held. Its functions
 // run on the goroutine of the service's bench and may fail it.
 type serverFault struct {

@@ -79,8 +79,7 @@ func (h *holder) start() {
 		h.stdin, err = cmd.StdinPipe()
 		return cmd, err
 	})
-	var listening sync.WaitGroup
-	listening.Go(func() {
+	go func() {
 		for lines := json.NewDecoder(stdout); ; {
 			var e history.Event
 			if err := lines.Decode(&e); err != nil { // half a line is of a process that was killed
@@ -90,11 +89,10 @@ func (h *holder) start() {
 			e.Process = process
 			h.hear(e)
 		}
-	})
+	}()
 	end := func() {
 		h.end()
-		_ = out.Close()
-		listening.Wait()
+		_ = out.Close() // which ends those who listen
 	}
 	b.Cleanup(end)
 	opened := func() bool {

@@ -193,9 +193,6 @@ func TestTwoURLsAreOneService(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, address{straight: two, shown: "redis://***@127.0.0.1:1 etcd://127.0.0.1:2",
 		why: "no one network between its clients and two services"}, a)
-	defer func(args []string) { os.Args = args }(os.Args)
-	os.Args = []string{"locker", "compare", "--only", "x", two}
-	assert.Equal(t, "locker compare --only x "+a.shown, asked(), "no password in reports")
 	c, err := openAgain(t.Context(), testOpeners(), "memory:// memory://", nil, time.Second)
 	require.NoError(t, err)
 	assert.NoError(t, c.Close())

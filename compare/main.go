@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/compare/internal/report"
@@ -177,7 +176,7 @@ func (p *plan) main(out, errs io.Writer) int {
 			return ExitUnavailable
 		}
 	}
-	p.live, p.command = errs, asked()
+	p.live = errs
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // by nohup
 		ends = append(ends, syscall.SIGHUP) // the terminal is gone: what was broken is still to be healed
@@ -218,18 +217,6 @@ func (p *plan) main(out, errs io.Writer) int {
 		return short
 	}
 	return status
-}
-
-// asked is the command line, without passwords.
-func asked() string {
-	shown := []string{"locker compare"}
-	for _, arg := range os.Args[1+max(0, slices.Index(os.Args, "compare")):] {
-		if urls, err := bridge.ParseURLs(arg); err == nil {
-			arg = urls.String()
-		}
-		shown = append(shown, arg)
-	}
-	return strings.Join(shown, " ")
 }
 
 // status is the exit status that a report has, with the reasons.

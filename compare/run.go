@@ -42,7 +42,6 @@ type plan struct {
 	require []string                                                               // rules that have to be tried and to hold
 	dir     string                                                                 // where the history and the report go; there must not be a run in it
 	live    io.Writer                                                              // gets what happens, for people
-	command string                                                                 // how the run was asked for
 	lab     []labService                                                           // nil: labServices
 }
 
@@ -101,7 +100,7 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 	defer stop(nil)
 	r := &run{plan: p, program: program, stop: stop, began: time.Now()}
 	r.prefix = fmt.Sprintf("locker-compare/%x/", r.began.UnixNano())
-	r.head = history.Run{Began: r.began, Command: p.command, Machine: machine(), Faults: allFaults()}
+	r.head = history.Run{Began: r.began, Machine: machine(), Faults: allFaults()}
 	r.judged = check.New(&r.head)
 	benches, err := r.services()
 	if err != nil {
@@ -207,26 +206,27 @@ func (r *run) services() (benches []*bench, err error) {
 
 // all runs the benches: they start together, and work side by side.
 func (r *run) all(ctx context.Context, benches []*bench) {
-	var each, started sync.WaitGroup
-	var once sync.Once
-	started.Add(len(benches))
-	for _, b := range benches {
-		each.Go(func() {
-			b.ctx, b.Dir = ctx, filepath.Join(r.dir, "servers", b.name)
-			defer b.Close()
-			defer b.quit()
-			err := b.Do(b.begin)
-			started.Done()
-			if err != nil {
-				b.missing(err)
-				return
-			}
-			started.Wait()
-			once.Do(func() { r.end = time.Now().Add(r.tries) }) // there is time from when everything has started
-			b.tryAll()
-		})
+	each := func(f func(b *bench)) {
+		var all sync.WaitGroup
+		for _, b := range benches {
+			all.Go(func() { f(b) })
+		}
+		all.Wait()
 	}
-	each.Wait()
+	each(func(b *bench) {
+		b.ctx, b.Dir = ctx, filepath.Join(r.dir, "servers", b.name)
+		if err := b.Do(b.begin); err != nil {
+			b.missing(err)
+		}
+	})
+	r.end = time.Now().Add(r.tries) // there is time from when everything has started
+	each(func(b *bench) {
+		if r.head.Services[b.index].Missing == "" {
+			b.tryAll()
+		}
+		b.quit()
+		b.Close()
+	})
 	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))
 }
 

@@ -2,16 +2,13 @@
 // that does and believes what the library itself does and says, no more. Nothing is declared for them, so
 // what breaks is information.
 //
-//	go run . --for 30m
+//	go run . --for 30m redis redislock=redis rueidislock=redis
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/golockers/locker"
@@ -28,24 +25,7 @@ var openers = locker.Openers{
 	"etcd-mutex": openEtcdMutex, "zk.lock": openZKLock,
 }
 
-// subjects are compared with one another where the command line names none.
-var subjects = []string{
-	"redis", "redislock=redis", "rueidislock=redis", "redlock", "redsync=redlock", "etcd", "etcd-mutex=etcd",
-	"zookeeper", "zk.lock=zookeeper",
-}
-
-func main() {
-	if !slices.ContainsFunc(os.Args[1:], func(arg string) bool { return openers[scheme(arg)] != nil }) {
-		os.Args = append(os.Args, subjects...)
-	}
-	compare.Main(openers)
-}
-
-// scheme is the part of an argument that names a backend.
-func scheme(arg string) string {
-	name, _, _ := strings.Cut(strings.ReplaceAll(arg, ":", "="), "=")
-	return name
-}
+func main() { compare.Main(openers) }
 
 // peer is a lock of another library as a backend, of which nothing is declared.
 type peer struct {

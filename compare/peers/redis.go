@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,12 +109,9 @@ func openRueidislock(_ context.Context, u *locker.URL, opts locker.Options) (loc
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
-	ttl := opts.TTL
-	if ttl == 0 {
-		ttl = time.Second
-	}
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption: rueidis.ClientOption{InitAddress: u.Hosts}, KeyValidity: ttl, KeyMajority: 1,
+		ClientOption: rueidis.ClientOption{InitAddress: u.Hosts}, KeyMajority: 1,
+		KeyValidity:    cmp.Or(opts.TTL, time.Second),
 		NoLoopTracking: true,
 	})
 	if err != nil {

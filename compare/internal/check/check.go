@@ -44,8 +44,7 @@ type Checker struct {
 	run   *history.Run
 	cells map[place]*history.Cell
 
-	events, trials int
-	first, last    int64 // events
+	trials int
 }
 
 // place is where a cell is in the table. What is not known before all trials are, is not set there yet.
@@ -57,10 +56,7 @@ func New(run *history.Run) *Checker { return &Checker{run: run, cells: map[place
 // Trial judges a trial that is over, and says what it is the first to have broken.
 func (c *Checker) Trial(events []history.Event) (news []string) {
 	begin, end := events[0], events[len(events)-1]
-	if c.first == 0 || begin.At < c.first {
-		c.first = begin.At
-	}
-	c.events, c.trials, c.last = c.events+len(events), c.trials+1, max(c.last, end.At)
+	c.trials++
 	t := &trial{id: begin.Trial, ttl: begin.Value, events: events}
 	for i, s := range c.run.Services {
 		if s.Name == begin.Service {

@@ -22,16 +22,15 @@ const (
 // rules are the rows of the table, in its order.
 var rules = []struct {
 	name, title string
-	split       bool   // one row for each fault
 	figure      string // what a trial that held shows; of a cell the greatest, or
 	least       bool   // the least
 }{
-	{name: Exclusion, title: "two at once", split: true},
-	{name: Told, title: "told in time", split: true, least: true, figure: "told %s before the next"},
-	{name: Tokens, title: "tokens rise", split: true},
-	{name: Left, title: "left behind", split: true, figure: "at most %s"},
-	{name: Served, title: "served", split: true, figure: "again after %s"},
-	{name: FalseLoss, title: "leases lost", split: true},
+	{name: Exclusion, title: "two at once"},
+	{name: Told, title: "told in time", least: true, figure: "told %s before the next"},
+	{name: Tokens, title: "tokens rise"},
+	{name: Left, title: "left behind", figure: "at most %s"},
+	{name: Served, title: "served", figure: "again after %s"},
+	{name: FalseLoss, title: "leases lost"},
 }
 
 // Rules are the names of all rules that have a verdict, in the order of the table.
@@ -98,10 +97,7 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 		if f == nil || !f.applies {
 			continue
 		}
-		in := place{t.service.Name, rule.name, ""}
-		if rule.split {
-			in.fault = t.fault
-		}
+		in := place{t.service.Name, rule.name, t.fault}
 		cell := c.cells[in]
 		if cell == nil {
 			cell = &history.Cell{}
@@ -142,19 +138,13 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 // Report has the rows, the worst first: all rules, and those under a fault that were tried on any service; of
 // two at once, under each fault.
 func (c *Checker) Report() *history.Report {
-	r := &history.Report{Version: 1, Run: *c.run, Events: int64(c.events),
-		Trials: c.trials, Seconds: float64(c.last-c.first) / 1e9}
+	r := &history.Report{Version: 1, Run: *c.run, Trials: c.trials}
 	for _, rule := range rules {
-		faults, before := []history.Fault{{}}, len(r.Rows) // the first is none
-		if rule.split {
-			faults = append(faults, c.run.Faults...)
-		}
-		for _, f := range faults {
+		before := len(r.Rows)
+		for _, f := range append([]history.Fault{{}}, c.run.Faults...) { // the first is none
 			row := history.Row{ID: strings.TrimSuffix(rule.name+"/"+f.ID, "/"), Rule: rule.name, Fault: f.ID}
-			if row.Title = rule.title; rule.split {
-				row.Title += ": " + cmp.Or(f.ID, "healthy")
-			}
-			if c.fill(&row, f) || !rule.split || rule.name == Exclusion {
+			row.Title = rule.title + ": " + cmp.Or(f.ID, "healthy")
+			if c.fill(&row, f) || rule.name == Exclusion {
 				r.Rows = append(r.Rows, row)
 			}
 		}

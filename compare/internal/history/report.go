@@ -6,12 +6,10 @@ import "time"
 // is added, never renamed. Times in it are nanoseconds of the run's clock, see
 // Event; durations are nanoseconds too.
 type Report struct {
-	Version int     `json:"version"` // of this format: 1
-	Run     Run     `json:"run"`
-	Seconds float64 `json:"seconds"` // from the first event to the last
-	Events  int64   `json:"events"`
-	Trials  int     `json:"trials"`
-	Broken  int     `json:"declared_and_broken"` // cells
+	Version int `json:"version"` // of this format: 1
+	Run     Run `json:"run"`
+	Trials  int `json:"trials"`
+	Broken  int `json:"declared_and_broken"` // cells
 	// Headline is what was broken, in a sentence: what is declared, and two at once wherever they were
 	// seen.
 	Headline string `json:"headline"`

@@ -9,8 +9,7 @@ import (
 // Run is what a run was about: all that is needed beside its events to judge them.
 type Run struct {
 	Began    time.Time `json:"began"`
-	Command  string    `json:"command,omitempty"` // the command line, passwords masked
-	Machine  string    `json:"machine"`           // where it took place, and with what
+	Machine  string    `json:"machine"` // where it took place, and with what
 	Services []Service `json:"services"`
 	Faults   []Fault   `json:"faults"`
 }

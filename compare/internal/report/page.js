@@ -388,12 +388,12 @@ function drawServices() {
 function drawWords() {
   $("headline").textContent = report.headline;
   $("headline").className = report.declared_and_broken ? "bad" : "";
-  $("facts").textContent = [plural(report.trials, "trial"), plural(report.events, "event"), time(report.seconds * 1e9), new Date(report.run.began).toISOString().slice(0, 16).replace("T", " ") + " UTC"].join(" · ");
+  $("facts").textContent = [plural(report.trials, "trial"), new Date(report.run.began).toISOString().slice(0, 16).replace("T", " ") + " UTC"].join(" · ");
   if (report.interrupted) {
     $("interrupted").hidden = false;
     $("interrupted").textContent = "This is what was seen until the run ended early: " + report.interrupted;
   }
-  $("machine").textContent = [report.run.machine, report.run.command].filter(Boolean).join(" · ");
+  $("machine").textContent = report.run.machine;
 }
 
 drawWords();

@@ -91,7 +91,7 @@ func TestTheTableFits(t *testing.T) {
 func TestTheFiles(t *testing.T) {
 	dir := t.TempDir()
 	r := sample(t, true)
-	r.Run.Command = `locker compare '</script><script>alert(1)</script>' /*program*/`
+	r.Run.Machine = `locker compare '</script><script>alert(1)</script>' /*program*/`
 	require.NoError(t, report.Save(r, dir))
 	b, err := os.ReadFile(filepath.Join(dir, history.ReportFile))
 	require.NoError(t, err)
