@@ -18,10 +18,10 @@
 //
 //  2. The lock is granted as soon as a quorum has granted it. The lease is valid for
 //
-//     TTL − (now − start) − drift, drift = TTL × Options.Drift + 2 ms
+//     TTL − (now − start) − drift, drift = TTL / 100 + 2 ms
 //
-//     if that is more than zero (round.go, run). The engine counts the lease
-//     from the start, which is the same.
+//     if that is more than zero (round.go, run; locker.Validity). The engine counts the
+//     lease from the start, which is the same.
 //
 //  3. Otherwise the key is released at once on every node that may have it. If votes
 //     were split, another round with another owner begins after a random pause, which grows.
@@ -118,7 +118,7 @@
 // # What it rests on, and the debate about it
 //
 // Mutual exclusion rests on time: on clocks of holders and servers that differ
-// in speed by less than Options.Drift over a TTL, on no step of the wall clock
+// in speed by less than 1 % over a TTL, on no step of the wall clock
 // of more servers than a lock has to spare, and on servers that forget nothing
 // that they granted, or are kept out. Kleppmann ("How to do distributed
 // locking", 2016) calls that too much for a lock on which correctness depends,
@@ -211,7 +211,6 @@
 // ones of [locker.Openers.Open]:
 //
 //	node_timeout    Options.NodeTimeout
-//	drift           Options.Drift, such as 0.01
 //	restart_guard   on (MaxTTL is 30 s), off, or a duration: the longest TTL of any client
 //	fencing         on or off
 //	tls             on or off, for the scheme redlock

@@ -59,7 +59,7 @@ func TestWithoutRestartGuardTwoHold(t *testing.T) {
 func TestRestartGuardKeepsOneHolder(t *testing.T) {
 	t.Parallel()
 	s, b, g := lockOnThree(t, redlock.Options{MaxTTL: guardTTL})
-	until := g.Validity.Since.Add(g.Validity.TTL - g.Validity.Drift)
+	until := g.Validity.Until()
 	refusals := 0
 	for {
 		second, err := b.Acquire(t.Context(), request("x", guardTTL))

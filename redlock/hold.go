@@ -137,7 +137,7 @@ func (h *hold) lookedAt(round *answers) {
 // and has it for another TTL. Nodes that have lost it are given it again
 // afterwards, and do not count: another may have had the lock in between (R12).
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	v := h.b.validity(time.Now(), h.claim.ttl)
+	v := locker.Validity{Since: time.Now(), TTL: h.claim.ttl}
 	h.mu.Lock()
 	h.hear()
 	token, floor := h.token, h.floor

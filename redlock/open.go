@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,12 +49,6 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		o.NoRestartGuard, o.MaxTTL = true, 0
 	default:
 		o.MaxTTL = u.Duration("restart_guard", 0)
-	}
-	var err error
-	if s := u.Param("drift", ""); s != "" {
-		if o.Drift, err = strconv.ParseFloat(s, 64); err != nil {
-			return nil, u.Invalid("drift: write a share of the TTL, such as 0.01")
-		}
 	}
 	if len(u.Hosts) == 0 {
 		return nil, u.Invalid("it has no host: write %s://host1:6379,host2:6379,host3:6379", u.Scheme)

@@ -36,7 +36,7 @@ func TestProveOpenWithTLSAndPassword(t *testing.T) {
 	ca := "ca=" + url.QueryEscape(certs.CAFile)
 	for _, raw := range []string{
 		"redlocks://:ses%2Fame@" + hosts + "/2?" + ca,
-		"redlock://:ses%2Fame@" + hosts + "/2?tls=on&fencing=on&drift=0.02&node_timeout=1s&restart_guard=1m&" + ca,
+		"redlock://:ses%2Fame@" + hosts + "/2?tls=on&fencing=on&node_timeout=1s&restart_guard=1m&" + ca,
 	} {
 		c, err := openers.Open(t.Context(), raw, nil)
 		require.NoError(t, err)
@@ -57,8 +57,6 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 	for raw, want := range map[string]string{
 		"redlock://":                             "it has no host",
 		"redlock://h1,h2,h3/x":                   "is not a number",
-		"redlock://h1,h2,h3?drift=much":          "drift",
-		"redlock://h1,h2,h3?drift=0.7":           "Drift",
 		"redlock://h1,h2,h3?quorum=2":            "unknown parameter",
 		"redlock://h1,h2,h3?restart_guard=maybe": "restart_guard",
 		"redlock://h1,h2,h3?fencing=perhaps":     "write on or off",
@@ -119,8 +117,8 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid, what)
 		assert.Contains(t, err.Error(), what)
 	}
-	for _, o := range []redlock.Options{{NodeTimeout: -1}, {NodeTimeout: time.Microsecond}, {Drift: -1},
-		{Drift: 1}, {MaxTTL: time.Millisecond}, {MaxTTL: 1e18}} {
+	for _, o := range []redlock.Options{{NodeTimeout: -1}, {NodeTimeout: time.Microsecond},
+		{MaxTTL: time.Millisecond}, {MaxTTL: 1e18}} {
 		_, err := redlock.New([]*redis.Client{c()}, &o)
 		require.ErrorIs(t, err, locker.ErrInvalid)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,11 +23,6 @@ type Options struct {
 	// driver's own timeouts are: short against the TTL, long against a round
 	// trip. 0: a twentieth of the TTL, but no more than 50 ms.
 	NodeTimeout time.Duration
-
-	// Drift is the share of the TTL that is given up for clocks which run at
-	// different speeds; 2 ms come on top. It bounds the difference between the
-	// fastest and the slowest clock among holders and nodes. 0: 0.01.
-	Drift float64
 
 	// MaxTTL is the longest TTL that any client uses, and with it how long a
 	// node that was restarted without its data is kept out of votes. A lease
@@ -62,8 +56,6 @@ const (
 const (
 	maxNodeTimeout = 50 * time.Millisecond
 	minNodeTimeout = 5 * time.Millisecond
-	defaultDrift   = 0.01
-	fixedDrift     = 2 * time.Millisecond
 	// requestTimeout ends a request to a node that nobody waits for any more.
 	requestTimeout = 2 * time.Second
 )
@@ -146,14 +138,9 @@ func (o *Options) complete() error {
 	switch {
 	case o.NodeTimeout < 0 || o.NodeTimeout > 0 && o.NodeTimeout < time.Millisecond:
 		return invalid("Options.NodeTimeout is %v: give at least 1ms, or 0 for the default", o.NodeTimeout)
-	case o.Drift < 0 || o.Drift >= 0.5 || math.IsNaN(o.Drift):
-		return invalid("Options.Drift is %v: give a share of the TTL such as 0.01, below 0.5", o.Drift)
 	case o.MaxTTL < 0 || o.MaxTTL > 0 && o.MaxTTL < MinTTL || o.MaxTTL > MaxTTL:
 		return invalid("Options.MaxTTL is %v: give one from %v to %v, or 0 for the default", o.MaxTTL, MinTTL,
 			MaxTTL)
-	}
-	if o.Drift == 0 {
-		o.Drift = defaultDrift
 	}
 	if o.MaxTTL == 0 {
 		o.MaxTTL = locker.DefaultTTL
@@ -179,17 +166,6 @@ func (b *Backend) nodeTimeout(ttl time.Duration) time.Duration {
 // gained by giving up early on what has to be done anyway.
 func (b *Backend) patience(ttl time.Duration) time.Duration {
 	return max(4*b.nodeTimeout(ttl), time.Second)
-}
-
-// drift is the allowance for clocks, as in the Redlock description: 1 % of the
-// TTL for their speed, and 2 ms for the granularity of expiry.
-func (b *Backend) drift(ttl time.Duration) time.Duration {
-	return time.Duration(float64(ttl)*b.opts.Drift) + fixedDrift
-}
-
-// validity is what a quorum that was asked at since has promised.
-func (b *Backend) validity(since time.Time, ttl time.Duration) locker.Validity {
-	return locker.Validity{Since: since, TTL: ttl, Drift: b.drift(ttl)}
 }
 
 // Guarantees says what this quorum promises: see the package documentation.
@@ -219,8 +195,8 @@ func Guarantees(nodes int, opts *Options) locker.Guarantees {
 		MinTTL:          MinTTL,
 		MaxTTL:          o.MaxTTL,
 		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; clocks that differ in speed by less "+
-			"than %.3g %% and are not stepped on more servers than the lock has to spare; "+
-			"no eviction and no FLUSHALL", nodes, 100*o.Drift),
+			"than 1 %% and are not stepped on more servers than the lock has to spare; "+
+			"no eviction and no FLUSHALL", nodes),
 	}
 	if o.NoRestartGuard {
 		g.RestsOn += "; no server that lost its data is restarted sooner than the longest TTL: the restart " +

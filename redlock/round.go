@@ -100,8 +100,10 @@ func (r *round) run(ctx context.Context) result {
 	return won
 }
 
-// validity is what a quorum that has voted has promised.
-func (r *round) validity() locker.Validity { return r.b.validity(r.since, r.hold.claim.ttl) }
+// validity is what a quorum that has voted has promised. It takes off the default drift.
+func (r *round) validity() locker.Validity {
+	return locker.Validity{Since: r.since, TTL: r.hold.claim.ttl}
+}
 
 // await takes answers until count says that a quorum agrees, or that none will. Less than
 // a quorum of answers decides nothing.

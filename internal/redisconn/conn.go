@@ -124,25 +124,20 @@ const maxBackground = 4
 // then.
 func Ask[T any](ctx context.Context, n *Conn, op string,
 	question func(ctx context.Context) (T, error)) (T, error) {
-	stop := time.NewTimer(n.timeout)
-	defer stop.Stop()
+	waiting, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
 	fail := func(err error) (none T, _ error) { return none, &Error{Op: op, Addr: n.addr, Err: err} }
-
-	select {
-	case n.background <- struct{}{}:
-	case <-stop.C:
-		return fail(ErrTimeout)
-	case <-ctx.Done():
-		return fail(ctx.Err())
-	case <-n.ctx.Done():
-		return fail(ErrClosed)
-	}
 	type result struct {
 		answer T
 		err    error
 	}
 	done := make(chan result, 1)
 	if !n.Go(func() {
+		select {
+		case n.background <- struct{}{}:
+		case <-waiting.Done():
+			return
+		}
 		var r result
 		retry := NewRetry(n.client)
 		for ok := true; ok; ok = retry.Worth(r.err) {
@@ -154,7 +149,6 @@ func Ask[T any](ctx context.Context, n *Conn, op string,
 		<-n.background
 		done <- r
 	}) {
-		<-n.background
 		return fail(ErrClosed)
 	}
 
@@ -169,12 +163,13 @@ func Ask[T any](ctx context.Context, n *Conn, op string,
 		err := Failed(op, n.addr, r.err)
 		err.Unknown = false
 		return r.answer, err
-	case <-stop.C:
-		return fail(ErrTimeout)
-	case <-ctx.Done():
-		return fail(ctx.Err())
 	case <-n.ctx.Done():
 		return fail(ErrClosed)
+	case <-waiting.Done():
+		if err := ctx.Err(); err != nil {
+			return fail(err)
+		}
+		return fail(ErrTimeout)
 	}
 }
 
