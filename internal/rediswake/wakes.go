@@ -173,9 +173,9 @@ func nameOf(channel string) string {
 	return name
 }
 
-// turnTime is how long a lock that was released is another client's, at least: see
-// pass.lua of package single. A client that asks too early learns for how much longer.
-const turnTime = 10 * time.Millisecond
+// quietTime is how long a client asks for nothing after a release that is another client's: see pass.lua of
+// package single. If the other has not come for the lock by then, the answer says for how long it is kept.
+const quietTime = 10 * time.Millisecond
 
 // mine reports whether a message is for this client first. If it is not, the name's waiters are woken a
 // little later, in case that the other does not come for the lock.
@@ -189,9 +189,9 @@ func (w *Wakes) mine(name, whom string) bool {
 		timer.Stop()
 		delete(w.later, name)
 	case timer != nil:
-		timer.Reset(turnTime)
+		timer.Reset(quietTime)
 	case !mine:
-		w.later[name] = time.AfterFunc(turnTime, func() {
+		w.later[name] = time.AfterFunc(quietTime, func() {
 			w.mu.Lock()
 			delete(w.later, name)
 			w.mu.Unlock()
