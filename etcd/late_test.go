@@ -312,3 +312,17 @@ func TestCopyThatArrivesAfterTheReleaseIsNoGhost(t *testing.T) {
 		})
 	}
 }
+
+// A request that was taken back before it arrived finds nobody: that is not "held".
+func TestRequestThatWasTakenBackBefore(t *testing.T) {
+	s := parallelScene(t, 1)
+	b := backend(t, s.Addrs())
+	for _, wait := range []bool{false, true} {
+		req := request("n", time.Minute, wait)
+		_, err := s.admin.Put(t.Context(), queue("n")+"~"+req.Owner, "")
+		require.NoError(t, err)
+		_, err = b.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+	}
+}
