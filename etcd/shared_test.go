@@ -209,8 +209,10 @@ func TestAsManySharersAsMayBe(t *testing.T) {
 func TestManySharersWhoFindDeadOnes(t *testing.T) {
 	const many = 40
 	s := parallelScene(t, 1)
-	ctx := within(t, 30*time.Second)
-	b := backend(t, s.Addrs())
+	ctx := within(t, 2*time.Minute)
+	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{Timeout: 30 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
 	writer := locktest.Acquire(t, b, request("n", time.Minute, false))
 	granted := make(chan error, many)
 	for range many {

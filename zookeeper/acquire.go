@@ -78,14 +78,6 @@ func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 	return &locker.HeldError{}
 }
 
-// stat returns what is known of a node, with an owner of 0 if it does not exist.
-func (s *session) stat(ctx context.Context, path string) (*zk.Stat, error) {
-	return ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) {
-		_, stat, err := c.Exists(path)
-		return stat, err
-	})
-}
-
 // enter creates the node, and reports whether others may be in the queue. With
 // it, in one transaction, it writes to the lock's node: the answer tells how many
 // nodes there are in the queue, and the number of the transaction, which is the

@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/golockers/locker"
 )
 
@@ -76,11 +74,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	default:
 		found.add(locker.SeverityOK, what, timeout, "")
 	}
-	config, err := ask(ctx, s, func(c *zk.Conn) ([]byte, error) {
-		config, _, err := c.Get("/zookeeper/config")
-		return config, err
-	})
-	if voters := strings.Count(string(config), ":participant"); err == nil && voters > len(b.servers) {
+	config, _, err := s.get(ctx, "/zookeeper/config")
+	if voters := strings.Count(config, ":participant"); err == nil && voters > len(b.servers) {
 		found.add(locker.SeverityWarning, "members of the ensemble", voters,
 			"%d are named here, and a client knows no other: name all of them", len(b.servers))
 	}

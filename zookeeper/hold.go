@@ -196,18 +196,14 @@ type tokens struct {
 // tokensOf returns what is added to the czxids of a lock.
 func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error) {
 	node := dir + "/" + tokensNode
-	var stat *zk.Stat
-	text, err := ask(ctx, s, func(c *zk.Conn) (text []byte, err error) {
-		text, stat, err = c.Get(node)
-		return text, err
-	})
+	text, stat, err := s.get(ctx, node)
 	switch {
 	case gone(err):
 		return tokens{version: -1}, nil
 	case err != nil:
 		return t, err
 	}
-	if t.Tokens, err = raised.Parse(string(text)); err != nil {
+	if t.Tokens, err = raised.Parse(text); err != nil {
 		return t, fmt.Errorf("zookeeper: %s: %w", node, err)
 	}
 	t.version = stat.Version

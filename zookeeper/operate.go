@@ -45,7 +45,7 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 		return head{}, err
 	}
 	for i, n := range q.nodes {
-		label, stat, err := s.label(ctx, dir+"/"+n.name)
+		label, stat, err := s.get(ctx, dir+"/"+n.name)
 		if gone(err) {
 			continue // released meanwhile
 		}
@@ -76,8 +76,10 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (loc
 		st.Sharers = len(h.have)
 		if st.Sharing, err = s.labels(ctx, dir, h.have); err == nil {
 			var last *zk.Stat
-			if last, err = s.stat(ctx, dir+"/"+h.have[len(h.have)-1].name); err == nil {
+			if _, last, err = s.get(ctx, dir+"/"+h.have[len(h.have)-1].name); err == nil {
 				newest = max(newest, last.Czxid)
+			} else if gone(err) {
+				err = nil
 			}
 		}
 	} else {
@@ -100,7 +102,7 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (loc
 // labels reads the labels of the first nodes, each once.
 func (s *session) labels(ctx context.Context, dir string, nodes []node) (all []string, err error) {
 	for _, n := range nodes[:min(len(nodes), maxWaiting)] {
-		label, _, err := s.label(ctx, dir+"/"+n.name)
+		label, _, err := s.get(ctx, dir+"/"+n.name)
 		switch {
 		case gone(err):
 		case err != nil:
@@ -110,16 +112,6 @@ func (s *session) labels(ctx context.Context, dir string, nodes []node) (all []s
 		}
 	}
 	return all, nil
-}
-
-// label reads the label in a node.
-func (s *session) label(ctx context.Context, path string) (string, *zk.Stat, error) {
-	var stat *zk.Stat
-	text, err := ask(ctx, s, func(c *zk.Conn) (text []byte, err error) {
-		text, stat, err = c.Get(path)
-		return text, err
-	})
-	return string(text), stat, err
 }
 
 // List implements [locker.Operator]. It asks twice for each lock, and once
@@ -132,13 +124,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			return
 		}
 		defer s.leave(0)
-		names, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
-			if _, err := c.Sync(b.prefix); err != nil {
-				return nil, err
-			}
-			names, _, err := c.Children(b.prefix)
-			return names, err
-		})
+		names, err := s.children(ctx, b.prefix, true)
 		for _, node := range names {
 			name, ok := decode(node)
 			if !ok || !strings.HasPrefix(name, prefix) {

@@ -351,6 +351,19 @@ func (s *session) do(ctx context.Context, f func(*zk.Conn) error) error {
 	return err
 }
 
+// get returns what is in a node, and what is known of it.
+func (s *session) get(ctx context.Context, path string) (text string, stat *zk.Stat, err error) {
+	type data struct {
+		text []byte
+		stat *zk.Stat
+	}
+	d, err := ask(ctx, s, func(c *zk.Conn) (d data, err error) {
+		d.text, d.stat, err = c.Get(path)
+		return d, err
+	})
+	return string(d.text), d.stat, err
+}
+
 // unanswered is the error of a caller whose context ended before the answer.
 func unanswered(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

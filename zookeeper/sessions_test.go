@@ -135,7 +135,7 @@ func TestSessionsFillAndEnd(t *testing.T) {
 	t.Parallel()
 	z := lab.StartZooKeeper(t)
 	// Long enough for a busy machine, and not longer, since an empty session ends after one more.
-	opts := zookeeper.Options{SessionTimeout: 12 * time.Second}
+	opts := zookeeper.Options{SessionTimeout: 15 * time.Second}
 	c := newClient(t, []string{z.Addr()}, opts)
 	sessions := func() int { return len(pathsOf(t, z)) }
 	leases := lockAll(t, c, 3*roomFor)

@@ -12,19 +12,23 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// queueOf returns the queue of a lock; it is empty if the lock's node does not
-// exist. A server that this session has just come to may lag behind: with sync,
-// it first catches up with all that was done before.
-func (s *session) queueOf(ctx context.Context, dir, id string, sync bool) (queue, error) {
-	children, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+// children returns the names of the nodes below one. A server that this session has
+// just come to may lag behind: with sync, it first catches up with all that was done before.
+func (s *session) children(ctx context.Context, path string, sync bool) ([]string, error) {
+	return ask(ctx, s, func(c *zk.Conn) ([]string, error) {
 		if sync {
-			if _, err := c.Sync(dir); err != nil {
+			if _, err := c.Sync(path); err != nil {
 				return nil, err
 			}
 		}
-		children, _, err := c.Children(dir)
+		children, _, err := c.Children(path)
 		return children, err
 	})
+}
+
+// queueOf returns the queue of a lock; it is empty if the lock's node does not exist.
+func (s *session) queueOf(ctx context.Context, dir, id string, sync bool) (queue, error) {
+	children, err := s.children(ctx, dir, sync)
 	if err != nil && !gone(err) {
 		return queue{}, err
 	}
@@ -103,7 +107,10 @@ func (e *entry) removed() error {
 // request was repeated (R11). One that is of another session is deleted and not
 // used, whatever its name says.
 func (e *entry) adopt(ctx context.Context, first string) error {
-	stat, err := e.s.stat(ctx, first)
+	_, stat, err := e.s.get(ctx, first)
+	if gone(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
