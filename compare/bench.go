@@ -8,11 +8,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/host"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -65,7 +65,17 @@ func (b *bench) begin() {
 		b.Fatalf("its locks are between goroutines of one process, and holders here are processes")
 	}
 	b.ttl = max(b.ttl, b.g.MinTTL)
-	b.lookAtProxies()
+	// Clients go straight to a service that is not to be had through proxies: the name in a certificate is
+	// checked against the proxy's address, say.
+	var at []string
+	for _, host := range b.hosts {
+		at = append(at, lab.StartProxy(b, host).Addr())
+	}
+	if c, err := openAgain(b.ctx, b.run.openers, b.through(at), nil, b.opens); err != nil {
+		b.hosts, b.why = nil, "its clients cannot be led through proxies: "+err.Error()
+	} else {
+		_ = c.Close()
+	}
 	b.a, b.b, b.c = b.newHolder("a"), b.newHolder("b"), b.newHolder("c")
 	for _, h := range []*holder{b.c, b.b, b.a} {
 		// Servers that have just started may give out no lock for a while, and a user may have every
@@ -87,21 +97,6 @@ func (b *bench) describe(f func(s *history.Service)) {
 	f(&b.run.head.Services[b.index])
 }
 
-// lookAtProxies has clients go straight to a service that is not to be had through proxies: the name in
-// a certificate is checked against the proxy's address, say.
-func (b *bench) lookAtProxies() {
-	var at []string
-	for _, host := range b.hosts {
-		at = append(at, lab.StartProxy(b, host).Addr())
-	}
-	client, err := openAgain(b.ctx, b.run.openers, b.through(at), nil, b.opens)
-	if err != nil {
-		b.hosts, b.why = nil, "its clients cannot be led through proxies: "+err.Error()
-		return
-	}
-	_ = client.Close()
-}
-
 // missing says why a service is not tried at all.
 func (b *bench) missing(err error) {
 	if b.ctx.Err() != nil {
@@ -111,9 +106,6 @@ func (b *bench) missing(err error) {
 	b.describe(func(s *history.Service) { s.Missing = why })
 	b.run.say("%s: not tried: %s", b.name, why)
 }
-
-// locks share each fault.
-const locks = 4
 
 // task is one thing to try.
 type task struct {
@@ -181,7 +173,7 @@ func (b *bench) tryAll() {
 func (b *bench) round(t task) error {
 	b.begun++
 	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.name, b.begun)}
-	for i := range locks {
+	for i := range 4 { // which share the fault
 		r.names = append(r.names, fmt.Sprintf("%s%s/%d", b.run.prefix, r.id, i))
 	}
 	begin := history.Event{Kind: history.TrialBegin, Value: int64(b.ttl)}
@@ -234,18 +226,6 @@ func (b *bench) holders() []*holder {
 	return slices.DeleteFunc([]*holder{b.a, b.b, b.c}, func(h *holder) bool { return h == nil || h.proc == nil })
 }
 
-// quit ends the holders, all at the same time: what one gives back must not be told as held by another.
-func (b *bench) quit() {
-	var all sync.WaitGroup
-	for _, h := range b.holders() {
-		all.Go(func() {
-			h.heal()
-			h.end()
-		})
-	}
-	all.Wait()
-}
-
 // leave says why something is not tried here.
 func (b *bench) leave(id, why string) {
 	b.untried[id] = why
@@ -271,7 +251,7 @@ func (b *bench) wait(limit time.Duration, cond func() bool) bool {
 
 // sleep does not return when the run is over.
 func (b *bench) sleep(d time.Duration) {
-	if !pause(b.ctx, d) {
+	if clock.Sleep(b.ctx, d) != nil {
 		b.Stop(context.Cause(b.ctx))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // childEnv makes a process a holder: it has the part that the process is to play, as JSON.
@@ -103,9 +104,9 @@ func (h *holderProgram) run(openers locker.Openers) (err error) {
 	for ; lines.Decode(&c) == nil; c = (command{}) {
 		h.obey(all, c)
 	}
-	leave()                                                      // so that nobody believes to hold what is released by Close
-	left := time.AfterFunc(6*time.Second, func() { os.Exit(0) }) // the lock of one that hangs is left to its TTL
-	defer left.Stop()
+	// Nobody believes to hold what is released by Close, and one that hangs has its lock until its TTL ends.
+	leave()
+	defer time.AfterFunc(6*time.Second, func() { os.Exit(0) }).Stop()
 	h.calls.Wait()
 	return h.client.Close()
 }
@@ -115,10 +116,12 @@ func openAgain(ctx context.Context, openers locker.Openers, url string, opts *lo
 	limit time.Duration) (client *locker.Client, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for again := true; again; again = errors.Is(err, locker.ErrUnavailable) && pause(ctx, 50*time.Millisecond) {
+	for {
 		client, err = bridge.Openers(openers).Open(ctx, url, opts)
+		if !errors.Is(err, locker.ErrUnavailable) || clock.Sleep(ctx, 50*time.Millisecond) != nil {
+			return client, err
+		}
 	}
-	return client, err
 }
 
 func (h *holderProgram) obey(all context.Context, c command) {
@@ -140,7 +143,7 @@ func (h *holderProgram) call(wanted context.Context, c command) {
 	defer cancel()
 	for ctx.Err() == nil {
 		if lease := h.lock(ctx, c); lease == nil {
-			pause(ctx, 50*time.Millisecond)
+			_ = clock.Sleep(ctx, 50*time.Millisecond)
 		} else if h.keep(wanted, c, lease); !c.Loop {
 			break
 		}
@@ -174,16 +177,6 @@ func (h *holderProgram) keep(wanted context.Context, c command, lease *locker.Le
 		case <-over:
 		}
 		return
-	}
-}
-
-// pause waits for d, and reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

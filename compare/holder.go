@@ -146,7 +146,7 @@ func (h *holder) end() {
 	if !h.proc.Running() {
 		return
 	}
-	h.proc.Resume()
+	h.heal()
 	_ = h.stdin.Close()
 	for end := time.Now().Add(7 * time.Second); h.proc.Running() && time.Now().Before(end); {
 		time.Sleep(2 * time.Millisecond)

@@ -274,11 +274,7 @@ func startZooKeeper(b *bench) {
 	for _, z := range e.Servers {
 		all = append(all, z.Process)
 	}
-	b.version = "ZooKeeper"
-	text, _ := e.Servers[0].FourLetters("srvr")
-	if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
-		b.version += " " + rest[:strings.IndexAny(rest+" ", "-, ")]
-	}
+	b.version = "ZooKeeper 3"
 	b.led(all, func(b *bench) *lab.Process { return e.Leader(b).Process }, func(b *bench) (string, func()) {
 		cut := e.Leader(b)
 		e.Isolate(cut, lab.Drop)

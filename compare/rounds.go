@@ -211,16 +211,11 @@ func (r *round) cut(how func(p *lab.Proxy)) {
 	r.end(a, next)
 }
 
-// connect has the client of a open a connection for each of its callers, while nothing is in the way.
-func (r *round) connect() {
-	g := r.a.hold(r, command{Name: "/warm", Within: r.free() + 3*time.Second,
-		Keep: 20 * time.Millisecond})
-	r.wait(r.free()+3*time.Second, func() bool { return g.all(done) })
-}
-
-// attempt has the holder ask, which it gives up soon, while something is done to its network.
+// attempt has the holder ask, which it gives up soon, while something is done to its network. Its client has
+// opened a connection for each caller before.
 func (r *round) attempt(how func(p *lab.Proxy)) group {
-	r.connect()
+	g := r.a.hold(r, command{Name: "/warm", Within: r.free() + 3*time.Second, Keep: 20 * time.Millisecond})
+	r.wait(r.free()+3*time.Second, func() bool { return g.all(done) })
 	return r.disturb(how, func() group { return r.a.hold(r, command{Within: r.ttl / 2}) })
 }
 

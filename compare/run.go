@@ -37,12 +37,12 @@ type plan struct {
 	tries   time.Duration // everything once, whatever it takes, and then again and again for so long; 0: once
 	ttl     time.Duration // of the locks, or the service's shortest; 0: a second, or two with URLs
 	faults  map[string]ownFault
-	shell   func(ctx context.Context, command string) (lastLine string, err error) // runs those of faults
-	only    []string                                                               // names of faults, and healthy; none: everything
-	require []string                                                               // rules that have to be tried and to hold
-	dir     string                                                                 // where the history and the report go; there must not be a run in it
-	live    io.Writer                                                              // gets what happens, for people
-	lab     []labService                                                           // nil: labServices
+	shell   func(context.Context, string) (string, error) // runs a command of these, and returns its last line
+	only    []string                                      // names of faults, and healthy; none: everything
+	require []string                                      // rules that have to be tried and to hold
+	dir     string                                        // of the history and the report, in which no run is
+	live    io.Writer                                     // gets what happens, for people
+	lab     []labService                                  // nil: labServices
 }
 
 // run is what all benches of a comparison share.
@@ -224,7 +224,6 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 		if r.head.Services[b.index].Missing == "" {
 			b.tryAll()
 		}
-		b.quit()
 		b.Close()
 	})
 	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))

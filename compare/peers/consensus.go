@@ -101,7 +101,7 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which "+
 		"its user watches, tells of a loss")
 	g.MinTTL, g.Queue = 400*time.Millisecond, true
-	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
+	return &peer{g, func(_ context.Context, req locker.Request) (*hold, error) {
 		l := zk.NewLock(conn, path.Join("/peers", strings.ReplaceAll(req.Name, "/", "-")), zk.WorldACL(zk.PermAll))
 		if !req.Wait {
 			return nil, errors.ErrUnsupported // zk.Lock cannot try

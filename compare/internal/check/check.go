@@ -41,9 +41,8 @@ func ServedWindow(ttl time.Duration) time.Duration { return 10*time.Second + 2*t
 
 // Checker judges the trials of a run, one after the other.
 type Checker struct {
-	run   *history.Run
-	cells map[place]*history.Cell
-
+	run    *history.Run
+	cells  map[place]*history.Cell
 	trials int
 }
 

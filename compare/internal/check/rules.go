@@ -136,15 +136,14 @@ func (t *trial) tokens(a *attempt, before []*attempt) {
 			over = max(over, o.answer.Token)
 		}
 	}
-	token := a.answer.Token
-	if token == 0 && over == 0 {
+	if a.answer.Token == 0 && over == 0 {
 		return
 	}
 	f := t.finding(Tokens)
 	f.applies = f.applies || len(before) > 0
-	if token <= over {
+	if a.answer.Token <= over {
 		t.breaks(Tokens, a.lock.name, span{a.answer.At, a.answer.At}, always,
-			fmt.Sprintf("%s got token %d after %d had been given out", who(a.ask), token, over))
+			fmt.Sprintf("%s got token %d after %d had been given out", who(a.ask), a.answer.Token, over))
 	}
 }
 

@@ -10,16 +10,17 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // Until is a lease's deadline as an Event has it: 0 where there is none, which [locker.Lease.Until]
 // tells by one a hundred years away.
 func Until(t time.Time) int64 {
-	left := time.Until(t)
-	if left > 50*365*24*time.Hour {
+	if clock.Endless(t) {
 		return 0
 	}
-	return Now() + int64(left)
+	return Now() + int64(time.Until(t))
 }
 
 // Journal gathers the events of trials that are under way, and writes them down when a trial is over. Its

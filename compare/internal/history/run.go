@@ -48,8 +48,7 @@ func Declare(g locker.Guarantees) Guarantees {
 		Backend: g.Backend, Scope: g.Scope.String(), Exclusion: g.Exclusion.String(), Fencing: g.Fencing.String(),
 		Order: g.Order.String(), DeadHolder: g.DeadHolder.String(),
 		DeadHolderSlackMS: float64(g.DeadHolderSlack) / float64(time.Millisecond),
-		ServerCrashes:     g.ServerCrashes, SurvivesRestart: g.SurvivesRestart,
-		SurvivesFailover:  g.SurvivesFailover,
+		ServerCrashes:     g.ServerCrashes, SurvivesRestart: g.SurvivesRestart, SurvivesFailover: g.SurvivesFailover,
 		SurvivesClockJump: g.SurvivesClockJump, SurvivesPause: g.SurvivesPause, RestsOn: g.RestsOn,
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 )
 
-const beside = 4 // services beside each other: what most terminals have room for
-
 // Table writes the report for a terminal: the rows, and below them what they do not say.
 func Table(w io.Writer, r *history.Report) error {
 	var out strings.Builder
@@ -26,7 +24,7 @@ func Table(w io.Writer, r *history.Report) error {
 		}
 	}
 	rows := fold(r.Rows)
-	for services := range slices.Chunk(tried, beside) {
+	for services := range slices.Chunk(tried, 4) { // beside each other: what most terminals have room for
 		t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 		line := func(title string, cell func(service int) string) {
 			for _, i := range services {
