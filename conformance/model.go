@@ -248,7 +248,7 @@ func (k *kit) life(a *attempt) time.Duration {
 
 func (j *judge) mayOf(a *attempt) (s span) {
 	var land, sent time.Time // of what can bring a about; renewals only make it last
-	var renewed time.Time
+	var renewed, copies time.Time
 	var denied span // of requests that were refused after all
 	there := false
 	life := j.k.life(a)
@@ -276,6 +276,9 @@ func (j *judge) mayOf(a *attempt) (s span) {
 			renewed = latest(renewed, l)
 		} else {
 			land = latest(land, l)
+			if late := j.underWay(c); late.After(c.ended.Add(j.k.air)) { // a copy that was overtaken comes after the answer
+				copies = latest(copies, late)
+			}
 		}
 		life = max(life, c.grant.Validity.TTL+j.k.g.DeadHolderSlack+j.k.tol)
 		grantee = grantee || c.granted(a) && c.op != opRenew
@@ -283,6 +286,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 	if !there {
 		return denied
 	}
+	renewed = latest(renewed, copies)
 	if a.req.Wait && j.k.g.Queue && !grantee { // its place in the queue may last as long
 		life *= 2
 	}
@@ -310,7 +314,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 		switch {
 		case c.op == opServers:
 		case c.op == opDelete, c.op == opBreak && c.err == nil && arrived && j.surelyBreaks(c, a):
-			if arrived && grantee {
+			if arrived && grantee && !copies.After(c.began) {
 				s.to = earliest(s.to, c.ended)
 			}
 		case c.of != a:
@@ -323,7 +327,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 			}
 		case !grantee: // only Undo says that nothing of it will come
 		case arrived && (c.err == nil && (c.op == opRelease || c.op == opPass) ||
-			lostFor(c.err) && c.op != opUndo && c.op != opRaise):
+			lostFor(c.err) && c.op != opUndo && c.op != opRaise && !copies.After(c.began)):
 			to := c.ended
 			if c.op == opPass && c.yield && c.grant.Hold == nil {
 				to = to.Add(250*time.Millisecond + j.k.air) // it may be kept for the one who is next

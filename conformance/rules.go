@@ -107,6 +107,9 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 			return d.asks() && !d.certain() && span{d.began, j.underWay(d)}.touches(c.span())
 		}
 		s := j.may[b]
+		if j.k.g.Exclusion == locker.ExclusionQuorum && !s.to.IsZero() { // the nodes beyond the quorum come later
+			s.to = s.to.Add(j.k.air)
+		}
 		if apart(b, c.of) && (s.touches(c.span()) && !s.to.IsZero() || slices.ContainsFunc(j.about[b], gaveUp)) {
 			somebody = true
 			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
@@ -168,7 +171,7 @@ func (j *judge) remainders() {
 			if !apart(b, c.of) || !j.kept[b].covers(c.span()) || until.IsZero() {
 				continue
 			}
-			if short := until.Sub(c.ended) - he.Remaining; short > j.k.tol {
+			if short := until.Sub(c.ended) - he.Remaining; short > j.k.tol && !j.amid(c) {
 				if once++; once < 3 && !j.virtual {
 					continue
 				}
@@ -178,6 +181,13 @@ func (j *judge) remainders() {
 			}
 		}
 	}
+}
+
+// amid reports whether another request for the name was under way during a call: it may be what was in the way.
+func (j *judge) amid(c *call) bool {
+	return slices.ContainsFunc(j.calls, func(d *call) bool {
+		return d != c && d.name == c.name && d.asks() && span{d.began, j.arrives(d)}.touches(c.span())
+	})
 }
 
 // toldUntil is until when the holder of a had been told that it holds, before a moment.
@@ -433,7 +443,7 @@ func (j *judge) endedBy(c *call) bool {
 		soon := slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 			return (d.op == opDelete || d.op == opBreak) && d.began.Before(c.ended) && c.began.Sub(d.span().to) < j.k.soon
 		})
-		if soon || !j.well(c) {
+		if soon || !j.well(c) || !c.ctxEnded.IsZero() && !j.lostBefore(c) { // it has no answer, and knows its session
 			return false
 		}
 	}

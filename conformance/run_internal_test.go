@@ -202,6 +202,34 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opRelease, who: "a", of: a}, 30, 35)
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 40+500*told, 45+500*told)
 		}},
+		{"refusal", "the nodes beyond a quorum are released later", func(told int) {
+			k.g.Exclusion = locker.ExclusionQuorum
+			add(call{op: opRelease, who: "a", of: hold(0, 10)}, 20, 25)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 26+500*told, 27+500*told)
+		}},
+		{"refusal", "a copy that was overtaken comes after the answer", func(told int) {
+			h.outages = append(h.outages, &outage{who: "a", fault: []fault{heldOpen, replyLost}[told], from: at(0), to: at(100)})
+			a := hold(5, 10)
+			add(call{op: opDelete}, 12, 14)
+			add(call{op: opRenew, who: "a", of: a, err: locker.ErrLost}, 20, 25)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 105, 106)
+		}},
+		{"remaining", "another request was in the way", func(told int) {
+			hold(0, 10)
+			for i := range 3 {
+				add(call{op: opAcquire, who: "b", of: asks("b", true), err: &locker.HeldError{Remaining: 1}}, 500*i+20, 500*i+21)
+				add(call{op: opAcquire, who: "c", of: asks("c", true), err: locker.ErrHeld}, 500*i+20+9*told, 500*i+30)
+			}
+		}},
+		{"hold", "a renewal whose context has ended was not answered", func(told int) {
+			k.sessions = true
+			a := hold(0, 10)
+			add(call{op: opDelete}, 20, 30)
+			add(call{op: opRenew, who: "a", of: a}, 9000, 9010)
+			if h.calls[2].ctxEnded = at(9009); told == 1 {
+				h.calls[2].ctxEnded = time.Time{}
+			}
+		}},
 		{"wake", "a message meets an outage", func(told int) {
 			add(call{op: opNotify, who: "b"}, 0, 1)
 			a := hold(2, 3)
