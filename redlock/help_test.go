@@ -134,6 +134,15 @@ func acquire(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) l
 	return g
 }
 
+// warm has every node looked at, on a machine that may be busy.
+func warm(t testing.TB, b *redlock.Backend) {
+	t.Helper()
+	within(t, 30*time.Second, "it is served", func() bool {
+		g, err := b.Acquire(t.Context(), request("warm", time.Minute))
+		return err == nil && g.Hold.Release(t.Context()) == nil
+	})
+}
+
 func release(t testing.TB, g locker.Grant) {
 	t.Helper()
 	require.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context())))

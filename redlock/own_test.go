@@ -43,10 +43,7 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		})
 	}
 	for n := range 10 {
-		within(t, 30*time.Second, "it is served", func() bool {
-			g, err := b.Acquire(t.Context(), request("warm", time.Minute))
-			return err == nil && g.Hold.Release(t.Context()) == nil
-		})
+		warm(t, b)
 		r := request(fmt.Sprint("x", n), time.Minute)
 		vote, takeBack, again, third := make(chan *lab.Link, 1), make(chan *lab.Link, 1),
 			make(chan *lab.Link, 1), make(chan struct{})

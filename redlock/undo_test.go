@@ -62,7 +62,7 @@ func TestUndoIsForAllNodes(t *testing.T) {
 func TestUndoIsForAllRounds(t *testing.T) {
 	s := durable(t, 3)
 	b := s.through(t, redlock.Options{})
-	release(t, acquire(t, b, "warm", time.Minute))
+	warm(t, b)
 	req := request("n", time.Minute)
 	first := req.Owner + ".0:"
 	var healed atomic.Bool
@@ -95,7 +95,7 @@ func TestUndoIsForAllRounds(t *testing.T) {
 func TestHeldBesideWhatAnEarlierRoundHasLeft(t *testing.T) {
 	s := durable(t, 3)
 	b := s.through(t, redlock.Options{})
-	release(t, acquire(t, b, "warm", time.Minute))
+	warm(t, b)
 	acquire(t, s.backend(t, redlock.Options{}), "n", time.Minute)
 	within(t, 30*time.Second, "the first round stalls, the second is refused", func() bool {
 		req := request("n", time.Minute)
