@@ -75,6 +75,7 @@ type Backend struct {
 	timeline      atomic.Pointer[string]     // of the server, when a standby last confirmed something
 
 	exclusive, sharing kind
+	notes              *batch.Batcher[request, bool] // of writers that wait for sharers
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
@@ -141,6 +142,7 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 		renewals: batch.New(b.life, b.bounds(), request.entry, b.sendSharedRenewals),
 		releases: batch.New(b.life, b.bounds(), request.entry, b.sendLeaves),
 	}
+	b.notes = batch.New(b.life, b.bounds(), request.key, b.sendNotes)
 	return b, nil
 }
 
@@ -260,6 +262,7 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	b.exclusive.wait()
 	b.sharing.wait()
+	b.notes.Wait()
 	b.wakes.Wait()
 	b.busy.Wait()
 	if b.owned {

@@ -121,12 +121,17 @@ func (b *Backend) sendLeaves(ctx context.Context, requests []request) ([]end, er
 // waitForSharers leaves the note of a writer that waits for sharers and was refused. That costs a round trip
 // more, which nobody pays whose lock is free. A note that did not get there costs the writer's turn at most.
 func (b *Backend) waitForSharers(ctx context.Context, req locker.Request, left time.Duration) error {
-	noted, err := b.note(ctx, req, func(s *statements) string { return s.note })
-	if err == nil && !noted {
+	noted, err := b.notes.Do(ctx, request{name: req.Name, owner: req.Owner})
+	if err == nil && !noted.Value {
 		return &locker.HeldError{Remaining: askAgain} // the sharers have just left
 	}
 	return &locker.HeldError{Remaining: left, AskWithin: askForSharers, Leave: func(ctx context.Context) error {
-		_, err := b.note(ctx, req, func(s *statements) string { return s.unnote })
+		bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
+		defer cancel()
+		defer context.AfterFunc(b.life, cancel)()
+		_, err := b.query(bounded, untilACrash, func(s *statements, trip *pgx.Batch) {
+			trip.Queue(s.unnote, []byte(req.Name), []byte(req.Owner))
+		})
 		if err != nil {
 			return b.failure(ctx, err)
 		}
@@ -134,14 +139,17 @@ func (b *Backend) waitForSharers(ctx context.Context, req locker.Request, left t
 	}}
 }
 
-// note sends a statement about a writer's note, and reports whether it has found what it is about.
-func (b *Backend) note(ctx context.Context, req locker.Request, of func(*statements) string) (found bool, err error) {
-	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
-	defer cancel()
-	defer context.AfterFunc(b.life, cancel)()
-	_, err = b.query(bounded, untilACrash, func(s *statements, trip *pgx.Batch) {
-		found = false
-		trip.Queue(of(s), []byte(req.Name), []byte(req.Owner)).Query(each([]any{nil}, func() { found = true }))
+// sendNotes leaves many in one round trip: one each would take the pool's connections from the renewals.
+func (b *Backend) sendNotes(ctx context.Context, requests []request) (noted []bool, err error) {
+	names, _ := namesOf(requests)
+	writers, index := make([][]byte, len(requests)), make(map[string]int, len(requests))
+	for i, a := range requests {
+		writers[i], index[a.name] = []byte(a.owner), i
+	}
+	_, err = b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
+		noted = make([]bool, len(requests))
+		var name []byte
+		trip.Queue(s.note, names, writers).Query(each([]any{&name}, func() { noted[index[string(name)]] = true }))
 	})
-	return found, err
+	return noted, err
 }

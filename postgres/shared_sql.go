@@ -134,12 +134,14 @@ SELECT g.i, g.here AND g.expires > clock_timestamp(),
 	CASE WHEN f.tell THEN pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(g.name, 'hex')) IS NULL END
 FROM gone g LEFT JOIN freed f ON f.name = g.name`
 
-// noteSQL keeps new sharers out for a second, for the writer with that owner, if the name is shared.
+// noteSQL keeps new sharers out for a second, for the writers with those owners, and returns the names that
+// are shared.
 const noteSQL = `INSERT INTO TABLE_NAME AS g (name, owner, label, token, expires, waited)
-SELECT BYTE_FF || l.name || BYTE_FF, '', $2::bytea, l.token, clock_timestamp() + interval '1 second', false
-FROM TABLE_NAME l WHERE l.name = $1 AND l.owner = 'SHARERS_OWNER' AND l.expires > clock_timestamp()
+SELECT BYTE_FF || l.name || BYTE_FF, '', a.writer, l.token, clock_timestamp() + interval '1 second', false
+FROM unnest($1::bytea[], $2::bytea[]) AS a (name, writer) JOIN TABLE_NAME l ON l.name = a.name
+WHERE l.owner = 'SHARERS_OWNER' AND l.expires > clock_timestamp() ORDER BY l.name
 ON CONFLICT (name) DO UPDATE SET label = excluded.label, token = excluded.token, expires = excluded.expires
-RETURNING true`
+RETURNING substring(g.name FROM 2 FOR length(g.name) - 2)`
 
 // unnoteSQL removes the note of that owner.
 const unnoteSQL = `WITH gone AS (

@@ -150,3 +150,32 @@ func TestOldEntriesAreSwept(t *testing.T) {
 	require.NoError(t, postgres.Sweep(t.Context(), b))
 	assert.Equal(t, "0", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
 }
+
+// Writers who wait for many names leave their notes together: one request each would take the pool's few
+// connections from the renewals of the same client.
+func TestNotesOfManyWritersShareRequests(t *testing.T) {
+	const many = 300
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, pool := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=4"), nil)
+	var w sync.WaitGroup
+	for i := range many {
+		w.Go(func() {
+			_, err := b.Acquire(t.Context(), sharer(fmt.Sprint(i), i))
+			assert.NoError(t, err)
+		})
+	}
+	w.Wait()
+	p.SetDelay(10 * time.Millisecond)
+	before := pool.Stat().AcquireCount()
+	for i := range many {
+		w.Go(func() {
+			req := request(fmt.Sprint(i), owner(many+i))
+			req.Wait = true
+			_, err := b.Acquire(t.Context(), req)
+			assert.ErrorIs(t, err, locker.ErrHeld)
+		})
+	}
+	w.Wait()
+	assert.Less(t, pool.Stat().AcquireCount()-before, int64(many/2))
+}
