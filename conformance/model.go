@@ -326,6 +326,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 				s.to = earliest(s.to, latest(c.ended, land.Add(life)))
 			}
 		case !grantee: // only Undo says that nothing of it will come
+		case lostFor(c.err) && c.op == opRenew && j.k.sessions: // its client has given it up, and the service may keep it
 		case arrived && (c.err == nil && (c.op == opRelease || c.op == opPass) ||
 			lostFor(c.err) && c.op != opUndo && c.op != opRaise && !copies.After(c.began)):
 			to := c.ended

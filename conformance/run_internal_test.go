@@ -214,6 +214,11 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opRenew, who: "a", of: a, err: locker.ErrLost}, 20, 25)
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 105, 106)
 		}},
+		{"refusal", "a session that its client has given up may still be there", func(told int) {
+			k.sessions = told == 0
+			add(call{op: opRenew, who: "a", of: hold(0, 10), err: locker.ErrLost}, 20, 25)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 30, 31)
+		}},
 		{"remaining", "another request was in the way", func(told int) {
 			hold(0, 10)
 			for i := range 3 {
