@@ -52,7 +52,7 @@
 //
 // All keys of a lock share a hash tag, and so a shard. locker:1:{name} is the lock,
 // with its token, the owner and the holder's label as its value; or "turn" and a
-// client, for the 100 ms for which it is kept for that client; or "shared", a token, and
+// client, for the 200 ms for which it is kept for that client; or "shared", a token, and
 // the note of a writer that waits. :shared is a sorted set of those who share it, with the
 // time in ms at which each of them ends. It and "shared" stay for a second after the last one
 // that died, and are then in nobody's way. :wait says which

@@ -284,7 +284,7 @@ func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
 		require.Eventually(t, func() bool { return server.Commands(t).Since(before)["evalsha"] >= 2 }, soon,
 			time.Millisecond, "it has asked before it listened, and then")
 		if late {
-			time.Sleep(4 * turnTime) // the client has done with it
+			time.Sleep(2 * turnTime) // the client has done with it
 		}
 		letGo()
 		if late {

@@ -69,8 +69,9 @@ func newServer(conn *redisconn.Conn) *server {
 }
 
 // turnTime is how long a lock that was released is kept for the client that waited longest: the message has to
-// reach it and its request has to come back, also from another continent; and if it is gone, so much is lost.
-const turnTime = 100 * time.Millisecond
+// reach it and its request has to come back, also from another continent, since a client to which both take
+// longer gets no turn beside busy ones that are near; and if it is gone, so much is lost.
+const turnTime = 200 * time.Millisecond
 
 // tokens is the counter of the tokens of a name.
 func (s *server) tokens(name string) any {

@@ -111,10 +111,10 @@ func (h *hold) refused(a answer, wait bool) error {
 }
 
 // leaveLine takes the client out of those who wait, so that the lock is not kept for it. Its place is not worth
-// more time than two turns. Callers of it that have come meanwhile found the place, and ask anew, whatever
+// more time than a turn. Callers of it that have come meanwhile found the place, and ask anew, whatever
 // has become of the request; for one that arrives later still there is the poll (R14).
 func (h *hold) leaveLine(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*turnTime)
+	ctx, cancel := context.WithTimeout(ctx, turnTime)
 	defer cancel()
 	_, err := h.b.server.unline(ctx, &h.keys)
 	h.b.wakes.Wake(h.keys.Name)

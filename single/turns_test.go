@@ -69,12 +69,11 @@ func TestAPassThatIsRefusedIsARelease(t *testing.T) {
 	require.NoError(t, <-next)
 }
 
-// A client for which each request takes longer than a turn of a near one lasts: the near client is
-// busy all the time, and does not keep it out.
+// A client on another continent: a near one is busy all the time, and does not keep it out.
 func TestAClientFarAwayGetsItsTurn(t *testing.T) {
 	s := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, s.Addr())
-	proxy.SetDelay(20 * time.Millisecond)
+	proxy.SetDelay(70 * time.Millisecond)
 	near, far := client(t, s.Addr(), nil), client(t, proxy.Addr(), nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
