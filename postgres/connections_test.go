@@ -276,3 +276,32 @@ func TestHeldWaitsForAConnectionNoLongerThanTheTimeout(t *testing.T) {
 		require.Fail(t, "it waits for ever")
 	}
 }
+
+// A server that says nothing keeps Held no longer than the timeout, whether the lease is there or over.
+func TestHeldOnAServerThatIsSilent(t *testing.T) {
+	s := lab.StartPostgres(t)
+	for name, over := range map[string]bool{"held": false, "over": true} {
+		t.Run(name, func(t *testing.T) {
+			p := lab.StartProxy(t, s.Addr())
+			b, pool := newBackend(t, s.URL(p.Addr(), "sslmode=disable"), &postgres.Options{Timeout: time.Second})
+			l := locktest.Lock(t, locker.New(b, &locker.Options{TTL: time.Hour}), name)
+			tx, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			if over {
+				require.NoError(t, l.Unlock(t.Context()))
+			}
+			p.Set(lab.Hold)
+			defer p.Set(lab.Reset)
+			ended := make(chan error, 1)
+			go func() { ended <- postgres.Held(context.Background(), tx, l) }()
+			select {
+			case err := <-ended:
+				require.Error(t, err)
+				require.Equal(t, over, !errors.Is(err, locker.ErrUnavailable))
+				require.Error(t, tx.Commit(t.Context()))
+			case <-time.After(30 * time.Second):
+				require.Fail(t, "it waits for ever")
+			}
+		})
+	}
+}

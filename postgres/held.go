@@ -21,10 +21,11 @@ import (
 //
 //	err = postgres.Held(ctx, tx, lease)
 //
-// Call it first in the transaction. It costs a round trip. Whenever it returns an error, whatever it is, it
-// has rolled tx back, so that nothing of it can be committed by mistake. An error that matches
-// [locker.ErrLost] says that the lease is over, or that tx is at REPEATABLE READ or above and began before
-// the lock was granted. One with SQLSTATE 40001 is to be tried again, with the whole transaction.
+// Call it first in the transaction. It costs a round trip, for which it waits Options.Timeout at most. Whenever
+// it returns an error, whatever it is, it has rolled tx back, so that nothing of it can be committed by mistake.
+// An error that matches [locker.ErrLost] says that the lease is over, or that tx is at REPEATABLE READ or above
+// and began before the lock was granted. One with SQLSTATE 40001 is to be tried again, with the whole
+// transaction.
 //
 // With Options.FailoverSafe, Held looks at the server alone. Whether the commit of tx reaches the standby is
 // up to synchronous_commit. If its wait for the standby is cancelled, the commit succeeds with a warning, and
@@ -43,7 +44,9 @@ func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
 	}
 	if err != nil {
 		// Its own error changes nothing: tx cannot be committed after this.
-		_ = tx.Rollback(context.WithoutCancel(ctx))
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultTimeout)
+		defer cancel()
+		_ = tx.Rollback(bounded)
 		return fmt.Errorf("postgres: the transaction was rolled back: lock %q: %w", lease.Name(), err)
 	}
 	return nil
@@ -73,7 +76,7 @@ func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
 	})
 	batch.Queue("ROLLBACK TO SAVEPOINT locker_held")
 	batch.Queue("RELEASE SAVEPOINT locker_held")
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	if err := tx.SendBatch(bounded, batch).Close(); err != nil {
 		return h.b.failure(ctx, err)
 	}
 	if !held {
