@@ -21,7 +21,12 @@ func cannotSync(err error) bool {
 
 // inherit gives f the owner, group and permissions of old.
 func inherit(f *os.File, old fs.FileInfo) error {
-	if was, ok := old.Sys().(*syscall.Stat_t); ok {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	now, was := info.Sys().(*syscall.Stat_t), old.Sys().(*syscall.Stat_t)
+	if now.Uid != was.Uid || now.Gid != was.Gid { // else nothing is asked for that a service may be forbidden altogether
 		// An error here is not ignored: others would get the permissions.
 		if err := f.Chown(int(was.Uid), int(was.Gid)); err != nil {
 			return fmt.Errorf("the new content cannot get the owner %d and the group %d, which the file has: write it as "+
