@@ -152,6 +152,15 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			worst: "a/0 had not been told 12.9s after",
 			history: `0 fault_begin f=client; 0 holds a tok=1 until=1001; 2 evidence; 2 ask b
 				1100 granted b tok=2 until=20000; 1700 fault_end`},
+		{name: "it unlocks what it does not know to be lost", broken: "told", held: "exclusion tokens",
+			worst: "a/0 still did not know 500ms after the next had got in",
+			history: `0 fault_begin f=client; 0 holds a tok=1 until=1001; 2 evidence; 2 ask b
+				1100 granted b tok=2 until=9001; 1600 unlocks a; 1700 fault_end`},
+		{name: "a renewal that comes after all is over", held: "exclusion false-loss tokens",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 3 unlocks a; 4 granted b tok=2 until=1004
+				5 renewed a until=1005; 6 unlocks b`},
+		{name: "it asks again, and forgets what it had", held: "exclusion false-loss tokens",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 3 ask a; 4 granted b tok=2 until=1004; 6 unlocks b`},
 		{name: "told late, as one who was stopped", held: "exclusion left tokens",
 			history: `0 holds a tok=1 until=1001; 2 ask b; 3 fault_begin a f=stopped; 4 evidence
 				1100 granted b tok=2 until=9001; 1600 fault_end a; 1600 told_lost a`},
@@ -188,6 +197,11 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			worst: "nobody got it for 7.9s",
 			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed
 				110 evidence; 8000 gave_up b`},
+		{name: "somebody waits to the end", broken: "left", held: "exclusion", worst: "nobody got it for 13.9s",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence`},
+		{name: "left behind without a fault", broken: "left", held: "exclusion false-loss",
+			worst:   "nobody got it for 4s",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 3 gave_up b; 4 unlocks a; 5 ask b; 4002 gave_up b`},
 		{name: "a ghost", broken: "left", held: "exclusion", worst: "nobody got it for 6.8s",
 			history: `0 holds a tok=1 until=1001; 2 fault_begin b f=client; 2 ask b
 				3 evidence; 4 unlocks a; 1000 gave_up b; 1100 fault_end b; 1200 ask c
@@ -285,6 +299,17 @@ func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 	peer.Services[0].Declared.Exclusion = "none"
 	r := check.Check(peer, script(t, "0 holds a until=1001; 400 renewed a until=1400; 900 told_lost a"))
 	assert.Zero(t, r.Broken)
+}
+
+// The TTL of a holder that was killed counts unless its lock is declared to be free at once.
+func TestADeadHolderIsGoneAtOnceIfThatIsDeclared(t *testing.T) {
+	trial := script(t, `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
+		1300 granted b tok=2 until=2300`)
+	for declared, verdict := range map[string]history.Verdict{"after the TTL": history.Held, "at once": history.Broken} {
+		r := run()
+		r.Services[0].Declared.DeadHolder = declared
+		assert.Equal(t, verdict, cell(t, check.Check(r, trial), "left/killed").Verdict, declared)
+	}
 }
 
 // again is the same trial once more, the i-th.
