@@ -1,5 +1,5 @@
 // Package adapt gives a [locker.Locker] to libraries that ask for a lock of a kind of
-// their own: [Gocron], [Goose], [Certmagic], and [Sync] for a sync.Locker. It imports none of
+// their own: [Gocron], [Certmagic], and [Sync] for a sync.Locker. It imports none of
 // them. Each is tested with the library itself, whose processes are killed.
 //
 // # First look whether you need it
