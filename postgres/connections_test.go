@@ -259,7 +259,7 @@ func TestHeldWaitsForAConnectionNoLongerThanTheTimeout(t *testing.T) {
 	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	acquire(t, direct, "c", owner(3)) // the table is there
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=1"),
-		&postgres.Options{NoCreate: true, Timeout: 500 * time.Millisecond})
+		&postgres.Options{NoCreate: true, Timeout: 2 * time.Second})
 	l := locktest.Lock(t, locker.New(b, &locker.Options{TTL: time.Hour}), "a")
 	s.Exec(t, "DROP TABLE locker_locks")
 	_, err := b.Acquire(t.Context(), request("b", owner(2)))
@@ -283,7 +283,7 @@ func TestHeldOnAServerThatIsSilent(t *testing.T) {
 	for name, over := range map[string]bool{"held": false, "over": true} {
 		t.Run(name, func(t *testing.T) {
 			p := lab.StartProxy(t, s.Addr())
-			b, pool := newBackend(t, s.URL(p.Addr(), "sslmode=disable"), &postgres.Options{Timeout: time.Second})
+			b, pool := newBackend(t, s.URL(p.Addr(), "sslmode=disable"), &postgres.Options{Timeout: 2 * time.Second})
 			l := locktest.Lock(t, locker.New(b, &locker.Options{TTL: time.Hour}), name)
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
