@@ -120,6 +120,10 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			return
 		}
 		for _, e := range entries {
+			if err := ctx.Err(); err != nil {
+				yield(locker.State{}, err)
+				return
+			}
 			name, ok := b.nameIn(e)
 			if !ok || !strings.HasPrefix(name, prefix) {
 				continue

@@ -3,6 +3,7 @@
 package file_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -107,4 +108,10 @@ func TestListOpensOnlyLockFiles(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	assert.Equal(t, []string{"n"}, names)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(10<<20), "it read the big file")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err = range newBackend(t, dir).List(ctx, "other") {
+	}
+	require.ErrorIs(t, err, context.Canceled, "it goes through all files")
 }
