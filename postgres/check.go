@@ -19,7 +19,10 @@ const checkSQL = `WITH old AS MATERIALIZED (
 	UNION ALL SELECT clock_timestamp() - prepared, 'prepared transaction '||gid FROM pg_prepared_xacts
 )
 SELECT what, found, severity, advice FROM (
-	SELECT coalesce(bool_and(has_table_privilege(to_regclass($1), needed)), true) AS enough
+	SELECT coalesce(bool_and(has_table_privilege(to_regclass($1), needed)), true) AND coalesce((
+		SELECT has_sequence_privilege(to_regclass(quote_ident(n.nspname)||'.'||quote_ident(c.relname||'_tokens')),
+			'USAGE, UPDATE') -- one of them is enough for nextval
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)), true) AS enough
 	FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed
 ) rights, LATERAL (VALUES
 	('server version', current_setting('server_version'),

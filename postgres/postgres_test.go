@@ -205,6 +205,10 @@ func TestCheck(t *testing.T) {
 	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem,
 		"synchronous_standby_names": locker.SeverityProblem, "sight": locker.SeverityProblem,
 		"rights on locker_locks": locker.SeverityProblem}, worst(few))
+	s.Exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON locker_locks TO few")
+	assert.Contains(t, worst(few), "rights on locker_locks", "it cannot draw tokens")
+	s.Exec(t, "GRANT USAGE ON SEQUENCE locker_locks_tokens TO few")
+	assert.NotContains(t, worst(few), "rights on locker_locks")
 
 	g, err := b.Acquire(t.Context(), request("b", owner(2)))
 	require.NoError(t, err, "it is served all the same")
