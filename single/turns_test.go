@@ -73,7 +73,7 @@ func TestAPassThatIsRefusedIsARelease(t *testing.T) {
 func TestAClientFarAwayGetsItsTurn(t *testing.T) {
 	s := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, s.Addr())
-	proxy.SetDelay(60 * time.Millisecond)
+	proxy.SetDelay(70 * time.Millisecond)
 	near, far := client(t, s.Addr(), nil), client(t, proxy.Addr(), nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -81,6 +81,7 @@ func TestAClientFarAwayGetsItsTurn(t *testing.T) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				if l, err := near.Lock(ctx, "n"); err == nil {
+					time.Sleep(time.Millisecond) // others wait in line by then
 					assert.NoError(t, l.Unlock(context.Background()))
 				}
 			}
@@ -88,10 +89,10 @@ func TestAClientFarAwayGetsItsTurn(t *testing.T) {
 	}
 	defer all.Wait()
 	defer cancel()
-	for range 3 {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		l, err := far.Lock(ctx, "n")
-		cancel()
+	patience, stop := context.WithTimeout(ctx, time.Minute) // without turns each takes 20 s, by luck
+	defer stop()
+	for range 8 {
+		l, err := far.Lock(patience, "n")
 		require.NoError(t, err)
 		require.NoError(t, l.Unlock(context.Background()))
 	}
