@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -333,6 +335,19 @@ func TestPermissionsAreThoseOfTheFile(t *testing.T) {
 	assert.Equal(t, fs.FileMode(0o600), info.Mode())
 }
 
+// Those who make the sidecar at the same moment all get it.
+func TestTheFirstToComeAreMany(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 100 {
+		g := guardOf(t, filepath.Join(dir, strconv.Itoa(i)))
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { assert.NoError(t, g.Raise(t.Context(), 1)) })
+		}
+		all.Wait()
+	}
+}
+
 const nobody = 65534
 
 func TestOwnerAndGroupAreThoseOfTheFile(t *testing.T) {
@@ -352,6 +367,14 @@ func TestOwnerAndGroupAreThoseOfTheFile(t *testing.T) {
 	mustWrite(t, guardOf(t, path), 2, "2")
 	assert.Equal(t, "<nil>", as("write", "3"), "root has kept owner and group")
 
+	for _, of := range [][2]int{{nobody, 0}, {0, nobody}} {
+		require.NoError(t, os.Chown(path, of[0], of[1]))
+		mustWrite(t, guardOf(t, path), 3, "3")
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		st := info.Sys().(*syscall.Stat_t)
+		assert.Equal(t, of, [2]int{int(st.Uid), int(st.Gid)})
+	}
 	require.NoError(t, os.Chown(path, 0, 0))
 	assert.Contains(t, as("write", "4"), "cannot get the owner 0 and the group 0")
 	assert.Equal(t, "3", contentOf(t, path))
