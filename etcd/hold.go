@@ -62,10 +62,7 @@ const minLook = 200 * time.Millisecond
 // alive, and looks whether the key is there. A look that gets no answer does
 // not matter: the key can only be missing if somebody has deleted it by hand.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	h.b.mu.Lock()
-	over := h.stage == settled || h.absent || errors.Is(h.s.err(), errGone)
-	h.b.mu.Unlock()
-	if over {
+	if h.isOver() {
 		return locker.Validity{}, h.isLost("is")
 	}
 	there := make(chan bool, 1)
@@ -87,10 +84,19 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	case <-limited.Done():
 	}
 	v, err := h.s.validity()
-	if err != nil {
+	switch {
+	case h.isOver(): // as another renewal has found meanwhile
+		return locker.Validity{}, h.isLost("is")
+	case err != nil:
 		return locker.Validity{}, h.b.failure(ctx, err)
 	}
 	return v, nil
+}
+
+func (h *hold) isOver() bool {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	return h.stage == settled || h.absent || errors.Is(h.s.err(), errGone)
 }
 
 func (h *hold) isLost(is string) error {

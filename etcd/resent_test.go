@@ -284,3 +284,37 @@ func TestBreakOfAnotherHolderBreaksNobody(t *testing.T) {
 	_, err = alone.Hold.Renew(ctx)
 	require.NoError(t, err, "it is no sharer")
 }
+
+// Two renewals at one time: the one that is not answered does not say that the lock is there when the other has
+// said that it is gone.
+func TestRenewalBesideOneThatFindsItGone(t *testing.T) {
+	s := parallelScene(t, 1)
+	asked, pass, end := make(chan struct{}, 100), make(chan struct{}), make(chan struct{})
+	defer close(end)
+	looks := 0
+	b := backend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		if len(req.Compare) == 0 && strings.HasPrefix(string(req.Success[0].GetRequestRange().GetKey()), queue("n")) {
+			looks++ // the session's poll makes one after the other
+			asked <- struct{}{}
+			<-pass
+			if looks > 1 {
+				<-end
+			}
+		}
+		return send()
+	}))
+	g := locktest.Acquire(t, b, request("n", 20*time.Second, false))
+	s.delete(t, queue("n"), clientv3.WithPrefix())
+	first, second := make(chan error, 1), make(chan error, 1)
+	renew := func(ended chan error) {
+		_, err := g.Hold.Renew(t.Context())
+		ended <- err
+	}
+	go renew(first)
+	<-asked
+	go renew(second)
+	time.Sleep(50 * time.Millisecond) // it is under way by then, or finds what the first has found
+	close(pass)
+	require.ErrorIs(t, <-first, locker.ErrLost)
+	require.ErrorIs(t, <-second, locker.ErrLost)
+}
