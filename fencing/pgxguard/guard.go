@@ -20,6 +20,7 @@ package pgxguard
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -99,7 +100,15 @@ func (o on) Number(ctx context.Context, query string, args ...any) (n int64, err
 	return n, err
 }
 
-func (o on) Rollback(ctx context.Context) error { return o.db.(pgx.Tx).Rollback(ctx) }
+// Rollback has a bound of its own: a caller whose context is over is not kept by a server that is silent. pgx closes
+// the connection then, so that nothing is committed.
+func (o on) Rollback(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rollbackTimeout)
+	defer cancel()
+	return o.db.(pgx.Tx).Rollback(ctx)
+}
+
+const rollbackTimeout = 5 * time.Second
 
 func class(err error) sqlmark.Class {
 	c := sqlmark.OfState(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -115,4 +116,30 @@ func TestWhatIsRefusedCannotBeCommitted(t *testing.T) {
 	require.ErrorIs(t, err, pgx.ErrTxClosed)
 	require.NotErrorIs(t, err, fencing.ErrUnknown)
 	assert.Equal(t, "10", s.Query(t, "SELECT token FROM own_marks"))
+}
+
+// A server that falls silent in the middle keeps nobody for long whose context is over.
+func TestARollbackEndsOnASilentServer(t *testing.T) {
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	pool := open(t, s.URL(p.Addr(), "sslmode=disable"))
+	t.Cleanup(func() { p.Set(lab.Reset) })
+	g, err := pgxguard.New(nil)
+	require.NoError(t, err)
+	require.NoError(t, g.Create(t.Context(), pool))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- g.Do(ctx, pool, pgx.TxOptions{}, "r", 1, func(ctx context.Context, _ pgx.Tx) error {
+			p.Set(lab.Hold)
+			cancel()
+			return ctx.Err()
+		})
+	}()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(time.Minute):
+		require.Fail(t, "it waits for ever")
+	}
 }
