@@ -49,9 +49,9 @@ func (g *Guard) Check(ctx context.Context, tx Tx, resource string, token fencing
 //
 // If the connection is lost during the commit, or ctx ends, or the database itself does
 // not know (SQLSTATE 40003), it is not known whether the write took place. The error
-// then matches [fencing.ErrUnknown], and the token is still good. A commit of
-// go-sql-driver/mysql does not obey ctx: if the server is silent, Do returns when the
-// connection breaks, or after the readTimeout of the data source name.
+// then matches [fencing.ErrUnknown], and the token is still good. A commit or
+// rollback of go-sql-driver/mysql does not obey ctx: if the server is silent, Do returns when
+// the connection breaks, or after the readTimeout of the data source name.
 func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resource string, token fencing.Token,
 	fn func(ctx context.Context, tx *sql.Tx) error) error {
 	var tx *sql.Tx
