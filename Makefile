@@ -38,6 +38,7 @@ test: servers compiled
 compiled: servers $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
 	go list -race -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance >/dev/null; \
+	CGO_ENABLED=0 go list -export -deps ./file/testdata/defaultdir >/dev/null; \
 	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3 examples/etcd examples/zookeeper; do \
 		(cd $$tests && go list -export -deps -test ./... >/dev/null); done; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."

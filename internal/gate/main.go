@@ -153,6 +153,10 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 			texts[k], began[k] = new(strings.Builder), e.Time
 		}
 		switch e.Action {
+		case "cont":
+			if e.Test == top { // what stalled while it waited for its turn is not its excuse
+				began[k] = e.Time
+			}
 		case "build-output":
 			fmt.Fprint(out, e.Output)
 			builds[e.ImportPath] += e.Output

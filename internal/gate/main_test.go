@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,6 +115,33 @@ func TestTheMeterSeesABusyMachine(t *testing.T) {
 	assert.InDelta(t, 12, m.since(at).factor, 0.1)
 	assert.True(t, m.since(at).long())
 	assert.False(t, m.since(at.Add(time.Second)).long(), "that was before")
+	m = &meter{best: time.Millisecond}
+	for i := range 2 * window {
+		m.samples = append(m.samples, sample{at: at.Add(time.Duration(i) * every), took: chunks * time.Millisecond})
+	}
+	last := &m.samples[len(m.samples)-1]
+	last.took, last.late = 11*chunks*time.Millisecond, 100*time.Millisecond
+	assert.False(t, m.since(last.at).long(), "one hiccup in a brief test")
+}
+
+func TestAStallWhileATestWaitsForItsTurnIsNotItsOwn(t *testing.T) {
+	at := time.Now()
+	m := &meter{best: time.Millisecond, samples: []sample{{at: at, took: chunks * time.Millisecond, late: time.Second},
+		{at: at.Add(2 * time.Second), took: chunks * time.Millisecond}}}
+	lines := func(actions ...string) string {
+		var text strings.Builder
+		for i, action := range actions {
+			line, err := json.Marshal(event{Time: at.Add(time.Duration(i) * time.Second), Action: action, Package: "p", Test: "TestX"})
+			require.NoError(t, err)
+			fmt.Fprintf(&text, "%s\n", line)
+		}
+		return text.String()
+	}
+	for waits, text := range map[bool]string{true: lines("run", "cont", "fail"), false: lines("run", "output", "fail")} {
+		r := read(m, strings.NewReader(text), io.Discard)
+		require.Len(t, r.failed, 1)
+		assert.Equal(t, !waits, r.failed[0].stall.long())
+	}
 }
 
 func TestTheMeterSeesADiskThatStandsStill(t *testing.T) {

@@ -113,17 +113,16 @@ func (m *meter) since(from time.Time) (s slowness) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var sum time.Duration
-	var in []time.Duration
-	for _, sample := range m.samples {
+	for i, sample := range m.samples {
+		sum += sample.took
+		if i >= window {
+			sum -= m.samples[i-window].took
+		}
 		if sample.at.Before(from) {
 			continue
 		}
 		s.longest, s.disk = max(s.longest, sample.late), max(s.disk, sample.disk)
-		in, sum = append(in, sample.took), sum+sample.took
-		if len(in) > window {
-			sum -= in[len(in)-1-window]
-		}
-		n := min(len(in), window)
+		n := min(i+1, window) // also of what was before, so that one hiccup in a brief test is not all there is
 		s.factor = max(s.factor, float64(sum)/float64(time.Duration(n*chunks)*m.best))
 	}
 	return s
