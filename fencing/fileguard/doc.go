@@ -21,7 +21,7 @@
 // with flock(2) during a write. A write
 //
 //  1. writes the new content to a file beside the old one, and syncs it to disk;
-//  2. raises the mark in the sidecar, and syncs it to disk;
+//  2. writes the mark to the sidecar, even if it is the same, and syncs it to disk;
 //  3. renames the new file to the guarded path, and syncs the directory to disk.
 //
 // So the mark is never lower than the token of the content, whenever the process is

@@ -163,7 +163,9 @@ func (g *Guard) change(ctx context.Context, op string, token fencing.Token,
 	if err == nil {
 		err = context.Cause(ctx)
 	}
-	if err == nil && token != mark {
+	if err == nil {
+		// Also if the mark is equal, since whoever wrote it may not have synced it. A sync
+		// after one that failed does not write the same page again, so it is written anew.
 		err = g.raise(f, token)
 	}
 	if err == nil && apply != nil {
