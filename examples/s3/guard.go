@@ -59,18 +59,16 @@ func (g *Guard) change(ctx context.Context, key string, token fencing.Token, nex
 		} else {
 			put.IfNoneMatch = aws.String("*")
 		}
-		_, err = g.Client.PutObject(ctx, put)
+		_, err = g.Client.PutObject(ctx, put, func(o *s3.Options) { o.Retryer = aws.NopRetryer{} })
 		switch said := status(err); {
 		case err == nil:
 			return nil
 		case said == http.StatusPreconditionFailed, said == http.StatusConflict,
 			said == http.StatusNotFound && old.etag != nil:
-			// Another write was here since, or a deletion, or this write itself, whose
-			// answer was lost and which the client has sent again: look once more.
-		case said == 0, said >= http.StatusInternalServerError:
-			return fmt.Errorf("s3: %q: %w: %w", key, err, fencing.ErrUnknown)
+			// Another write was here since, or a deletion: look once more. It cannot have been this write
+			// itself, since the client does not send it again when its answer is lost.
 		default:
-			return err
+			return failed(ctx, "write", key, err, fencing.Unknown)
 		}
 	}
 }
@@ -82,12 +80,12 @@ func (g *Guard) Read(ctx context.Context, key string) (object, error) {
 		return object{}, nil
 	}
 	if err != nil {
-		return object{}, err
+		return object{}, failed(ctx, "read", key, err, fencing.Unsent)
 	}
 	defer func() { _ = out.Body.Close() }()
 	content, err := io.ReadAll(out.Body)
 	if err != nil {
-		return object{}, err
+		return object{}, failed(ctx, "read", key, err, fencing.Unsent)
 	}
 	line, data, _ := bytes.Cut(content, []byte("\n"))
 	mark, err := fencing.Parse(string(line))
@@ -95,6 +93,14 @@ func (g *Guard) Read(ctx context.Context, key string) (object, error) {
 		return object{}, fmt.Errorf("s3: %q does not begin with a token: %w", key, err)
 	}
 	return object{mark, data, out.ETag}, nil
+}
+
+// failed makes the error of a request. Unless the server has refused it, its outcome is o.
+func failed(ctx context.Context, op, key string, err error, o fencing.Outcome) error {
+	if said := status(err); said >= 300 && said < 500 {
+		o = fencing.Refused
+	}
+	return fencing.Failed(ctx, fmt.Sprintf("s3: %s %q", op, key), err, o)
 }
 
 // status is what the server answered; 0: nothing, or success.
