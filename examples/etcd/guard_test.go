@@ -5,12 +5,14 @@ import (
 	"errors"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -91,6 +93,36 @@ func TestNoLowerTokenWritesAfterAHigherOneWhileALeaderIsKilled(t *testing.T) {
 		leader.Kill()
 		s.Leader(t, leader)
 	})
+}
+
+// What the server has answered is no outage, and nothing was written.
+func TestARefusalIsNeitherUnknownNorAnOutage(t *testing.T) {
+	t.Parallel()
+	s := lab.StartEtcd(t, 1)
+	admin := dial(t, s.Addrs()...)
+	refused := func(client *clientv3.Client, want error, ops ...clientv3.Op) {
+		t.Helper()
+		err := Guard{client}.Commit(t.Context(), "n", 1, nil, ops...)
+		require.ErrorIs(t, err, want)
+		assert.NotErrorIs(t, err, fencing.ErrUnknown)
+		assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	}
+	refused(admin, rpctypes.ErrTooManyOps, slices.Repeat([]clientv3.Op{clientv3.OpGet("k")}, 200)...)
+	refused(admin, rpctypes.ErrLeaseNotFound, clientv3.OpPut("k", "", clientv3.WithLease(1)))
+	there, err := admin.Get(t.Context(), "fencing/n")
+	require.NoError(t, err)
+	assert.Empty(t, there.Kvs)
+	_, noRole := admin.RoleAdd(t.Context(), "root")
+	_, noRoot := admin.UserAdd(t.Context(), "root", "secret")
+	_, noGrant := admin.UserGrantRole(t.Context(), "root", "root")
+	_, noUser := admin.UserAdd(t.Context(), "user", "secret")
+	_, noAuth := admin.AuthEnable(t.Context())
+	require.NoError(t, errors.Join(noRole, noRoot, noGrant, noUser, noAuth))
+	user, err := clientv3.New(clientv3.Config{Endpoints: s.Addrs(), Logger: zap.NewNop(),
+		Username: "user", Password: "secret"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = user.Close() })
+	refused(user, rpctypes.ErrPermissionDenied)
 }
 
 // With the comparison of the lock itself, a holder whose lock is gone is refused before anybody came.

@@ -4,12 +4,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/examples/internal/story"
@@ -39,9 +42,16 @@ func (g Guard) Commit(
 		Then(clientv3.OpGet(mark)).
 		Else(clientv3.OpTxn(cmps, append([]clientv3.Op{clientv3.OpPut(mark, text)}, ops...), nil)).
 		Commit()
+	outcome, said := fencing.Unknown, rpctypes.EtcdError{}
+	if errors.As(err, &said) {
+		switch said.Code() {
+		case codes.PermissionDenied, codes.InvalidArgument, codes.NotFound: // other errors leave it open, or pass
+			outcome = fencing.Refused
+		}
+	}
 	switch {
-	case err != nil: // some errors say that nothing was written; this does not look
-		return fencing.Failed(ctx, fmt.Sprintf("etcd: write to %q", resource), err, fencing.Unknown)
+	case err != nil:
+		return fencing.Failed(ctx, fmt.Sprintf("etcd: write to %q", resource), err, outcome)
 	case resp.Succeeded:
 		digits := string(resp.Responses[0].GetResponseRange().Kvs[0].Value)
 		higher, err := fencing.Parse(strings.TrimLeft(digits, "0"))

@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/guardtest"
 	"github.com/golockers/locker/internal/lab"
@@ -91,6 +92,12 @@ func TestSuite(t *testing.T) {
 		return guardtest.Proxied{Store: store(t, connect(t, p.Addr()), admin), Proxy: p,
 			Later: store(t, admin, admin).Write}
 	})
+	require.NoError(t, create(admin, "/fencing"))
+	_, err := admin.Create("/fencing/mark-closed", nil, 0, zk.DigestACL(zk.PermAll, "another", "secret"))
+	require.NoError(t, err)
+	err = Guard{admin}.Multi(t.Context(), "closed", 1)
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.NotErrorIs(t, err, locker.ErrUnavailable, "no right to the mark is no outage")
 }
 
 func TestNoLowerTokenWritesAfterAHigherOneWhileALeaderIsKilled(t *testing.T) {

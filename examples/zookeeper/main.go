@@ -50,6 +50,8 @@ func (g Guard) once(ctx context.Context, resource string, token fencing.Token, o
 		return false, fencing.Failed(ctx, op, ctx.Err(), fencing.Unsent)
 	case errors.Is(err, zk.ErrNoNode):
 		move = &zk.CreateRequest{Path: path, Data: data, Acl: zk.WorldACL(zk.PermAll)}
+	case errors.Is(err, zk.ErrNoAuth):
+		return false, fencing.Failed(ctx, op, err, fencing.Refused)
 	case err != nil:
 		return false, fencing.Failed(ctx, op, err, fencing.Unsent)
 	case stat.Version == -1: // after 2³² writes; the server takes -1 for any version
