@@ -1,6 +1,7 @@
 package fencing_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,9 +23,13 @@ type tokenless struct {
 	*memory.Backend
 	claims locker.Fencing
 	shared locker.Sharing
+	asked  func() // nil: nobody wants to know
 }
 
 func (b tokenless) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if b.asked != nil {
+		b.asked()
+	}
 	g, err := b.Backend.Acquire(ctx, req)
 	g.Token = 0
 	return g, err
@@ -43,18 +48,24 @@ func TestWithTokensRefusesABackendWithoutThem(t *testing.T) {
 	assert.ErrorContains(t, err, "choose one that has them")
 }
 
-// A program that shares locks is told when it starts, and others may use the service all the same.
+// A program that shares locks is told when it starts, and others may use the service all the same. One that has not
+// said so then is told before anything is locked.
 func TestSharersNeedTokens(t *testing.T) {
 	for sharing, want := range map[locker.Sharing]error{locker.SharingNone: errors.ErrUnsupported,
 		locker.SharingTokenless: errors.ErrUnsupported, locker.SharingWithTokens: nil} {
 		c := locktest.Client(t,
-			tokenless{Backend: memory.New(), claims: locker.FencingWhileKept, shared: sharing}, nil)
+			tokenless{Backend: memory.New(), claims: locker.FencingWhileKept, shared: sharing,
+				asked: func() { assert.NoError(t, want, "the service was asked") }}, nil)
 		_, err := fencing.WithTokens(c, locker.Shared())
 		require.ErrorIs(t, err, want)
 		l, err := fencing.WithTokens(c, locker.Patience(0))
 		require.NoError(t, err)
 		assert.Equal(t, want == nil, l.Guarantees().Shared == locker.SharingWithTokens)
 		assert.Equal(t, want != nil, l.Guarantees().Shared == locker.SharingNone)
+		for _, lock := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){l.TryLock, l.Lock} {
+			_, err = lock(t.Context(), "n", locker.Shared())
+			require.ErrorIs(t, err, cmp.Or(want, fencing.ErrMissing))
+		}
 	}
 }
 
