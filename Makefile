@@ -80,7 +80,7 @@ prove-guards: servers
 	campaign . '^TestSuite$$/.*/network' ./fencing/pgxguard && \
 	campaign internal/sqltest '^Test(Postgres|MariaDB)$$/^suite$$/network' . && \
 	campaign examples '^TestSuite$$/network' ./etcd ./zookeeper && \
-	awk '/guarded writes:/ { n += $$2; stores++; print } END { print n, "guarded writes, none of them stale, on", stores, "stores"; exit stores != 7 }' $$log
+	awk '/guarded writes:/ { n += $$2; setups++; print } END { print n, "guarded writes, none of them stale, on", setups, "set-ups"; exit setups != 7 }' $$log
 
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
 # each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.

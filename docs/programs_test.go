@@ -104,12 +104,9 @@ func TestPagesAreRead(t *testing.T) {
 		if page != "design.md" {
 			assert.NotRegexp(t, `\bR\d+\b`, string(text), page)
 		}
-		if page == "../README.md" {
-			continue
-		}
 		lines := strings.Split(string(text), "\n")
 		assert.Regexp(t, "^For those who", lines[2], page)
-		if len(lines) > 100 {
+		if len(lines) > 100 && page != "../README.md" { // which is read whole
 			assert.Contains(t, strings.Join(lines[:20], "\n"), "](#", "%s has %d lines", page, len(lines))
 		}
 	}

@@ -30,10 +30,10 @@ func blocksOf(t *testing.T, page, from, to string) (blocks [][2]string) {
 	return blocks
 }
 
-// What the first screen says to type is typed in an empty directory, which knows this
-// module by one line alone: where it is. Its dependencies are those that are here.
-func TestProveTheFirstScreenOfTheReadme(t *testing.T) {
-	lab.NeedProve(t) // it compiles all drivers
+// typing types what a page says in an empty directory, which knows this module by one line alone: where it is. Its
+// dependencies are those that are here.
+func typing(t *testing.T) (dir string, typed func(block string) string) {
+	t.Helper()
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
 	env, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY").Output()
@@ -41,32 +41,40 @@ func TestProveTheFirstScreenOfTheReadme(t *testing.T) {
 	cache, proxy, _ := strings.Cut(string(env), "\n")
 	proxies := "file://" + filepath.Join(cache, "cache", "download") + "," +
 		strings.TrimSuffix(strings.TrimSpace(proxy), ",direct") // this module is nowhere but here
-	dir := t.TempDir()
+	dir = t.TempDir()
 	shell := func(command string) string {
 		cmd := exec.CommandContext(t.Context(), "sh", "-ec", command)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOSUMDB=off",
-			"GOPROXY="+proxies)
+		cmd.Env = append(os.Environ(), "GOFLAGS=-v", "GOWORK=off", "GOSUMDB=off", "GOPROXY="+proxies)
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
-		require.NoError(t, err, "%s\n%s", command, &stderr)
+		require.NoError(t, err, "%s\n%s%s", command, out, &stderr)
 		return string(out)
 	}
-	var said strings.Builder
+	return dir, func(block string) (said string) {
+		for line := range strings.Lines(block) {
+			said += shell(line)
+			if strings.HasPrefix(line, "go mod init ") {
+				shell("go mod edit -replace github.com/golockers/locker=" + root)
+			}
+		}
+		return said
+	}
+}
+
+func TestProveTheFirstScreenOfTheReadme(t *testing.T) {
+	lab.NeedProve(t) // it compiles all drivers
+	dir, typed := typing(t)
+	said := ""
 	for _, block := range blocksOf(t, "../README.md", "# locker\n", "\n## ") {
 		if block[0] == "go" {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(block[1]), 0o600))
 			continue
 		}
-		for line := range strings.Lines(block[1]) {
-			said.WriteString(shell(line))
-			if strings.HasPrefix(line, "go mod init ") {
-				shell("go mod edit -replace github.com/golockers/locker=" + root)
-			}
-		}
+		said += typed(block[1])
 	}
-	assert.Equal(t, "sent\n<nil>\n", said.String())
+	assert.Equal(t, "sent\n<nil>\n", said)
 }
 
 // The first command works in a clone, with nothing installed.
