@@ -162,13 +162,17 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 		if was == refused || was == answered {
 			return f, rpctypes.Error(err)
 		}
+		left = limit - time.Since(began)
+		if left <= 0 && limit < p.timeout {
+			<-ctx.Done() // whose timer is due: the limit is its own
+		}
 		if ctx.Err() != nil {
 			return f, ctx.Err() // no fault of the member's
 		}
 		p.avoid(m)
 		// There may be another connection now.
 		replaced := m.conn.GetState() == connectivity.Shutdown && p.life.Err() == nil
-		switch left = limit - time.Since(began); {
+		switch {
 		case left <= 0, !sent && try >= members && !replaced:
 			if late && unsent == nil {
 				err = &noAnswerError{fmt.Sprintf("no member has answered within %v", p.timeout)}
