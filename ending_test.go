@@ -150,21 +150,37 @@ func TestPassingOn(t *testing.T) {
 func TestTheCauseOfAContextIsNoStateOfThisLock(t *testing.T) {
 	own := errors.New("my own reason")
 	for _, cause := range []error{
-		locker.ErrHeld, &locker.Error{Op: "lease", Name: "outer", Err: locker.ErrLost}, locker.ErrUnavailable, own,
+		locker.ErrHeld, &locker.Error{Op: "lease", Name: "outer", Err: locker.ErrLost}, locker.ErrLost,
+		locker.ErrUnavailable, own,
 		locker.ErrClosed, // of another client
 		&fs.PathError{Op: "open", Err: fs.ErrNotExist},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			s := newScripted()
-			s.script("release", "1ms")
+			s := newScripted("prompt")
 			c := closing(t, locker.New(s, nil))
 			l, err := c.Lock(t.Context(), "job")
 			require.NoError(t, err)
-			cancel(cause)
+			unlocks, err := c.Lock(t.Context(), "another job")
+			require.NoError(t, err)
+			for _, kind := range []string{"acquire", "renew"} {
+				s.script(kind, "ok cause then ok") // from a backend that takes the cause for its answer
+			}
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			_, askErr := c.Lock(ctx, "asked")
+			ctx, cancel = context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			renewErr := l.Renew(ctx)
+			assert.NoError(t, l.Err())
+			s.script("release", "cause then 1ms")
+			ctx, cancel = context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			releaseErr := unlocks.Unlock(ctx)
 			unlockErr := l.Unlock(ctx)
 			_, lockErr := c.Lock(ctx, "other")
-			for _, err := range []error{unlockErr, lockErr} {
+			time.Sleep(time.Minute / 2)
+			assert.False(t, s.held("asked") || s.held("job") || s.held("another job"), "it is taken back")
+			for _, err := range []error{askErr, renewErr, releaseErr, unlockErr, lockErr} {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.ErrorContains(t, err, cause.Error())
 				for _, sentinel := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable, locker.ErrClosed} {

@@ -115,6 +115,17 @@ func waited(err, state error) error {
 // of the package's errors or the error of ctx. A time-out that is not the caller's is
 // ErrUnavailable, and matches no error of a context; an unknown error is ErrRefused.
 func fromBackend(ctx context.Context, err error) error {
+	if over := ctx.Err(); err != nil && over != nil {
+		if cause := context.Cause(ctx); !errors.Is(over, cause) && errors.Is(err, cause) {
+			// It is why ctx has ended, and says nothing of this lock: what became of the request is not known.
+			err = fmt.Errorf("%w (%w)", over, unlikeError{err, sentinels})
+		}
+	}
+	return matching(ctx, err)
+}
+
+// matching is fromBackend for an error that is known to be of this lock.
+func matching(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}

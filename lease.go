@@ -194,7 +194,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 				ctxError(ctx)))
 		}
 	}
-	return fromBackend(ctx, l.unlockErr) // its time-out may be the first caller's
+	return matching(ctx, l.unlockErr) // its time-out may be the first caller's
 }
 
 // As asks the hold for a value that only its service has, such as the key of an etcd

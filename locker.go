@@ -142,7 +142,7 @@ func lateUnlock(ctx context.Context, l interface{ Unlock(context.Context) error 
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 	defer cancel()
 	if unlockErr := l.Unlock(brief); unlockErr != nil {
-		return errors.Join(err, fromBackend(ctx, unlockErr)) // the time-out is ours
+		return errors.Join(err, matching(ctx, unlockErr)) // the time-out is ours
 	}
 	return err
 }

@@ -93,6 +93,7 @@ func (s *scripted) count(kind string) int {
 //	hangs     there is no answer until its context ends, and then none, or what the next word says
 //	queues    likewise, if the request asks to wait in the queue of the service
 //	silent    likewise, for three seconds at most
+//	cause     there is no answer until its context ends, and then the cause of that, as it is
 //	down      the service cannot be reached
 //	lost      there is no answer: it is not known what has come of it
 //	late      likewise, and it is carried out two seconds later
@@ -168,6 +169,9 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 			if req.Wait {
 				<-ctx.Done()
 			}
+		case "cause":
+			<-ctx.Done()
+			return context.Cause(ctx)
 		case "silent":
 			select {
 			case <-ctx.Done():
@@ -235,7 +239,7 @@ func (s *scripted) acquire(ctx context.Context, kind string, req locker.Request)
 	g := h.granted()
 	h.undo.Sent(errors.Is(err, errNoAnswer) && g.Hold == nil)
 	switch {
-	case errors.Is(err, errDown), errors.Is(err, errRefused), errors.Is(err, locker.ErrHeld):
+	case errors.Is(err, errDown), errors.Is(err, errRefused), g.Hold == nil && errors.Is(err, locker.ErrHeld):
 		return locker.Grant{}, err
 	case err != nil:
 		return locker.Grant{Hold: h.able()}, err // what came of it is not known

@@ -96,10 +96,8 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	switch code := sqlstate.Of(err); {
 	case b.life.Err() != nil:
 		return fmt.Errorf("postgres %s: %w", b.addr, locker.ErrClosed)
-	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
-		return err
-	case ctx.Err() != nil && unknown(err):
-		return context.Cause(ctx) // which has ended the request
+	case ctx.Err() != nil && (unknown(err) || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+		return &failure{text: text, causes: []error{ctx.Err()}} // not the cause, which may be the end of another lock
 	case errors.Is(err, puddle.ErrClosedPool):
 		again, advice = false, ": the pool was closed before the locks' client"
 	case errors.Is(err, errBlind):

@@ -89,6 +89,37 @@ func TestASilentConnectionIsNotWaitedFor(t *testing.T) {
 	}, 30*time.Second, time.Millisecond)
 }
 
+// What ended the caller's context may have been another lock: the cause says nothing of this one.
+func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
+	s, p, b := proxied(t)
+	_, direct := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	free, stuck := acquire(t, b, "a", owner(1)).Hold, acquire(t, b, "stuck", owner(2)).Hold
+	tx, err := direct.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = 'stuck' FOR UPDATE")
+	require.NoError(t, err)
+	renew := func(h locker.Hold) func(context.Context) error {
+		return func(ctx context.Context) error { _, err := h.Renew(ctx); return err }
+	}
+	for request, ask := range map[string]func(context.Context) error{
+		"nextval":      func(ctx context.Context) error { _, err := b.Acquire(ctx, request("b", owner(3))); return err },
+		"mine AS":      renew(free),
+		"lock_timeout": renew(stuck), // in turn
+		"freed AS":     free.Release,
+	} {
+		for _, cause := range []error{locker.ErrHeld, locker.ErrLost} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			p.OnRequest(request, func(l *lab.Link) { l.Requests(lab.Hold); cancel(cause) })
+			for _, when := range []string{"while it is under way", "before"} {
+				err := ask(ctx)
+				require.ErrorIs(t, err, context.Canceled, "%s, %s", request, when)
+				assert.NotErrorIs(t, err, cause)
+			}
+		}
+	}
+}
+
 // A full disk is no lock, and no loss of one.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
