@@ -20,9 +20,10 @@ const (
 )
 
 // Failed makes the error that a guard returns after a request to its store has failed with err. op says what the
-// guard was about, for people. The error is one line, and matches err. Unless the request was refused, it matches
-// the error of ctx if ctx is over, and [locker.ErrUnavailable] unless ctx was cancelled; if the outcome is Unknown,
-// it matches [ErrUnknown]. If err is nil, Failed returns nil. It is for authors of guards.
+// guard was about, for people. The error is one line, and matches err. Unless the request was refused, it
+// matches the error of ctx and its cause if ctx is over, and [locker.ErrUnavailable] unless ctx was cancelled;
+// if the outcome is Unknown, it matches [ErrUnknown]. If err is nil, Failed returns nil. It is for authors of
+// guards.
 func Failed(ctx context.Context, op string, err error, o Outcome) error {
 	if err == nil {
 		return nil

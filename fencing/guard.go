@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // Guard protects state that this process owns: it allows a write only if it has seen
@@ -34,7 +36,8 @@ type guarded struct {
 
 // Do calls write if token is not lower than the highest token that it has accepted
 // for resource, and remembers token. Writes to one resource happen one at a time; Do
-// waits for its turn until ctx is done, and does nothing then. resource is a name for the
+// waits for its turn until ctx is done, and does nothing then: the error is that of ctx, with
+// its cause, such as the loss of the lease. resource is a name for the
 // state that is written. The name of the lock that protects it is a good choice, since
 // tokens of different locks must not meet in one mark.
 //
@@ -56,7 +59,7 @@ func (g *Guard) Do(ctx context.Context, resource string, token Token, write func
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.dismiss(resource, r)
-			return context.Cause(ctx)
+			return clock.Over(ctx)
 		}
 	}
 	moved := true // unless it is known that nothing was written
@@ -72,7 +75,7 @@ func (g *Guard) Do(ctx context.Context, resource string, token Token, write func
 	}()
 	mark, _ := g.Mark(resource)
 	if err = Admit(resource, token, mark); err == nil {
-		err = context.Cause(ctx) // the turn may have come although the caller had already given up
+		err = clock.Over(ctx) // the turn may have come although the caller had already given up
 	}
 	if err == nil && write != nil {
 		err = write()

@@ -41,12 +41,18 @@ func TestWaitingForATurnEndsWithTheContext(t *testing.T) {
 		release := make(chan struct{})
 		go func() { assert.NoError(t, guard.Do(t.Context(), "r", 1, func() error { <-release; return nil })) }()
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, locker.ErrLost)
 		defer cancel()
-		err := guard.Do(ctx, "r", 2, func() error { t.Error("written in another's turn"); return nil })
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		refused := func() {
+			err := guard.Do(ctx, "r", 2, func() error { t.Error("written in another's turn"); return nil })
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, locker.ErrLost)
+		}
+		refused()
 		require.NoError(t, guard.Do(t.Context(), "other", 1, nil), "another resource does not wait")
 		close(release)
+		synctest.Wait()
+		refused()
 		require.NoError(t, guard.Do(t.Context(), "r", 2, nil))
 	})
 }

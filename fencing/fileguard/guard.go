@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/localfile"
 )
 
@@ -103,7 +104,7 @@ func New(path string) (*Guard, error) {
 // comment. perm is for a new file, before umask.
 //
 // Writes to one file happen one at a time. WriteFile waits for its turn until ctx is
-// done.
+// done; the error is that of ctx, with its cause.
 func (g *Guard) WriteFile(ctx context.Context, token fencing.Token, data []byte, perm fs.FileMode) error {
 	if perm&^fs.ModePerm != 0 {
 		return invalid("permissions %v of %q: give permission bits only", perm, g.path)
@@ -161,7 +162,7 @@ func (g *Guard) change(ctx context.Context, op string, token fencing.Token,
 		apply, err = prepare(old)
 	}
 	if err == nil {
-		err = context.Cause(ctx)
+		err = clock.Over(ctx)
 	}
 	if err == nil {
 		// Also if the mark is equal, since whoever wrote it may not have synced it. A sync

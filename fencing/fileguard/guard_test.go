@@ -233,7 +233,9 @@ func TestContextBoundsTheWait(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- g.WriteFile(ctx, 3, []byte("three"), 0o600) }()
 	cancel(mine)
-	assert.ErrorIs(t, <-done, mine)
+	err := <-done
+	assert.ErrorIs(t, err, mine)
+	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, fencing.Token(1), markOf(t, path))
 
 	close(leave)

@@ -65,7 +65,7 @@ func (g *Guard) raise(f *os.File, mark fencing.Token) error {
 // lock opens the sidecar, makes it if it is missing, and waits for the lock on it until ctx is done.
 func (g *Guard) lock(ctx context.Context) (*os.File, error) {
 	for {
-		if over := context.Cause(ctx); over != nil {
+		if over := clock.Over(ctx); over != nil {
 			return nil, over
 		}
 		f, err := localfile.Open(g.side, localfile.Exclusive|localfile.NoWait, g.open)
@@ -74,7 +74,7 @@ func (g *Guard) lock(ctx context.Context) (*os.File, error) {
 		}
 		if clock.Sleep(ctx, clock.Jitter(5*time.Millisecond)) != nil {
 			return nil, fmt.Errorf("another writer is in the middle of a write (or is stopped there): %w: %w", err,
-				context.Cause(ctx))
+				clock.Over(ctx))
 		}
 	}
 }

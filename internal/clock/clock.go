@@ -10,6 +10,8 @@ package clock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -60,6 +62,15 @@ func BackOff(n int, first, last time.Duration) time.Duration {
 		first *= 2
 	}
 	return min(first, last)
+}
+
+// Over is nil while ctx lasts, and then its error, which matches its cause, too.
+func Over(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // Sleep returns nil after d, or the context's error as soon as ctx is done.
