@@ -42,8 +42,9 @@ type Client struct {
 	endRest context.CancelFunc
 	closed  func() error // closes, once
 
-	mu      sync.Mutex
-	pending map[*Lease]struct{} // those that are taken back
+	mu       sync.Mutex
+	pending  map[*Lease]struct{} // those that are taken back
+	undoneAt time.Time           // when the last sharer of them was through
 }
 
 var _ Locker = (*Client)(nil)

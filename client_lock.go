@@ -111,9 +111,29 @@ func (cl *call) attempt(ctx context.Context) error {
 		}
 	}
 	if err != nil {
+		err = cl.crowded(began, err)
 		c.lines.noted(cl, err)
 	}
 	c.attempted(cl, time.Since(began), err)
+	return err
+}
+
+// crowded makes err, the answer to a request that began then, match ErrHeld if the service has refused a sharer
+// and may have counted others of the client that have left, but are still being taken back.
+func (cl *call) crowded(began time.Time, err error) error {
+	if !cl.settings.Shared || !errors.Is(err, ErrRefused) {
+		return err
+	}
+	c := cl.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := !c.undoneAt.Before(began)
+	for l := range c.pending {
+		counts = counts || l.settings.Shared && l.name == cl.name
+	}
+	if counts {
+		return fmt.Errorf("%w, maybe by what this client takes back: %w", ErrHeld, unlikeError{err, sentinels})
+	}
 	return err
 }
 

@@ -176,6 +176,8 @@ func (l *Lease) undone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, pending := c.pending[l]
-	delete(c.pending, l)
+	if delete(c.pending, l); l.settings.Shared {
+		c.undoneAt = time.Now()
+	}
 	return pending
 }

@@ -276,9 +276,10 @@ func (l *Lease) release(ctx context.Context) error {
 	}
 	brief := l.client.briefly(ctx)
 	defer brief.Cancel()
-	if l.client.guarantees.Queue {
+	if l.client.guarantees.Queue && !l.settings.Shared {
 		// The next caller in line may ask while the release is in flight: its request
-		// comes after the release in the service's queue, and is not refused.
+		// comes after the release in the service's queue, and is not refused. A sharer is
+		// counted until it has left.
 		l.client.lines.release(l)
 	}
 	err := l.pass(ctx, brief, now)

@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -87,50 +88,66 @@ func TestAnOutageBesideASharer(t *testing.T) {
 }
 
 // At a distance of 20 ms many get in within a second, and the more of one client than a
-// service has room for wait for each other instead of being refused; one of another client is refused.
+// service has room for wait for each other instead of being refused, also while it still counts
+// some that have left; one of another client is refused.
 func TestManyReadersOfOneClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &distant{Backend: memory.New()}
-		c := locker.New(b, nil)
-		defer c.Close()
-		const many = locker.MaxSharers + 1000
-		var got atomic.Int64
-		var all sync.WaitGroup
-		began := time.Now()
-		for i := range many {
-			all.Go(func() {
-				if i >= 1000 {
-					time.Sleep(time.Second)
-				}
-				l, err := c.Lock(t.Context(), "job", locker.Shared())
-				if assert.NoError(t, err) {
-					got.Add(1)
-					time.Sleep(time.Minute)
-					assert.NoError(t, l.Unlock(t.Context()))
-				}
-			})
-		}
-		for got.Load() < 1000 {
-			time.Sleep(time.Millisecond)
-		}
-		assert.Less(t, time.Since(began), time.Second)
-		time.Sleep(10 * time.Second)
-		assert.EqualValues(t, locker.MaxSharers, got.Load())
-		_, err := c.TryLock(t.Context(), "job", locker.Shared())
-		require.ErrorIs(t, err, locker.ErrHeld)
-		_, err = locker.New(b, nil).Lock(t.Context(), "job", locker.Shared())
-		require.ErrorIs(t, err, locker.ErrRefused)
-		require.ErrorContains(t, err, "4096 share")
-		all.Wait()
-		assert.LessOrEqual(t, b.most.Load(), int64(65), "at once, and whoever is at the head")
-		assert.Zero(t, c.Stats().Failed)
-		assert.Zero(t, c.Stats().Held+c.Stats().Waiting)
-	})
+	for what, kept := range map[string]struct {
+		minHold time.Duration
+		fails   bool
+	}{
+		"a release takes as long":   {},
+		"releases are not answered": {fails: true},
+		"a MinHold keeps them":      {minHold: 2 * time.Minute},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { manyReaders(t, kept.minHold, kept.fails) })
+		})
+	}
+}
+
+func manyReaders(t *testing.T, minHold time.Duration, fails bool) {
+	b := &distant{Backend: memory.New(), fails: fails}
+	c := locker.New(b, nil)
+	defer c.Close()
+	const many = locker.MaxSharers + 1000
+	var got atomic.Int64
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range many {
+		all.Go(func() {
+			if i >= 1000 {
+				time.Sleep(time.Second)
+			}
+			l, err := c.Lock(t.Context(), "job", locker.Shared(), locker.MinHold(minHold))
+			if assert.NoError(t, err) {
+				got.Add(1)
+				time.Sleep(time.Minute)
+				err = l.Unlock(t.Context())
+				assert.Equal(t, fails, errors.Is(err, locker.ErrUnavailable), "%v", err)
+			}
+		})
+	}
+	for got.Load() < 1000 {
+		time.Sleep(time.Millisecond)
+	}
+	assert.Less(t, time.Since(began), time.Second)
+	time.Sleep(10 * time.Second)
+	assert.EqualValues(t, locker.MaxSharers, got.Load())
+	_, err := c.TryLock(t.Context(), "job", locker.Shared())
+	require.ErrorIs(t, err, locker.ErrHeld)
+	_, err = locker.New(b, nil).Lock(t.Context(), "job", locker.Shared())
+	require.ErrorIs(t, err, locker.ErrRefused)
+	require.ErrorContains(t, err, "4096 share")
+	all.Wait()
+	assert.LessOrEqual(t, b.most.Load(), int64(65), "at once, and whoever is at the head")
+	assert.Zero(t, c.Stats().Failed)
+	assert.Zero(t, c.Stats().Held+c.Stats().Waiting)
 }
 
 // distant is a service that takes 20 ms for an answer.
 type distant struct {
 	*memory.Backend
+	fails      bool // releases are not answered, and only the take-back is
 	asks, most atomic.Int64
 }
 
@@ -141,5 +158,22 @@ func (b *distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		most = b.most.Load()
 	}
 	time.Sleep(20 * time.Millisecond)
-	return b.Backend.Acquire(ctx, req)
+	g, err := b.Backend.Acquire(ctx, req)
+	if err == nil {
+		g.Hold = &distantHold{Hold: g.Hold, fails: b.fails}
+	}
+	return g, err
+}
+
+type distantHold struct {
+	locker.Hold
+	fails bool
+}
+
+func (h *distantHold) Release(ctx context.Context) error {
+	time.Sleep(20 * time.Millisecond)
+	if h.fails {
+		return locker.ErrUnavailable
+	}
+	return h.Hold.Release(ctx)
 }
