@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // lines are the lines of callers of one client, one for each name in use (R13). Only the first of
@@ -30,13 +32,15 @@ type line struct {
 	// All calls, in the order in which they came, also those that ask the service: the first,
 	// and where the name is shared others beside it.
 	first, last *call
-	calls       int // how many they are
-	asking      int // of them ask
-	waiting     int // are calls of Lock
+	next        *call // nobody before it waits in place; nil: look from the first
+	calls       int   // how many they are
+	asking      int   // of them ask
+	waiting     int   // are calls of Lock
 
 	held   bool      // the service has refused one since it granted the last
 	outage error     // why it could not be asked the last time; nil: it has answered
 	away   time.Time // since when it could not be asked, in an outage
+	quiet  time.Time // up to here nobody who stands behind loses patience with it
 
 	visit time.Time  // since when the lock is passed on in this line
 	note  *HeldError // the place of the whole client in a line of the service
@@ -121,7 +125,10 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		ls.mu.Unlock()
 		return nil
 	}
-	cl.ready = make(chan struct{})
+	if ln.asking == ln.calls-1 {
+		ln.next = cl
+	}
+	ln.stand(cl)
 	ls.mu.Unlock()
 	return ls.await(ctx, cl)
 }
@@ -152,6 +159,18 @@ type sharerKey struct {
 	name   string
 }
 
+// stand lets cl wait in its place.
+func (ln *line) stand(cl *call) {
+	cl.place, cl.ready = waits, make(chan struct{})
+	ln.quiet = sooner(ln.quiet, ln.patience(cl))
+}
+
+// patience is when that of cl with an outage ends. It counts from the beginning of the outage, or of the call if that
+// is later, so that a hundred calls do not wait a hundred times as long.
+func (ln *line) patience(cl *call) time.Time {
+	return later(ln.away, cl.began).Add(cl.settings.Patience)
+}
+
 // ask lets cl ask.
 func (ln *line) ask(cl *call) {
 	if cl.place = asks; ln.first != cl {
@@ -161,16 +180,18 @@ func (ln *line) ask(cl *call) {
 }
 
 // waiter returns the first call that does not ask; nil: all do. Thousands of sharers that do not wait
-// may ask: they are not looked through under the mutex of all lines.
+// may ask: they are not looked through under the mutex of all lines each time that one ends.
 func (ln *line) waiter() *call {
 	if ln.asking == ln.calls {
 		return nil
 	}
-	cl := ln.first
-	for cl.place != waits {
-		cl = cl.after
+	if ln.next == nil {
+		ln.next = ln.first
 	}
-	return cl
+	for ln.next.place != waits {
+		ln.next = ln.next.after
+	}
+	return ln.next
 }
 
 // await returns nil when cl, which waits, may ask the service.
@@ -218,6 +239,9 @@ func (ls *lines) unlink(cl *call) {
 		if ln.asking--; ln.asking == 0 {
 			ln.held = false // that was told to cl
 		}
+	}
+	if ln.next == cl {
+		ln.next = cl.after
 	}
 	if cl.before == nil {
 		ln.first = cl.after
@@ -325,8 +349,7 @@ func (ls *lines) behind(l *Lease) (cl *call, yield bool) {
 
 // refused notes that the service has refused cl, or could not be asked, and returns for how long
 // that outage has lasted, and how much longer cl waits for it to end. A call behind it that would
-// not wait any longer is sent away: the patience of each counts from the beginning of the outage,
-// or of the call if that is later, so that a hundred calls do not wait a hundred times as long.
+// not wait any longer is sent away.
 func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -341,22 +364,35 @@ func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 	}
 	now := time.Now()
 	if ln.outage == nil {
-		ln.away = now
+		ln.away, ln.quiet = now, now
 	}
-	ln.outage = err
-	remains := func(cl *call) time.Duration {
-		return later(ln.away, cl.began).Add(cl.settings.Patience).Sub(now)
+	if ln.outage = err; !now.Before(ln.quiet) {
+		ls.sendAway(ln, now)
 	}
+	return now.Sub(ln.away), ln.patience(cl).Sub(now)
+}
+
+// sendAway ends the calls that stand in ln without any patience left.
+func (ls *lines) sendAway(ln *line, now time.Time) {
+	ln.quiet = now.Add(clock.Century)
 	for one := ln.first; one != nil; {
 		after := one.after
-		if one.place == waits && remains(one) <= 0 {
+		if end := ln.patience(one); one.place == waits && end.After(now) {
+			ln.quiet = sooner(ln.quiet, end)
+		} else if one.place == waits {
 			ls.unlink(one)
-			one.away = err
+			one.away = ln.outage
 			close(one.ready)
 		}
 		one = after
 	}
-	return now.Sub(ln.away), remains(cl)
+}
+
+func sooner(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // again lets cl, which was refused beside the first of its line, wait in its place, and
@@ -364,7 +400,8 @@ func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 func (ls *lines) again(ctx context.Context, cl *call) error {
 	ls.mu.Lock()
 	cl.line.asking--
-	cl.place, cl.ready = waits, make(chan struct{})
+	cl.line.next = nil // cl may be before it
+	cl.line.stand(cl)
 	ls.admit(cl.line)
 	ls.mu.Unlock()
 	return ls.await(ctx, cl)

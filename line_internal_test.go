@@ -112,6 +112,8 @@ func (p *inLines) holdsTogether() {
 	assert.True(p.t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
 	for cl := ln.first; cl != nil; cl = cl.after {
 		assert.True(p.t, !cl.asks() || cl.settings.Shared || asking == 1, "a writer asks beside others")
+		late := ln.outage != nil && cl.place == waits && ln.patience(cl).Before(ln.quiet)
+		assert.False(p.t, late, "its patience is looked at too late")
 	}
 }
 
@@ -133,6 +135,7 @@ func TestLinesHoldTogether(t *testing.T) {
 				})
 				switch n := r.IntN(10); {
 				case n < 4:
+					time.Sleep(time.Duration(r.IntN(2)) * 10 * time.Second)
 					p.step("comes", []string{"", "t", "r", "r", "tr"}[r.IntN(5)]+fmt.Sprint(i))
 				case n < 8 && len(asking) > 0:
 					who := asking[r.IntN(len(asking))]
@@ -162,25 +165,47 @@ func TestLinesHoldTogether(t *testing.T) {
 	}
 }
 
-// Beside 16,000 TryLock of sharers, a lock on another name took a third of a second: each looked through all that asked.
-func TestThoseWhoAskAreNotLookedThrough(t *testing.T) {
-	took := map[int]time.Duration{}
-	for _, asking := range []int{1, MaxSharers} {
-		c, took1 := New(granting{}, nil), time.Hour
-		for range asking {
-			require.NoError(t, c.lines.enter(t.Context(), "job", &call{client: c, name: "job",
-				settings: settings{Asked: Asked{Shared: true}}}))
-		}
-		for range 100 {
-			began := time.Now()
-			for range 1000 {
-				c.lines.byName["job"].waiter()
+// Beside 16,000 TryLock of sharers, a lock on another name took a third of a second: each looked through all that
+// asked. So did each answer in an outage, through all that waited.
+func TestALineIsNotLookedThrough(t *testing.T) {
+	waiter := func(_ *lines, ln *line) { ln.waiter() }
+	for what, test := range map[string]struct {
+		trying, waiting int // in a long line
+		do              func(ls *lines, ln *line)
+	}{
+		"where many ask":           {MaxSharers, 0, waiter},
+		"where one waits for them": {MaxSharers, 1, waiter},
+		"where many wait":          {1, MaxSharers, func(ls *lines, ln *line) { ls.refused(ln.first, ErrUnavailable) }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			took := func(trying, waiting int) time.Duration {
+				c := New(granting{}, nil)
+				ls, came, least := &c.lines, c.lines.waiting, time.Hour
+				for i := range trying + waiting {
+					cl := &call{client: c, name: "job", wait: i >= trying, began: time.Now()}
+					cl.settings = settings{Asked: Asked{Shared: !cl.wait, Patience: time.Hour}}
+					if !cl.wait {
+						require.NoError(t, ls.enter(t.Context(), "job", cl))
+					} else {
+						go func() { _ = ls.enter(t.Context(), "job", cl) }()
+					}
+				}
+				for came < waiting {
+					_, came = ls.count()
+				}
+				for range 100 {
+					began := time.Now()
+					for range 1000 {
+						test.do(ls, ls.byName["job"])
+					}
+					least = min(least, time.Since(began))
+				}
+				return least
 			}
-			took1 = min(took1, time.Since(began))
-		}
-		took[asking] = took1
+			short := took(1, min(test.waiting, 1))
+			assert.Less(t, took(test.trying, test.waiting), 100*short+time.Millisecond/10)
+		})
 	}
-	assert.Less(t, took[MaxSharers], 100*took[1]+time.Millisecond/10)
 }
 
 // A lock is passed to a call at the moment when its context ends: it has the lock, once that is told.
