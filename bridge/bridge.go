@@ -28,6 +28,7 @@ var (
 	_ locker.Backend  = (*Backend)(nil)
 	_ locker.Prompt   = (*Backend)(nil)
 	_ locker.Operator = (*Backend)(nil)
+	_ locker.Checker  = (*Backend)(nil)
 )
 
 // side is one of the two services.

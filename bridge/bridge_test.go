@@ -16,6 +16,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 func TestNothingStaysOnTheFirstWhereTheSecondDoesNotGrant(t *testing.T) {
@@ -299,9 +300,13 @@ func TestTheLabelOfAHolderWithBoth(t *testing.T) {
 		}
 		unlock(t, l)
 	}
-	_, err = clientOf(t, both, "").Inspect(t.Context(), "job")
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "use the URLs of its two services, memory and memory")
+	c := clientOf(t, both, "")
+	st, inspected := c.Inspect(t.Context(), "job")
+	_, checked := c.Check(t.Context())
+	for _, err := range []error{inspected, checked, locktest.Lists(t.Context(), both), both.Break(t.Context(), st)} {
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, "use the URLs of its two services, memory and memory")
+	}
 }
 
 func TestWhatTheTwoCannotDo(t *testing.T) {
