@@ -27,7 +27,7 @@ type record struct {
 	Shared  bool      `json:"shared,omitzero"` // the holder is a sharer, and those beside it have the same token
 	Since   time.Time `json:"since,omitzero"`
 	Kept    time.Time `json:"kept,omitzero"`    // up to here the lock is not free, whoever holds it or not
-	Several bool      `json:"several,omitzero"` // of the sharers, more than one has asked for a MinHold
+	Several bool      `json:"several,omitzero"` // the MinHolds of more than one sharer keep it
 }
 
 const (
@@ -119,7 +119,7 @@ func (r record) next(req locker.Request, alone bool, now time.Time) (record, err
 	last := max(r.Token, r.Raised)
 	switch joins := req.Shared && r.Shared && (!alone || left > 0); {
 	case joins && req.MinHold > 0:
-		r.Several = !r.Kept.IsZero()
+		r.Several = left > 0
 		if kept.After(r.Kept) {
 			r.Kept, r.Since = kept, now
 		}

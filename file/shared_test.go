@@ -193,6 +193,8 @@ func TestMinHoldOfSharers(t *testing.T) {
 		"a 1h, b 2h, b dies, a not undone, kept 2h",
 		"a 3h, b 1h, b dies, a not undone, kept 3h, x 0s, x leaves, kept 3h",
 		"a 1h, b 3h, c 2h, a dies, c not undone, b not undone, kept 3h, broken, free",
+		"a 1ns, b 1h, b not undone, a leaves, b undone, free",
+		"a 1ns, b 1h, c 3h, b not undone, c not undone, a leaves, kept 3h",
 	} {
 		b := newBackend(t, t.TempDir())
 		holds := map[string]locker.Hold{}
