@@ -86,9 +86,10 @@ type Request struct {
 
 	// Wait: the caller waits. A service with a queue of its own ([Guarantees].Queue) then
 	// waits in it until ctx is done, and leaves it; its error matches ErrHeld beside
-	// ctx.Err() if it knew that the lock was held. A service without a queue refuses the
-	// request at once: the engine waits, helped by a [Notifier], and calls again with a new
-	// Owner. It may leave a note that somebody waits, as it does not without Wait.
+	// ctx.Err() if it knew that the lock was held. Without a queue it refuses the request,
+	// at once or after a time in which it waits as well as it can: then the engine waits,
+	// helped by a [Notifier], and calls again with a new Owner. It may leave a note that
+	// somebody waits, as it does not without Wait.
 	Wait bool
 
 	// Shared asks for the lock together with others that ask for it shared: many
