@@ -162,8 +162,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 // The error matches ErrLost if the lease was over before, or if the lock was gone
 // from the service: somebody else may have held the lock meanwhile. It matches
 // ErrUnavailable if the service could not be asked: the release is tried again in the
-// background, and the lock ends with its TTL at the latest. Unlock never removes
-// somebody else's lock.
+// background, and the lock ends with its TTL at the latest, or where a session keeps it
+// (etcd, ZooKeeper) with that. Unlock never removes somebody else's lock.
 func (l *Lease) Unlock(ctx context.Context) error {
 	_ = l.Err() // looks at both clocks
 	l.mu.Lock()
@@ -290,8 +290,8 @@ func (l *Lease) release(ctx context.Context) error {
 	default:
 		l.takeBack(unreleased)
 		free := ""
-		// Not after a refusal, since the service may keep it for longer, nor without a deadline.
-		if errors.Is(err, ErrUnavailable) && !l.expiry().IsZero() {
+		// Not after a refusal, since the service may keep it for longer, as a session does, nor without a deadline.
+		if errors.Is(err, ErrUnavailable) && !l.grant.Session && !l.expiry().IsZero() {
 			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.TTL) // MinHold is over
 		}
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)

@@ -113,6 +113,8 @@ func TestUnlock(t *testing.T) {
 			count TakenBack 1`,
 		"as where the process does": `
 			service lasts; a locks; release: down then ok; a unlocks: unavailable !"free after"; 1s; job is free`,
+		"nor a session": `
+			service session; a locks; release: down then ok; a unlocks: unavailable !"free after"; 1s; job is free`,
 		"after a loss clears what is left, at once": `
 			service session; a locks norenew; a ends: lost in 8.908s; a unlocks: lost; job is free`,
 		"of a lost lease is not needed; its holder has some grace": `
