@@ -153,20 +153,6 @@ func TestWhatMayBeRepeatedIs(t *testing.T) {
 	assert.Equal(t, "2", server.MustDo(t, "GET", "fencing:1:{k}"))
 }
 
-// A script may count or append: nobody but its caller may send it twice.
-func TestALostAnswerToAScriptIsUnknownAndItRunsOnce(t *testing.T) {
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: 5}), nil)
-	require.NoError(t, g.Run(t.Context(), "r", 1, push, []string{"{r}:list"}, "warm").Err())
-	cut := proxy.CutReply("evalsha")
-	err := g.Run(t.Context(), "r", 2, push, []string{"{r}:list"}, "once").Err()
-	require.ErrorIs(t, err, fencing.ErrUnknown)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	assert.False(t, cut(), "the reply was not cut")
-	assert.Equal(t, []any{"warm", "once"}, server.MustDo(t, "LRANGE", "{r}:list", 0, -1))
-}
-
 // Over TLS the driver does not see that an idle connection was closed. A
 // request that may be sent twice is. Run, which may not, has one before it that may.
 func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
