@@ -107,6 +107,7 @@ func TestSignalsArePassedOnToTheGroup(t *testing.T) {
 	assert.Equal(t, "SIGHUP", p.expect("got"))
 	assert.Equal(t, 3, p.wait())
 	assert.Empty(t, p.said())
+	assert.ErrorIs(t, syscall.Kill(-number(t, group), 0), syscall.ESRCH, "the guard stays behind")
 }
 
 func TestSignalReachesWhatTheCommandHasStarted(t *testing.T) {

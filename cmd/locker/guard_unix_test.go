@@ -22,11 +22,10 @@ import (
 // a second, inner lock, with files: it is in a process group of the inner locker, which the outer one does not reach.
 func TestCommandEndsWithItsLock(t *testing.T) {
 	t.Parallel()
-	for what, lose := range map[string]func(*testing.T, *service, *process){
-		"killed":  func(_ *testing.T, _ *service, p *process) { p.signal(syscall.SIGKILL) },
-		"stopped": func(_ *testing.T, _ *service, p *process) { p.signal(syscall.SIGSTOP) },
-		"cut off": func(_ *testing.T, s *service, _ *process) { s.proxy.Set(lab.Hold) },
-		"deleted": func(t *testing.T, s *service, _ *process) { s.MustDo(t, "DEL", lockKey) },
+	for what, lose := range map[string]func(*service, *process){
+		"killed":  func(_ *service, p *process) { p.signal(syscall.SIGKILL) },
+		"stopped": func(_ *service, p *process) { p.signal(syscall.SIGSTOP) },
+		"cut off": func(s *service, _ *process) { s.proxy.Set(lab.Hold) },
 	} {
 		for _, nested := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, nested %v", what, nested), func(t *testing.T) {
@@ -41,16 +40,11 @@ func TestCommandEndsWithItsLock(t *testing.T) {
 				p := start(t, []with{s.through()}, args...)
 				parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
 				awaitGuard(t, parent)
-				if what == "deleted" { // and no longer in the next one's way
-					lose(t, s, p)
-				} else {
-					next := s.next(t, parent, child)
-					lose(t, s, p)
-					isAlone(t, next)
-					p.signal(syscall.SIGCONT)
-				}
+				next := s.next(t, parent, child)
+				lose(s, p)
+				isAlone(t, next)
+				p.signal(syscall.SIGCONT)
 				status := p.wait()
-				require.Eventually(t, func() bool { return gone(parent) && gone(child) }, patience, time.Millisecond)
 				if what != "killed" {
 					assert.Equal(t, 74, status)
 				}
@@ -101,16 +95,6 @@ func TestProcessThatLeftTheGroupDoesNotKeepTheFileLockOfAKilledLocker(t *testing
 	next := start(t, []with{backend}, locked(nil, "a", "meet", strconv.Itoa(parent))...)
 	isAlone(t, next)
 	assert.False(t, gone(left), "it is out of locker's reach")
-}
-
-func TestNothingOfLockerStaysBehind(t *testing.T) {
-	s := startService(t)
-	p := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
-	group := number(t, p.expect("group"))
-	assert.NoError(t, syscall.Kill(-group, 0))
-	p.end()
-	assert.ErrorIs(t, syscall.Kill(-group, 0), syscall.ESRCH)
-	assert.False(t, s.kept(t))
 }
 
 func TestGuardEndsNoGroupThatItWasNotTold(t *testing.T) {
@@ -177,7 +161,6 @@ func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
 		mode    lab.Mode
 		stopped bool // it is woken up to end
 	}{
-		"requests are held":       {role: "stubborn", mode: lab.Hold},
 		"connections are refused": {role: "stubborn", mode: lab.Reset},
 		"it obeys":                {mode: lab.Hold},
 		"it was stopped":          {mode: lab.Hold, stopped: true},

@@ -172,17 +172,6 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-func TestTheMarkMovesWhateverTheHandlerReturns(t *testing.T) {
-	var guard fencing.Guard
-	said := status.Error(codes.Aborted, "")
-	v := &values{put: func(context.Context, string, string) error { return said }}
-	conn := dial(t, serve(t, v, &grpcguard.Options{Resource: resource, Guard: &guard}), nil)
-	_, err := call(fencing.NewContext(t.Context(), "r", 5), conn, put, "r", "")
-	assert.Equal(t, codes.Aborted, status.Code(err))
-	mark, _ := guard.Mark("r")
-	assert.Equal(t, fencing.Token(5), mark)
-}
-
 func TestARefusalIsAStatusForOtherLanguages(t *testing.T) {
 	var guard fencing.Guard
 	require.NoError(t, guard.Raise(t.Context(), "r", 9))
