@@ -205,6 +205,11 @@ func TestARefusalIsAStatusForOtherLanguages(t *testing.T) {
 	_, err = call(fencing.NewContext(t.Context(), "r", 8), carrier, put, "r", "")
 	guardtest.Stale(t, err, "r", 8, 9)
 	assert.NotContains(t, status.Convert(err).Message(), "db.internal", "what is around it is the server's own")
+	v.put = func(context.Context, string, string) error { return status.Error(codes.Aborted, "") }
+	_, err = call(fencing.NewContext(t.Context(), "r", 10), conn, put, "r", "")
+	assert.Equal(t, codes.Aborted, status.Code(err), "a handler's own status")
+	mark, _ := guard.Mark("r")
+	assert.Equal(t, fencing.Token(10), mark, "whatever the handler returns")
 }
 
 func TestClientsAreNotGuessedFor(t *testing.T) {
