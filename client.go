@@ -216,7 +216,8 @@ const (
 // ([Lease.Err] is then ErrClosed), waits for take-backs in flight, and closes the
 // backend if [Openers.Open] made it. It returns within five seconds even if the
 // service does not answer. A lock that could not be released then ends with its TTL,
-// and the error says so. After Close, no goroutine of the Client is left, except
+// and the error says so. A backend that Close leaves open is asked to remove a lock when its
+// [MinHold] is over, again each minute until it answers or is closed. After Close, no goroutine of the Client is left, except
 // those that wait for a hanging service.
 func (c *Client) Close() error { return c.closed() }
 

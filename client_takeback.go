@@ -99,7 +99,7 @@ func (l *Lease) undoAtClose() {
 		c.busy.run(l.undo)
 		return
 	}
-	ends := !expiry.IsZero() && !expiry.After(keep)
+	ends := !expiry.IsZero() && (c.owned || !expiry.After(keep))
 	if l.grant.Session {
 		ends = c.owned // with its backend
 	}
@@ -108,14 +108,15 @@ func (l *Lease) undoAtClose() {
 	}
 	// Without this, a long TTL or the process would keep the lock. If the program ends sooner, its
 	// locks end with it.
-	time.AfterFunc(time.Until(keep), func() {
-		for delay := time.Second; delay < 2*time.Minute; delay *= 2 {
-			if err := l.askUndo(context.Background()); err == nil || errors.Is(err, ErrClosed) {
-				return
-			}
-			time.Sleep(delay)
+	delay := time.Second / 2
+	var ask func()
+	ask = func() {
+		if err := l.askUndo(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
+			delay = min(2*delay, time.Minute)
+			time.AfterFunc(delay, ask)
 		}
-	})
+	}
+	time.AfterFunc(time.Until(keep), ask)
 }
 
 // mayUndo reports whether it is time for a take-back.

@@ -33,10 +33,12 @@ func TestMinHold(t *testing.T) {
 			service session; a locks minhold 5m; a unlocks; client closes: ok in 0s; 299s; job is held; 6s
 			job is free`,
 		"also where an outage meets its end: a session would keep it as long as the program runs": `
-			service session; a locks minhold 5m; a unlocks; client closes: ok in 0s; release: down; 310s
-			job is held; up; 30s; job is free`,
+			service session; a locks minhold 5m; a unlocks; client closes: ok in 0s; release: down; 3h
+			job is held; up; 1m; job is free`,
 		"but for the session that ends with its client": `
 			service session owned; a locks minhold 5m; a unlocks; client closes; count release 0 close 1; 24h`,
+		"or a TTL of which nobody can be asked any more": `
+			service owned; a locks ttl 30m minhold 5m; a unlocks; client closes; count release 0 close 1; 24h`,
 		"and no longer, where its TTL would": `
 			a locks ttl 30m minhold 5m; a unlocks; client closes; 299s; job is held; 6s; job is free
 			count release 1`,
