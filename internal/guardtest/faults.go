@@ -82,7 +82,12 @@ func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 			defer cancel()
 			answer := make(chan error, 1)
 			go func() { answer <- s.Write(ctx, "r", 2, "lost words") }()
-			link := <-links
+			var link *lab.Link
+			select {
+			case link = <-links:
+			case err := <-answer:
+				require.FailNow(t, "given up before it was sent: is the machine that slow?", "%v", err)
+			}
 			require.Eventually(t, func() bool { return s.read(t, "r") == "lost words" }, soon, time.Millisecond,
 				"it is carried out")
 			began := time.Now()
