@@ -178,35 +178,43 @@ func TestADefaultOfSerializableIsNoOutage(t *testing.T) {
 }
 
 // The row of a name that many share goes from one transaction to the next, and is never found free.
-func TestABusyRowKeepsNoSharerFromRenewing(t *testing.T) {
+func TestABusyRowKeepsNoHolderFromRenewing(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
-	url := s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=8")
-	held := locktest.Lock(t, newClient(t, url, &locker.Options{TTL: 2 * time.Second}), "hot", locker.Shared())
-	s.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF NEW.name = 'hot' THEN PERFORM pg_sleep(0.003); END IF; RETURN NULL; END $$`)
-	s.Exec(t, `CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON locker_locks
-		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()`) // as a slow disk at commit
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-	defer cancel()
-	var others sync.WaitGroup
-	for range 3 {
-		c := newClient(t, url, nil)
-		for range 6 {
+	url := s.URL(s.Addr(), "sslmode=disable")
+	b, _ := newBackend(t, url, &postgres.Options{Timeout: 30 * time.Second})
+	for _, req := range []locker.Request{request("alone", owner(1)), sharer("shared", 2)} {
+		g := locktest.Acquire(t, b, req)
+		ctx, cancel := context.WithCancel(t.Context())
+		var others sync.WaitGroup
+		locked := make(chan struct{}, 2)
+		for range 2 {
+			conn, err := pgx.Connect(t.Context(), url)
+			require.NoError(t, err)
 			others.Go(func() {
+				defer func() { _ = conn.Close(context.Background()) }()
 				for ctx.Err() == nil {
-					if l, err := c.Lock(ctx, "hot", locker.Shared()); err == nil {
-						_ = l.Unlock(ctx)
+					tx, err := conn.Begin(t.Context())
+					if assert.NoError(t, err) {
+						_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = $1 FOR NO KEY UPDATE", []byte(req.Name))
+					}
+					select {
+					case locked <- struct{}{}:
+					default:
+					}
+					for waiting := 0; err == nil && waiting == 0 && ctx.Err() == nil; { // one is next, always
+						err = tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting)
+					}
+					if !assert.NoError(t, err) || !assert.NoError(t, tx.Commit(t.Context())) {
+						return
 					}
 				}
 			})
 		}
+		<-locked
+		_, err := g.Hold.Renew(t.Context())
+		require.NoError(t, err)
+		cancel()
+		others.Wait()
 	}
-	select {
-	case <-held.Done():
-		assert.NoError(t, held.Err())
-	case <-ctx.Done():
-	}
-	cancel()
-	others.Wait()
 }
