@@ -80,7 +80,11 @@ func broken(err error) bool {
 		pgconn.SafeToRetry(err)
 }
 
-func theyMeet(err error) bool { return sqlstate.TheyMeet(sqlstate.Of(err)) }
+// theyMeet reports whether another makes the table at the same time.
+func theyMeet(err error) bool {
+	code := sqlstate.Of(err)
+	return sqlstate.TheyMeet(code) || sqlstate.Met(code)
+}
 
 // failure says, in the engine's words, why there was no answer (R17).
 func (b *Backend) failure(ctx context.Context, err error) error {

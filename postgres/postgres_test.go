@@ -127,6 +127,11 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 	_, err = postgres.Openers.Open(t.Context(), url+"&create=off", nil)
 	require.ErrorContains(t, err, "make the table")
 
+	s.Exec(t, "CREATE SEQUENCE made")
+	s.Exec(t, `CREATE FUNCTION meets() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF nextval('made') = 1 THEN RAISE 'as where transactions are serializable' USING ERRCODE = '40001'; END IF;
+		END $$`)
+	s.Exec(t, "CREATE EVENT TRIGGER meets ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION meets()")
 	var all sync.WaitGroup
 	for i := range 8 {
 		b, _ := newBackend(t, url, nil)
