@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -233,6 +234,43 @@ func TestAServerThatAlwaysHangsUpIsAskedAFewTimes(t *testing.T) {
 	full := newAsker(t, redis.NewClient(&redis.Options{Addr: f.Addr(), Protocol: 2, MinIdleConns: idle}))
 	_ = try(t, t.Context(), full)
 	assert.LessOrEqual(t, f.Count("evalsha"), 4+idle)
+}
+
+// The driver may have a second pool, for pipelines. If its idle connections were all closed, each costs one try.
+func TestIdleConnectionsOfPipelinesCount(t *testing.T) {
+	const idle = 8
+	certs := lab.NewCerts(t) // otherwise the driver sees by itself that they were closed
+	server := lab.StartRedis(t, lab.WithTLS(certs))
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1,
+		ReadTimeout: -1, DialTimeout: soon, PipelineReadBufferSize: 1 << 16, PipelinePoolSize: idle})
+	defer func() { _ = client.Close() }()
+	pipelined := func(block bool) error {
+		pipe := client.Pipeline()
+		pipe.Ping(t.Context())
+		if block {
+			pipe.BLPop(t.Context(), 0, "go on")
+		}
+		_, err := pipe.Exec(t.Context())
+		return err
+	}
+	require.NoError(t, pipelined(false)) // the first connection is made alone
+	var all sync.WaitGroup
+	for range idle {
+		all.Go(func() { assert.NoError(t, pipelined(true)) })
+	}
+	require.Eventually(t, func() bool {
+		return strings.Contains(server.MustDo(t, "INFO", "clients").(string), "blocked_clients:8")
+	}, soon, time.Millisecond)
+	server.MustDo(t, "RPUSH", "go on", 1, 2, 3, 4, 5, 6, 7, 8)
+	all.Wait()
+	stats := client.PoolStats()
+	require.Zero(t, stats.IdleConns)
+	require.EqualValues(t, idle, stats.PipelineStats.IdleConns)
+	server.HangUp(t)
+	retry := redisconn.NewRetry(client)
+	for err := pipelined(false); err != nil; err = pipelined(false) {
+		require.True(t, retry.Worth(err), "%v", err)
+	}
 }
 
 // A request counts as on its way for as long as the driver has it, whatever its caller was told meanwhile.
