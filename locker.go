@@ -105,6 +105,9 @@ const unlockTimeout = 5 * time.Second
 // the lease is over; fn has to stop then. If the lease was lost, the error of Do
 // matches ErrLost, even if fn returned nil; it matches the error of fn too. If Do did
 // not call fn, the error is that of Lock.
+//
+// The unlock has five seconds, whatever becomes of ctx: if the service is silent, Do returns
+// that much later than fn, and the release goes on in the background.
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error,
 	opts ...Option) error {
 	lease, err := l.Lock(ctx, name, opts...)

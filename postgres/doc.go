@@ -142,6 +142,10 @@
 // another process takes three round trips. While nothing changes, all waiters of a client
 // for one name cost one query every ten seconds or so.
 //
+// The releases of a moment share a statement, which waits for all their rows. If a transaction
+// of somebody else has locked one of the rows, up to 63 other releases of the client wait for
+// it, until Options.Timeout, and are tried again in the background. Renewals do not.
+//
 // A lock that is used all the time updates one row again and again. A transaction that
 // began long ago (pg_dump, a forgotten session, a prepared transaction) keeps vacuum from
 // removing the old versions: with 60,000 of them, a lock and unlock took 26 times as long,
