@@ -65,6 +65,7 @@ prove: servers $(GATE)
 	go test -vet=off -run '^TestSearch' ./redlock ./single # all interleavings: too many for -race
 	LOCKER_PROVE=1 go test -vet=off -run $(VIRTUAL) ./conformance # with more seeds
 	go test -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
+	CROSSINGS=8000 go test -vet=off -count=1 -run '^TestCrossings' .
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m ./... # SQLite takes long to compile so
 	$(MAKE) --no-print-directory prove-guards
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test -vet=off -run '^TestTheChecker' ./...

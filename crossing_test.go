@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/election"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/slots"
 )
 
@@ -56,6 +60,8 @@ type believed struct {
 	leases map[string][]*locker.Lease
 	kept   map[*locker.Lease]time.Time // by MinHold
 	keeps  bool                        // some ask for it
+	leader context.Context             // of the last that was elected
+	term   uint64
 	wrong  []string
 }
 
@@ -70,8 +76,8 @@ func (w *believed) add(name string, l *locker.Lease, minHold time.Duration) {
 			w.wrong = append(w.wrong, fmt.Sprintf("%s is granted within a MinHold", name))
 		}
 		was, _ := other.Token()
-		is, _ := l.Token()
-		if is < was || is == was && !(l.Shared() && other.Shared()) {
+		is, has := l.Token()
+		if has && (is < was || is == was && !(l.Shared() && other.Shared())) {
 			w.wrong = append(w.wrong, fmt.Sprintf("%s: token %d after %d", name, is, was))
 		}
 	}
@@ -79,7 +85,22 @@ func (w *believed) add(name string, l *locker.Lease, minHold time.Duration) {
 	w.kept[l] = time.Now().Add(minHold - 500*time.Millisecond) // it counts from the grant, of which the reply may be slow
 }
 
-// Whatever crosses whatever: shared, MinHold, NoRenew, MaxHold, slots, passing, Close, lost
+// leads is the beginning of a term, whose context is ctx.
+func (w *believed) leads(ctx context.Context, term uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case ctx.Err() != nil: // another may have begun
+		return
+	case w.leader != nil && w.leader.Err() == nil:
+		w.wrong = append(w.wrong, "two lead")
+	case term <= w.term:
+		w.wrong = append(w.wrong, fmt.Sprintf("term %d after %d", term, w.term))
+	}
+	w.leader, w.term = ctx, term
+}
+
+// Whatever crosses whatever: shared, MinHold, NoRenew, MaxHold, slots, election, a pair of services, passing, Close, lost
 // requests and replies. CROSSINGS runs more of them.
 func TestCrossings(t *testing.T) {
 	runs, _ := strconv.Atoi(os.Getenv("CROSSINGS"))
@@ -94,19 +115,28 @@ func TestCrossings(t *testing.T) {
 func cross(t *testing.T, seed uint64) {
 	d := &dice{r: rand.New(rand.NewPCG(seed, 7))}
 	var traits []string
-	for _, trait := range []string{"lasts", "queue", "prompt", "passes", "contended"} {
-		if d.n(2) == 0 {
+	for _, trait := range []string{"lasts", "queue", "prompt", "passes", "contended", "session", "watches", "notifies"} {
+		if d.n(2) == 0 && (trait != "notifies" || !slices.Contains(traits, "queue")) {
 			traits = append(traits, trait)
 		}
 	}
 	service := newScripted(traits...)
-	lasts, slow, shaken := service.is("lasts"), d.n(3) == 0, d.n(4) > 0
-	service.chance = func() string { return d.chance(shaken, slow, service.is("prompt")) }
+	services, backend := []*scripted{service}, service.backend()
+	if d.n(5) == 0 {
+		services = append(services, newScripted(traits...))
+		var err error
+		backend, err = bridge.New(backend, services[1].backend())
+		require.NoError(t, err)
+	}
+	lasts, slow, shaken := service.is("lasts") || service.is("session"), d.n(3) == 0, d.n(4) > 0
+	for _, s := range services {
+		s.chance = func() string { return d.chance(shaken, slow, s.is("prompt")) }
+	}
 	w := &believed{leases: map[string][]*locker.Lease{}, kept: map[*locker.Lease]time.Time{}, keeps: d.n(3) == 0}
 	var clients []*locker.Client
 	var all sync.WaitGroup
 	for range 1 + d.n(3) {
-		c := locker.New(service, &locker.Options{TTL: 2 * time.Second, Patience: time.Minute})
+		c := locker.New(backend, &locker.Options{TTL: 2 * time.Second, Patience: time.Minute})
 		for range 2 + d.n(8) {
 			all.Go(func() {
 				for range 1 + d.n(4) {
@@ -123,7 +153,9 @@ func cross(t *testing.T, seed uint64) {
 		}
 	}
 	all.Wait()
-	service.set("ok")
+	for _, s := range services {
+		s.set("ok")
+	}
 	time.Sleep(time.Minute)
 	for _, c := range clients {
 		require.Zero(t, c.Stats().Pending+c.Stats().Waiting+c.Stats().Held)
@@ -131,10 +163,13 @@ func cross(t *testing.T, seed uint64) {
 			require.NoError(t, err)
 		}
 	}
-	require.Empty(t, append(w.wrong, service.wrong...))
-	for st, err := range service.Backend.List(t.Context(), "") {
-		require.NoError(t, err)
-		t.Errorf("left behind: %+v", st)
+	require.Empty(t, w.wrong)
+	for _, s := range services {
+		require.Empty(t, s.wrong)
+		for st, err := range s.Backend.List(t.Context(), "") {
+			require.NoError(t, err)
+			t.Errorf("left behind: %+v", st)
+		}
 	}
 }
 
@@ -154,10 +189,21 @@ func crossOne(t *testing.T, c *locker.Client, d *dice, w *believed) {
 			opts = append(opts, o)
 		}
 	}
-	name := []string{"a", "a", "a", "a", "b", "group"}[d.n(6)]
+	name := []string{"a", "a", "a", "a", "b", "group", "leader"}[d.n(7)]
 	var l *locker.Lease
 	var err error
 	switch how := d.n(4); {
+	case name == "leader":
+		stands := election.New(c, name, &election.Options{TTL: 2 * time.Second})
+		err = stands.Run(ctx, func(ctx context.Context, term uint64) error {
+			w.leads(ctx, term)
+			_ = clock.Sleep(ctx, time.Duration(d.n(6000))*time.Millisecond)
+			time.Sleep(time.Duration(d.n(4)*d.n(1000)) * time.Millisecond) // beyond the time of grace, too
+			return nil
+		})
+		if err == nil {
+			return
+		}
 	case name == "group":
 		var slot *slots.Slot
 		if slot, err = slots.Lock(ctx, c, name, 2, locker.NoRenew()); err == nil {

@@ -328,6 +328,7 @@ func (h *scriptedHold) Renew(ctx context.Context) (v locker.Validity, err error)
 }
 
 func (h *scriptedHold) Release(ctx context.Context) error {
+	defer h.s.wake()
 	return h.s.request(ctx, "release", h.req, func() error {
 		if hold := h.granted().Hold; hold != nil {
 			return hold.Release(ctx)
