@@ -53,7 +53,7 @@ test-beside:
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) -vet=off -timeout 10m ./...
 	nice $(GATE) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance # they only work, with -race for five times as long
-	cd examples && go test -vet=off ./s3 ./etcd ./zookeeper # make prove runs the programs, by ./docs and internal/sqltest
+	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off ./s3 ./etcd ./zookeeper # make prove runs the programs
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
 # newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since
