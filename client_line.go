@@ -138,8 +138,8 @@ func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
 	if ln.sharers > 0 && !cl.settings.Shared {
 		l, _ := ctx.Value(sharerKey{cl.client, cl.name}).(*Lease)
 		if l != nil && l.line == ln {
-			return invalid("the context is that of a shared lease on this name, which cannot become one that is held " +
-				"alone: two that tried would wait for each other; unlock it first")
+			return invalid("the context is that of a shared lease on this name, which cannot become one that " +
+				"is held alone: two that tried would wait for each other; unlock it first")
 		}
 	}
 	switch {
@@ -165,8 +165,8 @@ func (ln *line) stand(cl *call) {
 	ln.quiet = sooner(ln.quiet, ln.patience(cl))
 }
 
-// patience is when that of cl with an outage ends. It counts from the beginning of the outage, or of the call if that
-// is later, so that a hundred calls do not wait a hundred times as long.
+// patience is when that of cl with an outage ends. It counts from the beginning of the outage, or of the
+// call if that is later, so that a hundred calls do not wait a hundred times as long.
 func (ln *line) patience(cl *call) time.Time {
 	return later(ln.away, cl.began).Add(cl.settings.Patience)
 }
@@ -313,7 +313,8 @@ func (ls *lines) give(cl *call, l *Lease) error {
 // release takes l out of its line, once, and lets others ask.
 func (ls *lines) release(l *Lease) { _ = ls.passOn(l, nil, nil) }
 
-// passOn is release, but the lock was passed to next, whose lease becomes to. Its error says why that is none.
+// passOn is release, but the lock was passed to next, whose lease becomes to. Its error says why that
+// is none.
 func (ls *lines) passOn(l *Lease, next *call, to *Lease) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

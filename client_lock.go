@@ -118,8 +118,8 @@ func (cl *call) attempt(ctx context.Context) error {
 	return err
 }
 
-// crowded makes err, the answer to a request that began then, match ErrHeld if the service has refused a sharer
-// and may have counted others of the client that have left, but are still being taken back.
+// crowded makes err, the answer to a request that began then, match ErrHeld if the service has refused
+// a sharer and may have counted others of the client that have left, but are still being taken back.
 func (cl *call) crowded(began time.Time, err error) error {
 	if !cl.settings.Shared || !errors.Is(err, ErrRefused) {
 		return err

@@ -45,7 +45,7 @@ const (
 	firstPoll  = 5 * time.Millisecond // nothing tells when the lock is free
 	lastPoll   = 500 * time.Millisecond
 	backupPoll = 10 * time.Second // Notify tells; the poll is for what it misses
-	lastBackup = time.Minute      // where a hundred thousand wait, so that all together ask some thousand times a second
+	lastBackup = time.Minute      // where a hundred thousand wait, who ask some thousand times a second together
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = time.Second
 	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry

@@ -42,7 +42,8 @@ func (cl *call) follow(ctx context.Context, err error) error {
 	switch sequelOf(err, cl.wait, cl.place, left) {
 	case ends:
 		if tries := cl.poll.tries; cl.wait && !held && tries > 1 && errors.Is(err, ErrUnavailable) {
-			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond), tries, err)
+			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond),
+				tries, err)
 		}
 		return err
 	case stands:
@@ -76,7 +77,8 @@ func (cl *call) waiting(err error, left time.Duration) {
 		c.opts.Logger.Warn("locker: waiting for the lock service", "name", cl.name, "backend",
 			c.guarantees.Backend, "for", left, "error", err)
 	}
-	tell(cl.values, cl.client.trace.Waiting, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
+	tell(cl.values, cl.client.trace.Waiting,
+		Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 }
 
 // queued returns [Request.Queued] of the next attempt of cl. It has no meaning when that is over: the backend

@@ -75,7 +75,8 @@ func TestAPanicWhereALossIsToldLeavesTheLine(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// The next step is one from where the clock was set to: a machine that sleeps afterwards is told from one that does not.
+// The next step is one from where the clock was set to: a machine that sleeps afterwards is told from one
+// that does not.
 func TestAClockThatWasSetBackIsLookedAtFromThere(t *testing.T) {
 	var q schedule
 	now := time.Now()
@@ -106,8 +107,9 @@ type bounded struct {
 func (b bounded) Guarantees() Guarantees { return Guarantees{MinTTL: b.lo, MaxTTL: b.hi} }
 
 func TestTheDefaultTTLIsOneThatTheBackendCanDo(t *testing.T) {
-	for want, b := range map[time.Duration]bounded{10 * time.Second: {hi: 10 * time.Second}, time.Minute: {lo: time.Minute},
-		DefaultTTL: {}} {
+	for want, b := range map[time.Duration]bounded{
+		10 * time.Second: {hi: 10 * time.Second}, time.Minute: {lo: time.Minute}, DefaultTTL: {},
+	} {
 		s, err := New(b, nil).settingsFor([]Option{nil})
 		require.NoError(t, err)
 		assert.Equal(t, want, s.TTL)

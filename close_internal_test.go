@@ -78,7 +78,8 @@ func TestAnUnlockIsCountedBeforeItEndsTheLease(t *testing.T) {
 	l.mu.Lock()
 	l.ends = map[*context.CancelCauseFunc]struct{}{&probe: {}}
 	l.mu.Unlock()
-	require.Eventually(t, func() bool { return c.busy.count() == 0 }, 30*time.Second, time.Millisecond, "the request is over")
+	require.Eventually(t, func() bool { return c.busy.count() == 0 }, 30*time.Second, time.Millisecond,
+		"the request is over")
 	require.NoError(t, l.Unlock(t.Context()))
 	assert.Equal(t, 1, counted)
 	require.NoError(t, c.Close())

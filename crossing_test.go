@@ -82,7 +82,8 @@ func (w *believed) add(name string, l *locker.Lease, minHold time.Duration) {
 		}
 	}
 	w.leases[name] = append(w.leases[name], l)
-	w.kept[l] = time.Now().Add(minHold - 500*time.Millisecond) // it counts from the grant, of which the reply may be slow
+	// It counts from the grant, of which the reply may be slow.
+	w.kept[l] = time.Now().Add(minHold - 500*time.Millisecond)
 }
 
 // leads is the beginning of a term, whose context is ctx.
@@ -100,8 +101,8 @@ func (w *believed) leads(ctx context.Context, term uint64) {
 	w.leader, w.term = ctx, term
 }
 
-// Whatever crosses whatever: shared, MinHold, NoRenew, MaxHold, slots, election, a pair of services, passing, Close, lost
-// requests and replies. CROSSINGS runs more of them.
+// Whatever crosses whatever: shared, MinHold, NoRenew, MaxHold, slots, election, a pair of services,
+// passing, Close, lost requests and replies. CROSSINGS runs more of them.
 func TestCrossings(t *testing.T) {
 	runs, _ := strconv.Atoi(os.Getenv("CROSSINGS"))
 	for seed := range uint64(max(runs, 500)) {
@@ -216,7 +217,8 @@ func crossOne(t *testing.T, c *locker.Client, d *dice, w *believed) {
 	}
 	if err != nil {
 		known := false
-		for _, want := range []error{locker.ErrHeld, locker.ErrUnavailable, locker.ErrClosed, context.Canceled, context.DeadlineExceeded} {
+		for _, want := range []error{locker.ErrHeld, locker.ErrUnavailable, locker.ErrClosed,
+			context.Canceled, context.DeadlineExceeded} {
 			known = known || errors.Is(err, want)
 		}
 		if !known || strings.Contains(err.Error(), "panic") {

@@ -29,16 +29,17 @@ func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 	})
 }
 
-// The schedule may call for a renewal that was due before the lease was over: it is not for the take-back, which waits
-// for the end of MinHold, also where only that ends the lock, and the client is closed.
+// The schedule may call for a renewal that was due before the lease was over: it is not for the take-back,
+// which waits for the end of MinHold, also where only that ends the lock, and the client is closed.
 func TestATakeBackWaitsForItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
 		s := &crowd{release: func(context.Context) error { asked.Add(1); return nil }}
 		c := New(s, nil)
 		now := time.Now()
-		l := &Lease{client: c, name: "job", start: now, settings: settings{Asked: Asked{TTL: time.Second, MinHold: time.Minute}},
-			grant: Grant{Hold: s, Validity: Validity{Since: now}}, err: ErrUnlocked}
+		l := &Lease{client: c, name: "job", start: now, err: ErrUnlocked,
+			settings: settings{Asked: Asked{TTL: time.Second, MinHold: time.Minute}},
+			grant:    Grant{Hold: s, Validity: Validity{Since: now}}}
 		l.takeBack(unlocked)
 		l.due()
 		synctest.Wait()

@@ -165,8 +165,8 @@ func TestLinesHoldTogether(t *testing.T) {
 	}
 }
 
-// Beside 16,000 TryLock of sharers, a lock on another name took a third of a second: each looked through all that
-// asked. So did each answer in an outage, through all that waited.
+// Beside 16,000 TryLock of sharers, a lock on another name took a third of a second: each looked through
+// all that asked. So did each answer in an outage, through all that waited.
 func TestALineIsNotLookedThrough(t *testing.T) {
 	waiter := func(_ *lines, ln *line) { ln.waiter() }
 	for what, test := range map[string]struct {

@@ -33,10 +33,10 @@
 // # What no lease can do
 //
 // A holder can be paused at any instruction (a virtual machine, a garbage collection, a slow
-// disk), for longer than any TTL, and then write although the next holder has the lock. Only the resource can refuse such a write: send
-// [Lease.Token] along, a number that rises with every holder, and let the resource refuse
-// one that is lower than the highest it has seen (Kleppmann, "How to do distributed
-// locking", 2016). Package fencing has guards that do this.
+// disk), for longer than any TTL, and then write although the next holder has the lock. Only
+// the resource can refuse such a write: send [Lease.Token] along, a number that rises with
+// every holder, and let the resource refuse one that is lower than the highest it has seen
+// (Kleppmann, "How to do distributed locking", 2016). Package fencing has guards that do this.
 //
 // # Failures
 //

@@ -122,12 +122,14 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 // of which one has it, would both hold.
 func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 	for what, want := range map[string]string{
-		"\n": "a line end (U+000A)", "\r": "a line end (U+000D)", "\r\n": "a line end (U+000", "\x00": "a control character (U+0000)",
-		" ": "a space (U+0020)", "\t": "a control character (U+0009)", "\u00a0": "an invisible character (U+00A0)",
-		"\u200b": "an invisible character (U+200B)", "\ufeff": "an invisible character (U+FEFF)",
+		"\n": "a line end (U+000A)", "\r": "a line end (U+000D)", "\r\n": "a line end (U+000",
+		" ": "a space (U+0020)", "\t": "a control character (U+0009)", "\x00": "a control character (U+0000)",
+		"\u00a0": "an invisible character (U+00A0)", "\u200b": "an invisible character (U+200B)",
+		"\ufeff": "an invisible character (U+FEFF)",
 	} {
 		for _, url := range []string{
-			"fake://user:zzy@h" + what, "fake://user:zzy@h/1" + what, "fake://user:zzy@h/1?prefix=p" + what, "fake://user:zzy@h/1?prefix=p" + what + "q",
+			"fake://user:zzy@h" + what, "fake://user:zzy@h/1" + what,
+			"fake://user:zzy@h/1?prefix=p" + what, "fake://user:zzy@h/1?prefix=p" + what + "q",
 			what + "fake://user:zzy@h", "fake://user:z" + what + "zy@h", "fake://h/x" + what + "y",
 		} {
 			f := newScripted()
@@ -218,15 +220,17 @@ func TestRequire(t *testing.T) {
 	require.NoError(t, locker.Require(c, locker.Guarantees{Scope: locker.ScopeProcess, MinTTL: time.Second,
 		MaxTTL: time.Minute}))
 	err := locker.Require(c, locker.Guarantees{
-		Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionConsensus, Fencing: locker.FencingWhileKept, Order: locker.OrderFIFO,
-		DeadHolder: locker.RecoveryAtOnce, ServerCrashes: 1, SurvivesRestart: true, SurvivesFailover: true, SurvivesClockJump: true, SurvivesPause: true,
+		Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionConsensus, Fencing: locker.FencingWhileKept,
+		Order: locker.OrderFIFO, DeadHolder: locker.RecoveryAtOnce, ServerCrashes: 1, SurvivesRestart: true,
+		SurvivesFailover: true, SurvivesClockJump: true, SurvivesPause: true,
 		MinTTL: time.Millisecond, MaxTTL: 2 * time.Hour,
 	})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	for _, field := range []string{"Scope: want network, have process",
 		"Exclusion: want consensus, have one server", "Fencing: want while data is kept, have none",
 		"Order: want fifo, have none", "DeadHolder: want at once, have none", "ServerCrashes: want 1, have 0",
-		"SurvivesRestart", "SurvivesFailover", "SurvivesClockJump", "SurvivesPause", "MinTTL: want 1ms, have 100ms", "MaxTTL: want 2h0m0s, have 1h0m0s"} {
+		"SurvivesRestart", "SurvivesFailover", "SurvivesClockJump", "SurvivesPause",
+		"MinTTL: want 1ms, have 100ms", "MaxTTL: want 2h0m0s, have 1h0m0s"} {
 		assert.ErrorContains(t, err, field)
 	}
 	assert.ErrorContains(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: time.Second}),

@@ -146,8 +146,9 @@ func manyReaders(t *testing.T, minHold time.Duration, fails bool) {
 	assert.Zero(t, c.Stats().Held+c.Stats().Waiting)
 }
 
-// Beside 16,000 sharers that wait, while others come and leave, a lock on another name takes about as long as one of a
-// client of its own does. Half of all are judged, so that a machine may stall: a line that is looked through shows there.
+// Beside 16,000 sharers that wait, while others come and leave, a lock on another name takes about as long
+// as one of a client of its own does. Half of all are judged, so that a machine may stall: a line that is
+// looked through shows there.
 func TestSharersThatWaitCostOtherNamesNothing(t *testing.T) {
 	b := memory.New()
 	clients := []*locker.Client{locker.New(b, nil), locker.New(b, nil)}
