@@ -26,7 +26,7 @@ type hold struct {
 	lost    func()
 	shadow  shadow // the key beside it
 	minHold time.Duration
-	keep    int64 // the lease of a shadow that is kept
+	keep    int64 // the lease of a shadow that is kept; set before Acquire returns
 	// since is when it was granted.
 	since time.Time
 	// tokens are those at the moment at which the key was first found to be the first, or later: whoever held

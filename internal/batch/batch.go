@@ -106,7 +106,7 @@ func New[Q, A any](
 }
 
 // Do has request sent, and returns when there is an answer, or ctx or the Batcher's life ends. The error is
-// send's, or the cause of the context that ended.
+// send's, that of ctx, or the cause of the end of the Batcher's life.
 func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 	b.mu.Lock()
 	if err := b.over(ctx); err != nil {
@@ -137,7 +137,7 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 	case <-c.done:
 	case <-ctx.Done():
 		if sent, left := b.leave(c); left {
-			return Answer[A]{Sent: sent}, context.Cause(ctx)
+			return Answer[A]{Sent: sent}, ctx.Err()
 		}
 		<-c.done // the answer came at the same moment
 	}
@@ -229,7 +229,7 @@ func (b *Batcher[Q, A]) over(ctx context.Context) error {
 	case b.ended, b.life.Err() != nil:
 		return context.Cause(b.life)
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	return nil
 }
