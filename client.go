@@ -44,7 +44,7 @@ type Client struct {
 
 	mu       sync.Mutex
 	pending  map[*Lease]struct{} // those that are taken back
-	undoneAt time.Time           // when the last sharer of them was through
+	undoneAt time.Time           // when the last of them that was a sharer's lease was through
 }
 
 var _ Locker = (*Client)(nil)

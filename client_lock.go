@@ -111,7 +111,7 @@ func (cl *call) attempt(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		err = cl.crowded(began, err)
+		err = l.crowded(began, err)
 		c.lines.noted(cl, err)
 	}
 	c.attempted(cl, time.Since(began), err)
@@ -120,16 +120,16 @@ func (cl *call) attempt(ctx context.Context) error {
 
 // crowded makes err, the answer to a request that began then, match ErrHeld if the service has refused
 // a sharer and may have counted others of the client that have left, but are still being taken back.
-func (cl *call) crowded(began time.Time, err error) error {
-	if !cl.settings.Shared || !errors.Is(err, ErrRefused) {
+func (l *Lease) crowded(began time.Time, err error) error {
+	if !l.settings.Shared || !errors.Is(err, ErrRefused) {
 		return err
 	}
-	c := cl.client
+	c := l.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counts := !c.undoneAt.Before(began)
-	for l := range c.pending {
-		counts = counts || l.settings.Shared && l.name == cl.name
+	for other := range c.pending {
+		counts = counts || other != l && other.settings.Shared && other.name == l.name
 	}
 	if counts {
 		return fmt.Errorf("%w, maybe by what this client takes back: %w", ErrHeld, unlikeError{err, sentinels})

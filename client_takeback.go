@@ -177,7 +177,7 @@ func (l *Lease) undone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, pending := c.pending[l]
-	if delete(c.pending, l); l.settings.Shared {
+	if delete(c.pending, l); l.settings.Shared && !l.start.IsZero() {
 		c.undoneAt = time.Now()
 	}
 	return pending

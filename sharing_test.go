@@ -213,9 +213,15 @@ func (b *distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	g, err := b.Backend.Acquire(ctx, req)
 	if err == nil {
 		g.Hold = &distantHold{Hold: g.Hold, fails: b.fails}
+	} else if errors.Is(err, locker.ErrRefused) {
+		g.Hold = leftover{} // as a place in a queue
 	}
 	return g, err
 }
+
+type leftover struct{ locker.Hold }
+
+func (leftover) Undo(context.Context) error { time.Sleep(20 * time.Millisecond); return nil }
 
 type distantHold struct {
 	locker.Hold
