@@ -195,6 +195,38 @@ func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
 	require.NoError(t, l.Unlock(t.Context()))
 }
 
+// A keep-alive counts from before it is sent, whenever its answer comes (R1).
+func TestKeepAliveCountsFromBeforeItsRequest(t *testing.T) {
+	s := parallelScene(t, 1)
+	var sent atomic.Pointer[time.Time] // the last one
+	b := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return &timed{s, &sent} }))
+	g := locktest.Acquire(t, b, request("n", 8*time.Second, false))
+	eventually(t, 30*time.Second, "the session is kept alive", func() bool {
+		v, err := g.Hold.Renew(t.Context())
+		require.NoError(t, err)
+		if !v.Since.After(g.Validity.Since) {
+			return false
+		}
+		assert.False(t, v.Since.After(*sent.Load()), "it counts from %v after its request", v.Since.Sub(*sent.Load()))
+		return true
+	})
+	require.NoError(t, g.Hold.Release(t.Context()))
+}
+
+// timed notes when a keep-alive is sent.
+type timed struct {
+	grpc.ClientStream
+	sent *atomic.Pointer[time.Time]
+}
+
+func (s *timed) SendMsg(m any) error {
+	if _, ok := m.(*etcdserverpb.LeaseKeepAliveRequest); ok {
+		now := time.Now()
+		s.sent.Store(&now)
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
 // unknownLease makes the first two keep-alives be for a lease that is not known.
 type unknownLease struct {
 	grpc.ClientStream
