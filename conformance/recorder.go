@@ -104,6 +104,8 @@ func (p *prover) attempt(r *recorder, h Harness, c check) {
 		r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to "+
 			"prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] "+
 			"why it cannot be proven", c.Promise, s.Backend, c.missing, c.missing, c.Name)
+	case h.unplayed(c) != "":
+		r.decide(unproven, h.unplayed(c))
 	case c.run != nil:
 		c.run(newTrial(r, h, s.Guarantees, c))
 	}

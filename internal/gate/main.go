@@ -102,7 +102,7 @@ func (o outcome) String() string {
 type results struct {
 	failed []outcome
 	took   map[string]time.Duration // by package
-	open   []string                 // what was not proven, since the machine stalled
+	open   []string                 // what package conformance has tried again, since the machine stalled
 	broken string                   // how go test ended
 }
 
@@ -162,7 +162,7 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 			builds[e.ImportPath] += e.Output
 		case "output":
 			texts[k].WriteString(e.Output)
-			if strings.Contains(e.Output, "INCONCLUSIVE: the machine") { // package conformance says so
+			if strings.Contains(e.Output, "REPEATED: the machine") { // package conformance says so
 				r.open = append(r.open, e.Package+" "+e.Test+": "+strings.TrimSpace(e.Output))
 			}
 		case "pass", "skip", "fail":

@@ -21,7 +21,7 @@ import (
 	"testing"
 )
 
-func TestWell(t *testing.T) { t.Log("all is well") }
+func TestWell(t *testing.T) { t.Log("all is well"); t.Log("REPEATED: the machine stalled") }
 
 // It panics where no test is told of it.
 func TestInTheBackground(t *testing.T) {
@@ -77,6 +77,8 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 			assert.Equal(t, c.tries, 1+strings.Count(out.String(), "alone:"), out.String())
 			assert.Equal(t, !c.passes, strings.Contains(out.String(), "FAILED: 1"), out.String())
 			assert.NotContains(t, out.String(), "all is well")
+			builds := c.name != "it does not build"
+			assert.Equal(t, builds, strings.Contains(out.String(), "p TestWell: p_test.go:8: REPEATED: the machine"), out.String())
 			if c.left != "" {
 				_, summary, _ := strings.Cut(out.String(), "FAILED: 1")
 				assert.Contains(t, out.String(), strings.Trim(c.reason, `" +`))

@@ -29,8 +29,10 @@ const (
 	ToolEtcd    = "etcd"
 	ToolOldEtcd = "etcd-oldest" // the oldest version that is supported
 
-	ToolEtcd35     = "etcd-3.5"                       // the minor version after ToolOldEtcd's
-	ToolEtcdBefore = "etcd-before"                    // the minor version before ToolEtcd's
+	ToolEtcd35     = "etcd-3.5"    // the minor version after ToolOldEtcd's
+	ToolEtcdBefore = "etcd-before" // the minor version before ToolEtcd's
+	ToolNATS       = "nats-server"
+	ToolKubernetes = "kube-apiserver"
 	ToolNewZooJar  = "zookeeper-newest/zookeeper.jar" // a later version than ToolZooJar's
 	ToolJava       = "java"
 	ToolZooJar     = "zookeeper.jar"
@@ -50,10 +52,12 @@ var (
 		"/snap/bin/", "/usr/lib/postgresql/*/bin/"}
 	tools = map[string]tool{
 		ToolRedis:      {advice: "Debian: apt install redis-server; macOS: brew install redis"},
-		ToolEtcd:       {advice: "Debian: apt install etcd-server; in this repository: scripts/etcd", built: true},
+		ToolEtcd:       {advice: "Debian: apt install etcd-server; in this repository: scripts/build etcd", built: true},
 		ToolOldEtcd:    {advice: "get it with scripts/etcd on Debian", built: true, extra: true},
 		ToolEtcd35:     {advice: "get it with scripts/etcd before on Debian", built: true, extra: true},
 		ToolEtcdBefore: {advice: "get it with scripts/etcd before on Debian", built: true, extra: true},
+		ToolNATS:       {advice: "in this repository: scripts/build nats-server", built: true},
+		ToolKubernetes: {advice: "in this repository: scripts/build kube-apiserver", built: true},
 		ToolNewZooJar:  {advice: "get it with scripts/zookeeper on Debian", built: true, extra: true},
 		ToolZooJar: {advice: "Debian: apt install zookeeper",
 			places: []string{"/usr/share/java/zookeeper.jar", "/opt/zookeeper*/lib/zookeeper-[0-9]*.jar"}},

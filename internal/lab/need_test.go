@@ -56,7 +56,7 @@ func TestNeedLooksBesidesPath(t *testing.T) {
 func TestNeedPrefersWhatTheRepositoryBuildsToPath(t *testing.T) {
 	built := lab.Need(t, lab.ToolEtcd)
 	if filepath.Base(filepath.Dir(filepath.Dir(built))) != ".cache" {
-		t.Skip("this repository has not built one: scripts/etcd")
+		t.Skip("this repository has not built one: scripts/build etcd")
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "etcd"), nil, 0o700))
