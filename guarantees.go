@@ -157,12 +157,15 @@ type Recovery int
 // Recoveries, from the slowest to the fastest.
 const (
 	RecoveryNone     Recovery = iota // somebody has to remove it
+	RecoveryWatched                  // when one client has begun to look, and gone on looking for the TTL
 	RecoveryAfterTTL                 // when its TTL has passed
 	RecoveryAtOnce                   // the moment the holder's process ends
 )
 
 // String returns the recovery in a few words.
-func (r Recovery) String() string { return word(int(r), "none", "after the TTL", "at once") }
+func (r Recovery) String() string {
+	return word(int(r), "none", "watched for the TTL", "after the TTL", "at once")
+}
 
 func word(i int, words ...string) string {
 	if i < 0 || i >= len(words) {

@@ -36,6 +36,8 @@ func parseAddress(rawURL string) (address, error) {
 		a.why = "no one network between its clients and two services"
 	case strings.Contains(u.Scheme, "+"):
 		a.why = "Sentinel and Redis Cluster lead clients to the servers' own addresses, past any proxy"
+	case u.Scheme == "kubernetes":
+		a.why = "its URL names a namespace: each client finds the API server by itself, past any proxy"
 	case u.Hosts == nil:
 		a.why = "no network between its clients and the service: the URL has no host"
 	case u.Param("host", "") != "" || u.Param("addr", "") != "":

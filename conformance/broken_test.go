@@ -29,6 +29,7 @@ var brokenForChecks = []struct {
 	{forgetsWaiters, queued, "exclusion", "did not get its turn"},
 	{promptLater, poor, "prompt", "after its context had ended"},
 	{promisesPrompt, poor, "prompt", "after its context had ended"},
+	{passHangs, rich, "prompt", "Pass returned"},
 	{pilesUp, poor, "nothing-piles-up", "have left"},
 	{deathUnnoticed, queued, "dead-holder", "was not free"},
 	{foldsCase, poor, "names", "is held although nobody locked it"},

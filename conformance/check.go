@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ type check struct {
 
 	unasked string         // why the backend does not promise it; "": it does
 	missing string         // the hook that it cannot do without and the harness does not have
-	run     func(s *trial) // nil: it sees to it that there is the hook, with which histories prove the promise
+	run     func(s *trial) // nil: histories prove it, with the hook
 }
 
 // allChecks returns all checks for a subject, in the order in which they are run: first those
@@ -30,9 +31,13 @@ func allChecks(s subject) []check {
 		}
 		return why
 	}
-	wide, afterTTL := s.Scope >= locker.ScopeNetwork, s.DeadHolder == locker.RecoveryAfterTTL
+	wide, afterTTL := s.Scope >= locker.ScopeNetwork, s.DeadHolder != locker.RecoveryAtOnce
 	noNetwork := unless(wide || s.Cut != nil, fmt.Sprintf("there is no network within the scope of one %v", s.Scope))
 	noCut := unless(s.Cut != nil, "Cut")
+	deadHolder := checkDeadHolder
+	if s.Victim == nil {
+		deadHolder = nil
+	}
 	return []check{
 		{
 			Name: "claims",
@@ -76,7 +81,7 @@ func allChecks(s subject) []check {
 				unless(s.Scope != locker.ScopeProcess, "within one process, a dead holder takes the service with it")),
 			missing: unless(s.Victim != nil || afterTTL && s.Cut != nil, unless(!(afterTTL && wide), "Cut")+
 				unless(afterTTL && wide, "Victim")),
-			run: checkDeadHolder,
+			run: deadHolder,
 		},
 		{
 			Name: "prompt",
@@ -151,6 +156,35 @@ func named(names []string) (checks []check, err error) {
 		}
 	}
 	return slices.DeleteFunc(all, func(c check) bool { return !slices.Contains(names, c.Name) }), nil
+}
+
+// unplayed is why no histories prove a check that is left to them; "": they do.
+func (h Harness) unplayed(c check) string {
+	switch {
+	case c.run != nil:
+		return ""
+	case c.Name == "deletion" && h.Unproven[histDelete] != "":
+		return h.Unproven[histDelete]
+	}
+	return h.Unproven[histories]
+}
+
+// needHistories reports whether one of the checks with these names is claimed, and proven by histories alone, or
+// histories are asked for. Without names, all is.
+func (h Harness) needHistories(ctx context.Context, names []string) (need bool) {
+	if len(names) == 0 || slices.Contains(names, histories) || h.validate() != nil {
+		return len(names) == 0 || slices.Contains(names, histories)
+	}
+	r := newRecorder(ctx, histories)
+	_ = r.Do(func() {
+		need = slices.ContainsFunc(allChecks(h.subject(r)), func(c check) bool {
+			left := c.run == nil && c.unasked == "" && c.missing == "" && h.unplayed(c) == ""
+			return left && slices.Contains(names, c.Name)
+		})
+	})
+	r.cancel()
+	r.Close()
+	return need
 }
 
 // validate reports what is wrong with the harness itself.

@@ -26,7 +26,7 @@
 //	Scope wider than one process      Delete: an operator, or an eviction
 //	Scope is the network              Cut: a connection that can be broken
 //	DeadHolder at once                Victim: a program that is killed
-//	DeadHolder after the TTL          Victim, or Cut, which stands in for it
+//	DeadHolder later than at once     Victim, or Cut, which stands in for it
 //	Fencing unless data is set back   Restart
 //	SurvivesRestart                   Restart
 //	SurvivesFailover                  Failover
@@ -51,7 +51,7 @@
 // The contract is said once, as rules that hold for whatever several clients do. A history is what comes
 // of a script: clients acquire, wait, renew, release, undo, pass, raise tokens, inspect, list, break,
 // listen and close, under contexts that end early or never, with names, labels and TTLs that hurt, while
-// requests are held, lost, overtaken or sent twice, replies are lost or late, connections are reset, locks
+// requests are held, lost or overtaken, replies are lost or late, connections are reset, owners ask again, locks
 // are deleted, servers restart and clocks step. Half of the scripts are cells of the matrix of operation,
 // fault and end, with a rival beside; the others are drawn. For each attempt the judge knows when its
 // holder may act, until when the service has to keep it, and when something of it may be there. An answer
@@ -72,9 +72,9 @@
 //	close      Close ends what the backend has begun, and nothing is granted afterwards
 //
 // [Run] plays histories on the service for some 20 seconds, or as long as [HistoriesEnv] says, side by
-// side; if the harness has a service that lives in memory (Harness.Virtual), in virtual time, where what
-// fails is shortened to the fewest steps. A failure says the rule, what was seen, the calls before it, the
-// script, and how to play it again, which tells all of its calls:
+// side, and then what happens to servers, in up to a minute; if the harness has a service that lives in
+// memory (Harness.Virtual), in virtual time, where what fails is shortened to the fewest steps. A failure says
+// the rule, what was seen, the calls before it, the script, and how to play it again, which tells all of its calls:
 //
 //	CONFORMANCE_SEED=483/12 go test -run '^TestConformance$/^histories$' .
 //
@@ -84,7 +84,8 @@
 //
 // The unit of time is Harness.TTL, or up to four times that on a service that is slow. What fails while the
 // machine or the service stalls for a good part of it is tried again, at most twice and with more time, and
-// what goes on failing has failed.
+// what goes on failing has failed. The log says REPEATED of it; if that is so of more than half of the scripts,
+// the run has failed.
 //
 // # What authors ask
 //
@@ -96,7 +97,7 @@
 //     nothing. One that was sent twice may say nil where the first copy found nothing.
 //   - If a request was certainly never sent (no connection, a context that was over before), the Grant
 //     needs no Hold beside the error. If in doubt, set it.
-//   - No clock of a client may decide when a lock is over. Send durations, and compare inside the service,
+//   - No wall clock of a client may decide when a lock is over. Send durations, and compare inside the service,
 //     at the moment of the statement: in SQL with clock_timestamp(), since now() is the beginning of the
 //     transaction.
 //   - Tokens come from the service, in the same step as the grant: a client's counter or clock does not

@@ -171,8 +171,7 @@ func Example_network() {
 	server := httptest.NewServer(serve(locks))
 	defer server.Close()
 	harness := remoteHarness(server.Listener.Addr().String(), locks, time.Second)
-	fmt.Println(conformance.Check(context.Background(), harness, "deletion", "cut-off",
-		"exclusion"))
+	fmt.Println(conformance.Check(context.Background(), harness, "claims", "exclusion"))
 	// Output:
 	// <nil>
 }

@@ -10,9 +10,6 @@ import (
 
 // checkDeadHolder kills a program. Without one, it is a client that is cut off which dies, in histories.
 func checkDeadHolder(s *trial) {
-	if s.h.Victim == nil {
-		return
-	}
 	b, name := s.backend(), s.name("dead")
 	ttl, life := s.long, time.Duration(0) // or else the end of the TTL would look like it
 	if s.g.DeadHolder != locker.RecoveryAtOnce {

@@ -63,6 +63,8 @@ var (
 	pilesUp             = byHand("each wait starts what ends with the client", poor)
 	wakesOne            = wrong("of those who listen for a name one is told", rich)
 	stopWaits           = wrong("the stop of Notify waits for the service", rich)
+	stopsNothing        = wrong("Notify returns no stop, and no error", rich)
+	notifyFails         = wrong("Notify fails, although it listens", rich)
 	waitsOnDeleted      = wrong("who waits for a lock that is deleted waits for that one, and gets it", queued)
 	leavesLateGrant     = wrong("a wait that ends in the moment of its grant leaves the lock", queued)
 	wakeLost            = wrong("wake-ups are lost", rich)
@@ -145,7 +147,7 @@ var (
 	// Time.
 	sinceFromReply   = wrong("a grant counts from the reply", poor)
 	sinceFromWait    = wrong("a grant to a waiter counts from the reply", queued)
-	sinceFromRenewal = wrong("a renewal counts from the reply", poor)
+	sinceFromRenewal = wrong("a renewal counts from the reply", poor, queued)
 	boastsTTL        = wrong("claims twice the TTL that the service keeps", poor)
 	negativeDrift    = wrong("a drift that is added to the TTL", poor)
 	sinceFuture      = wrong("validity counts from the future", poor)
@@ -162,12 +164,18 @@ var (
 	forgetsVoid      = wrong("a take-back that finds nothing is the end of it, and sessions keep locks", queued)
 	deathUnnoticed   = byHand("the death of a holder is not noticed", queued)
 
+	// Dead holders that have to be watched.
+	claimsUnwatched = wrong("claims that a dead holder needs no observer", watched)
+	observesEarly   = wrong("a holder was observed from before its Load was sent", aged)
+	forgetsSights   = wrong("what an observer has seen is forgotten", watched)
+
 	// Tokens.
 	tokenOfClient  = wrong("each client counts tokens of its own", rich)
 	tokenUnclaimed = wrong("tokens that nothing is promised of", poor)
 	tokenMissing   = wrong("no token although tokens are claimed", rich)
 	tokenTooHigh   = wrong("tokens above MaxToken", rich)
 	tokenLater     = wrong("a token is drawn in a request of its own after the grant", rich)
+	tokenOfPlace   = wrong("a token is drawn with a place in the queue", queued, tokenless)
 	tokenTwice     = wrong("a token is given out twice", rich)
 	tokenWithLock  = wrong("the counter ends with the lock", rich)
 	forgetsTokens  = wrong("the counter is lost in a restart", rich)
@@ -185,8 +193,10 @@ var (
 	passesAnyway   = wrong("Pass does not ask whose the lock is", rich)
 	passesSame     = wrong("Pass gives the hold to the next caller", rich)
 	passesForEver  = wrong("Pass does not yield", rich)
+	passesToOthers = wrong("Pass yields although it was not asked to", rich)
 	passesSilently = wrong("Pass yields and tells nobody", rich)
 	passLeaves     = wrong("Pass does not say what it may have left", rich)
+	passHangs      = wrong("Pass ignores its context", rich)
 
 	// Names.
 	foldsCase     = wrong("names without case", poor)
@@ -251,9 +261,11 @@ var (
 	leaveForgets       = wrong("Leave removes nothing", poor)
 	leaveOpens         = wrong("Leave removes the notes of all writers", poor)
 	leaveSilent        = wrong("Leave tells nobody", rich)
+	leaveFails         = wrong("Leave removes the note, and says that it failed", poor)
 	grantKeepsNote     = wrong("the note of a writer stays when it is granted the lock", poor)
 	remainsOfSharers   = wrong("who is kept out by a note is told how long the sharers last", rich)
 	yieldsToWriters    = wrong("Pass yields to no sharer that waits", rich)
+	admitsOneOfRun     = wrong("of a run of sharers in the queue one gets in", queued)
 	sharersOvertake    = wrong("sharers in the queue get in before the writer that waits in front of them", queued)
 
 	// Tokens and operators of sharers.

@@ -102,7 +102,7 @@ func (k *kit) cells() (all []cell) {
 
 // events are cells of what happens to servers.
 func (k *kit) events() (all []cell) {
-	for _, event := range []server{byRestart, byFailover, byCrash, byJump, byJumpBack} {
+	for _, event := range serverEvents {
 		has := map[server]bool{
 			byRestart:  k.h.Restart != nil,
 			byFailover: k.h.Failover != nil && k.g.SurvivesFailover,
@@ -467,7 +467,20 @@ func (g *generator) end(c cell, life time.Duration) {
 // special makes one of the histories that need steps in a certain order.
 func (g *generator) special(sc *script) {
 	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
-	switch g.IntN(11) {
+	switch g.IntN(13) {
+	case 11:
+		sc.what = "an observer whose request is late"
+		shared := g.chance(30)
+		hold := g.acquire(doAcquire, subject_, shared, g.bounded(g.k.ttl))
+		hold.min = 0
+		g.add(hold, step{do: doFault, who: rival, fault: held}, g.alone(rival), pause(hold.ttl*2/3), does(subject_, doRenew),
+			step{do: doFault, who: rival}, does(rival, doFinish), breaks(silent))
+		g.end(cell{end: doExpire, fault: silent, shared: shared}, hold.ttl)
+	case 12:
+		sc.what = "nobody looks while its holder is gone"
+		hold := g.acquire(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
+		hold.min = 0
+		g.add(hold, breaks(silent), pause(hold.ttl+g.k.g.DeadHolderSlack+g.k.tol+g.k.air), g.alone(late))
 	case 9:
 		sc.what = "the least TTL"
 		least := g.acquire(doAcquire, subject_, g.chance(30), max(g.k.g.MinTTL, leastTTL))

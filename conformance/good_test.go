@@ -36,7 +36,7 @@ func prove(t *testing.T, f flaw, k kind, c conformance.OneCheck) (r conformance.
 }
 
 func TestGoodBackendsPassEveryCheck(t *testing.T) {
-	for _, k := range []kind{poor, hasty, rich, queued, tokenless} {
+	for _, k := range []kind{poor, hasty, rich, queued, tokenless, watched, aged} {
 		for _, c := range conformance.Checks() {
 			t.Run(k.name+"/"+c.Name, func(t *testing.T) {
 				r := prove(t, none, k, c)

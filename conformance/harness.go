@@ -101,8 +101,9 @@ type Harness struct {
 	// Unproven says, by the names of checks, why a hook that they need cannot
 	// be had. Such a check is reported as unproven, and never as passed. It
 	// excuses nothing but a missing hook; and "histories", which are then not played,
-	// "histories-delete", with which nothing is deleted in them, and "shared-min-hold",
-	// with which no sharer asks for MinHold in them.
+	// with all that they alone prove. Or something is left out of them: with "histories-delete"
+	// nothing is deleted, with "histories-labels" no label is as long as can be, with "histories-min-hold"
+	// nobody asks for MinHold, and with "shared-min-hold" no sharer does.
 	Unproven map[string]string
 
 	// Virtual returns the harness of a new service of the same kind, which lives in memory

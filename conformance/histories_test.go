@@ -21,7 +21,7 @@ func freshSim(f flaw, k kind) func(conformance.T) conformance.Harness {
 }
 
 func TestGoodBackendsKeepEveryRule(t *testing.T) {
-	for _, k := range []kind{poor, hasty, rich, queued, tokenless} {
+	for _, k := range []kind{poor, hasty, rich, queued, tokenless, watched, aged} {
 		t.Run(k.name, func(t *testing.T) {
 			told, _ := conformance.Histories(t, freshSim(none, k), 0, 1500)
 			assert.Empty(t, told)

@@ -82,12 +82,14 @@ type outage struct {
 	who      string
 	fault    fault
 	from, to time.Time // zero to: it lasts
+	sure     time.Time // it was set
 }
 
 // history is all that was asked and answered in one script.
 type history struct {
 	began   time.Time
 	virtual bool
+	seed    uint64 // of its script
 
 	mu       sync.Mutex
 	alike    map[*attempt]bool // there is another owner like its own
@@ -120,10 +122,10 @@ func (h *history) add(c *call) *call {
 }
 
 // happened adds what takes no time.
-func (h *history) happened(c *call) { h.end(h.add(c), locker.Grant{}, nil) }
+func (h *history) happened(c *call) { h.end(h.add(c), nil) }
 
-func (h *history) end(c *call, grant locker.Grant, err error) {
-	h.change(func() { c.ended, c.grant, c.err = time.Now(), grant, err })
+func (h *history) end(c *call, err error) {
+	h.change(func() { c.ended, c.err = time.Now(), err })
 }
 
 // owner is another one: like that of somebody who has left, but for one digit, so that a comparison of a part
@@ -136,7 +138,7 @@ func (h *history) owner(name string) string {
 		if c.op == opRelease && c.name == name && c.err == nil && !c.ended.IsZero() && !h.alike[c.of] {
 			h.alike[c.of] = true
 			next := []byte(c.of.req.Owner)
-			at := []int{39, 0, 31, 15}[next[20]%4]
+			at := []int{39, 0, 31, 15}[(h.seed+uint64(len(h.alike)))%4]
 			next[at] = digits[(strings.IndexByte(digits, next[at])+1)%16]
 			return string(next)
 		}
@@ -164,9 +166,10 @@ func (h *history) line(who string, f fault, set func()) {
 		}
 	}
 	h.change(end)
+	from := time.Now()
 	set()
 	if f != noFault {
-		h.change(func() { h.outages = append(h.outages, &outage{who: who, fault: f, from: time.Now()}) })
+		h.change(func() { h.outages = append(h.outages, &outage{who: who, fault: f, from: from, sure: time.Now()}) })
 	}
 }
 

@@ -215,9 +215,22 @@ func (b brokenScript) tell(seed uint64, test string) string {
 	for _, m := range b.more {
 		text += m + "\n"
 	}
-	return fmt.Sprintf("%s  in: %s\n  again: %s=%d/%d go test -run '^%s$' .", text, b.sc.describe(), SeedEnv, seed, b.n,
-		strings.ReplaceAll(test, "/", "$/^"))
+	again := fmt.Sprintf("%s=%d", SeedEnv, seed)
+	if b.sc.what != "" { // or else it is not of one script
+		text += "  in: " + b.sc.describe() + "\n"
+		again += fmt.Sprintf("/%d", b.n)
+	}
+	if os.Getenv(proveEnv) != "" {
+		again = proveEnv + "=1 " + again
+	}
+	if test == "" {
+		return text + "  again: " + again + ", and the same call of Check"
+	}
+	return fmt.Sprintf("%s  again: %s go test -run '^%s$' .", text, again, strings.ReplaceAll(test, "/", "$/^"))
 }
+
+// proveEnv is without which this module's tests that are called TestProve… are skipped.
+const proveEnv = "LOCKER_PROVE"
 
 // one plays one script, and judges it.
 func (k *kit) one(ctx context.Context, n int, sc script, servers func(*recorder, server)) brokenScript {
@@ -327,7 +340,8 @@ const (
 	eventually = 3  // failing scripts after which a run ends
 )
 
-func checkReal(ctx context.Context, h Harness, seed uint64, only int, budget time.Duration) (broken []brokenScript, log []string) {
+func checkReal(ctx context.Context, h Harness, test string, seed uint64, only int, budget time.Duration) (
+	broken []brokenScript, log []string) {
 	r := newRecorder(ctx, histories)
 	leaks := watchLeaks(h)
 	_ = r.Do(func() {
@@ -335,7 +349,7 @@ func checkReal(ctx context.Context, h Harness, seed uint64, only int, budget tim
 		if only >= 0 {
 			k.lines = longTimeline
 		}
-		_ = r.Do(func() { broken, log = k.real(r, seed, only, budget) })
+		_ = r.Do(func() { broken, log = k.real(r, test, seed, only, budget) })
 	})
 	r.cancel()
 	r.Close()
@@ -348,7 +362,8 @@ func checkReal(ctx context.Context, h Harness, seed uint64, only int, budget tim
 
 // real plays as many scripts as fit in the budget: first free ones, then for each event
 // those that meet at it.
-func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (broken []brokenScript, log []string) {
+func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.Duration) (
+	broken []brokenScript, log []string) {
 	k.open(r)
 	began := time.Now()
 	share := budget * 3 / 5 // the last ones take some time, and events
@@ -359,7 +374,8 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 	take := func(worker int) (n int, wait bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		if len(broken) >= eventually || time.Since(began) > share || r.Context().Err() != nil || only >= 0 && next > only {
+		over := time.Since(began) > share || only >= 0 && next > only || only >= ofEvents
+		if len(broken) >= eventually || over || r.Context().Err() != nil {
 			return -1, false
 		}
 		if worker >= most {
@@ -381,10 +397,13 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 			most = min(most+1, atOnce)
 		}
 	}
+	again := map[int]bool{} // scripts that a stall explained
 	note := func(b brokenScript, stalled time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
-		log = append(log, fmt.Sprintf("played again, since the machine stalled for %v: %s", stalled, b.tell(seed, "")))
+		again[b.n] = true
+		log = append(log, fmt.Sprintf("%sthe machine, or the service, stalled for %v: %s", repeated, stalled,
+			b.tell(seed, test)))
 	}
 	var all sync.WaitGroup
 	for worker := range atOnce {
@@ -402,10 +421,11 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 	}
 	all.Wait()
 	log = append(log, fmt.Sprintf("%d scripts in %v", next, time.Since(began).Round(time.Millisecond)))
-	if only < 0 && len(broken) == 0 {
-		for event := range eventChecks {
+	broken = append(broken, hidden(len(again), next)...)
+	if (only < 0 || only >= ofEvents) && len(broken) == 0 {
+		for _, event := range serverEvents {
 			began := time.Now()
-			more, _ := k.steady(note, func(k *kit) []brokenScript { return k.event(r, seed, event) })
+			more, _ := k.steady(note, func(k *kit) []brokenScript { return k.event(r, seed, event, only) })
 			broken = append(broken, more...)
 			log = append(log, fmt.Sprintf("servers %s: %v", event, time.Since(began).Round(time.Millisecond)))
 		}
@@ -422,10 +442,19 @@ func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (br
 	return broken, log
 }
 
+// hidden says that stalls explain too many failures: more than half of a run's scripts, and more than one stall meets.
+func hidden(again, played int) []brokenScript {
+	if again <= max(atOnce, played/2) {
+		return nil
+	}
+	return []brokenScript{{more: []string{fmt.Sprintf("%d of %d scripts failed while the machine, or the service, stalled, "+
+		"and not when they were played again: run it where it is less busy", again, played)}}}
+}
+
 // steady plays something again, at most twice, that failed while the machine did not run its goroutines, or the
-// service did not answer, for a good part of the TTL: a stall explains a failure, and never hides one. All times are
-// then twice as long as before, and what is played again is played one after the other. slow says that there was
-// such a stall. Two holders are told at once.
+// service did not answer, for a good part of the TTL. All times are then twice as long as before, and what is
+// played again is played one after the other. slow says that there was such a stall. What passes in the end
+// was noted, and if that is so of too many scripts, the run has failed. Two holders are told at once.
 func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) []brokenScript) (broken []brokenScript, slow bool) {
 	for try := 0; ; try++ {
 		own := *k
@@ -469,15 +498,22 @@ func (k *kit) open(t T) {
 	}
 }
 
+// serverEvents are all, in the order in which they are played. The scripts of the first one have the numbers from
+// ofEvents on, those of the second from twice that on, and so forth.
+var serverEvents = []server{byRestart, byFailover, byCrash, byJump, byJumpBack}
+
+const ofEvents = 1_000_000
+
 // eventChecks are the names of the checks whose promises are proven by what happens to servers.
 var eventChecks = map[server]string{
 	byRestart: "restart", byFailover: "failover", byCrash: "server-crashes", byJump: "clock-jump", byJumpBack: "clock-jump",
 }
 
-// event plays scripts that meet at an event, on what the harness has for that check.
-func (k *kit) event(r *recorder, seed uint64, event server) (broken []brokenScript) {
+// event plays scripts that meet at an event, or only one of them, on what the harness has for that check.
+func (k *kit) event(r *recorder, seed uint64, event server, only int) (broken []brokenScript) {
 	cells := slices.DeleteFunc(k.events(), func(c cell) bool { return c.event != event })
-	if len(cells) == 0 {
+	first := ofEvents * (1 + slices.Index(serverEvents, event))
+	if len(cells) == 0 || only >= 0 && (only < first || only >= first+len(cells)) {
 		return nil
 	}
 	t := newRecorder(r.Context(), eventChecks[event])
@@ -494,17 +530,15 @@ func (k *kit) event(r *recorder, seed uint64, event server) (broken []brokenScri
 	}
 	var mu sync.Mutex
 	var all, coming sync.WaitGroup // of all, and of those who are not there yet
-	coming.Add(len(cells))
 	happened := make(chan struct{})
-	all.Go(func() {
-		defer close(happened)
-		coming.Wait()
-		_ = t.Do(func() { k.happen(t, event) })
-	})
 	for i := range cells {
+		n := first + i
+		if only >= 0 && n != only {
+			continue
+		}
+		coming.Add(1)
 		all.Go(func() {
 			come := sync.OnceFunc(coming.Done)
-			n := 1e6 + i
 			b := k.one(r.Context(), n, k.script(cells[i:i+1], seed, n), func(*recorder, server) { come(); <-happened })
 			come()
 			mu.Lock()
@@ -512,6 +546,9 @@ func (k *kit) event(r *recorder, seed uint64, event server) (broken []brokenScri
 			broken = append(broken, b)
 		})
 	}
+	coming.Wait()
+	_ = t.Do(func() { k.happen(t, event) })
+	close(happened)
 	all.Wait()
 	if said := t.Failures(); len(said) > 0 {
 		broken = append(broken, brokenScript{more: said})

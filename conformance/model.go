@@ -35,12 +35,14 @@ type judge struct {
 	kept   map[*attempt]span  // when the service has to keep it, so that nobody who is not beside it gets in
 	may    map[*attempt]span  // when something of it may be in the service
 	grants map[*attempt]*call // what has told the holder
+
+	landed map[*attempt]time.Time // where dead holders have to be watched: when the last request for it has arrived
 }
 
 // judge looks at a history that nothing is added to any more.
 func (k *kit) judge(h *history) *judge {
 	j := &judge{history: h, k: k, about: map[*attempt][]*call{}, held: map[*attempt]span{},
-		kept: map[*attempt]span{}, may: map[*attempt]span{}, grants: map[*attempt]*call{}}
+		kept: map[*attempt]span{}, may: map[*attempt]span{}, grants: map[*attempt]*call{}, landed: map[*attempt]time.Time{}}
 	byName := map[string][]*attempt{}
 	for _, a := range h.attempts {
 		byName[a.req.Name] = append(byName[a.req.Name], a)
@@ -75,6 +77,18 @@ func (k *kit) judge(h *history) *judge {
 		j.held[a], j.kept[a] = j.heldOf(a)
 	}
 	return j
+}
+
+// watched reports whether a dead holder's lock is free when a client has watched it.
+func (k *kit) watched() bool { return k.g.DeadHolder == locker.RecoveryWatched }
+
+// watchedOut reports whether the client of a call had watched b for so long before that it is over.
+func (j *judge) watchedOut(b *attempt, c *call) bool {
+	landed, ok := j.landed[b]
+	return ok && slices.ContainsFunc(j.calls, func(d *call) bool {
+		return d.op == opAcquire && d.who == c.who && d.name == c.name && refused(d.err) && !d.began.Before(landed) &&
+			d.ended.Add(j.k.life(b)).Before(c.began)
+	})
 }
 
 // kernel reports whether waiters are in the queue of a kernel.
@@ -204,10 +218,13 @@ func (j *judge) firstGrant(a *attempt) *call {
 	return nil
 }
 
-// gives reports whether the request of a call may give a its life.
+// gives reports whether the request of a call may give a its life, or a longer one: where all of a name is one record,
+// a RaiseToken that arrives late writes it anew.
 func gives(a *attempt, c *call) bool {
-	return c.of == a && (c.op == opAcquire || c.op == opRenew) || c.next == a && c.op == opPass
+	return c.of == a && (c.op == opAcquire || c.prolongs()) || c.next == a && c.op == opPass
 }
+
+func (c *call) prolongs() bool { return c.op == opRenew || c.op == opRaise && !c.certain() }
 
 // lands is until when the request of a call may reach the service, and give a its life;
 // zero: never.
@@ -224,7 +241,7 @@ func (j *judge) lands(a *attempt, c *call) time.Time {
 		return time.Time{}
 	case c.err == nil:
 		return c.ended
-	case c.op != opRenew && c.grant.Hold == nil && !errors.Is(c.err, locker.ErrClosed): // it says that nothing can be left
+	case !c.prolongs() && c.grant.Hold == nil && !errors.Is(c.err, locker.ErrClosed): // it says that nothing can be left
 		return time.Time{}
 	}
 	return j.underWay(c)
@@ -249,7 +266,8 @@ func (k *kit) life(a *attempt) time.Duration {
 func (j *judge) mayOf(a *attempt) (s span) {
 	var land, sent time.Time // of what can bring a about; renewals only make it last
 	var renewed, copies time.Time
-	var denied span // of requests that were refused after all
+	var strays time.Time // votes of one that has asked again, which only its Hold of before knows of
+	var denied span      // of requests that were refused after all
 	there := false
 	life := j.k.life(a)
 	grantee := false
@@ -257,7 +275,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 		l := j.lands(a, c)
 		if l.IsZero() {
 			votes := j.k.g.Exclusion == locker.ExclusionQuorum // of one that lost may stay for a moment
-			if gives(a, c) && c.op != opRenew && !c.over && (c.err != nil || j.broke(c)) && (!refused(c.err) || j.broke(c) || votes) {
+			if gives(a, c) && !c.prolongs() && !c.over && (c.err != nil || j.broke(c)) && (!refused(c.err) || j.broke(c) || votes) {
 				denied = c.span() // it was there, and is over
 				if votes && !c.ended.IsZero() {
 					denied.to = c.ended.Add(j.k.air)
@@ -272,12 +290,16 @@ func (j *judge) mayOf(a *attempt) (s span) {
 			s.from, there = c.began, true
 		}
 		sent = latest(sent, c.span().to)
-		if c.op == opRenew {
+		if c.prolongs() {
 			renewed = latest(renewed, l)
 		} else {
 			land = latest(land, l)
 			if late := j.underWay(c); late.After(c.ended.Add(j.k.air)) { // a copy that was overtaken comes after the answer
 				copies = latest(copies, late)
+			}
+			votes := call{who: c.who, began: c.ended, ended: c.ended.Add(j.k.air)}
+			if j.k.g.Exclusion == locker.ExclusionQuorum && len(a.earlier) > 0 && j.broke(&votes) {
+				strays = latest(strays, j.underWay(&votes))
 			}
 		}
 		life = max(life, c.grant.Validity.TTL+j.k.g.DeadHolderSlack+j.k.tol)
@@ -299,6 +321,8 @@ func (j *judge) mayOf(a *attempt) (s span) {
 	}
 	switch {
 	case !j.k.expires || latest(land, renewed).Equal(far):
+	case j.k.watched():
+		j.landed[a] = latest(land, renewed)
 	case !j.k.sessions:
 		s.to = latest(land, renewed).Add(life)
 	case closed != nil && closed.err == nil && !closed.ended.IsZero():
@@ -317,7 +341,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 			if arrived && grantee && !copies.After(c.began) {
 				s.to = earliest(s.to, c.ended)
 			}
-		case c.of != a:
+		case c.of != a, strays.After(c.began):
 		case c.op == opUndo && c.err == nil && closed != nil && closed.began.Before(c.ended): // its session ends with it
 		case c.op == opUndo && c.err == nil: // nothing can arrive, or its time has passed
 			if arrived || c.ended.Before(sent.Add(life-2*j.k.tol-j.k.g.DeadHolderSlack)) {
@@ -369,7 +393,7 @@ func (j *judge) closedBy(at time.Time, who string) bool {
 func (j *judge) cutOff(who string) time.Time {
 	for _, o := range j.outages {
 		if o.who == who && o.to.IsZero() && o.fault.mutes() {
-			return o.from
+			return o.sure
 		}
 	}
 	return time.Time{}

@@ -31,6 +31,7 @@ type player struct {
 func (k *kit) play(t *recorder, sc script, servers func(server)) *history {
 	p := &player{k: k, t: t, sc: sc, h: k.history(), r: rand.New(rand.NewPCG(sc.seed, 1)), seen: map[int]*call{},
 		servers: servers}
+	p.h.seed = sc.seed
 	ctx := t.Context()
 	for _, st := range sc.steps {
 		p.step(ctx, st)
@@ -112,7 +113,7 @@ func (p *player) step(ctx context.Context, st step) {
 	case doServers:
 		c := p.h.add(&call{op: opServers, who: string(st.server), name: name})
 		p.servers(st.server)
-		p.h.end(c, locker.Grant{}, nil)
+		p.h.end(c, nil)
 	case doDelete:
 		if p.k.h.Delete != nil {
 			p.h.tick()
@@ -120,7 +121,7 @@ func (p *player) step(ctx context.Context, st step) {
 			p.h.tick()
 			p.k.hook(func() { p.k.h.Delete(p.t, name) })
 			p.h.tick()
-			p.h.end(c, locker.Grant{}, nil)
+			p.h.end(c, nil)
 		}
 	case doInspect:
 		p.call(ctx, s, st, func(ctx context.Context) {
@@ -469,10 +470,14 @@ func (p *player) over(name string) time.Time {
 	j := p.k.judge(p.h.copy())
 	for _, a := range j.attempts {
 		if a.req.Name == name {
-			over = latest(over, j.may[a].to.Add(p.k.soon))
+			there := j.may[a].to.Add(p.k.soon)
 			if a.req.Wait && !a.req.Shared {
-				over = latest(over, j.gate(a).to)
+				there = latest(there, j.gate(a).to)
 			}
+			if p.k.watched() { // who asks now begins to watch
+				there = earliest(there, time.Now().Add(p.k.life(a)+time.Second+p.k.soon))
+			}
+			over = latest(over, there)
 		}
 	}
 	return over

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/golockers/locker"
 )
 
 // promptWithin is what [locker.Prompt] promises.
@@ -18,13 +20,17 @@ func checkPrompt(s *trial) {
 		if i == 2 {
 			after = promptWithin / 5 // over before one that is slow has begun
 		}
-		for what, call := range map[string]func(context.Context){
+		calls := map[string]func(context.Context){
 			"Acquire": func(ctx context.Context) {
 				_, _ = b.Acquire(ctx, s.request(s.name("prompt"), s.ttl))
 			},
 			"Renew":   func(ctx context.Context) { _, _ = hold.Renew(ctx) },
 			"Release": func(ctx context.Context) { _ = hold.Release(ctx) },
-		} {
+		}
+		if p, ok := hold.(locker.Passer); ok {
+			calls["Pass"] = func(ctx context.Context) { _, _ = p.Pass(ctx, s.request(s.name("prompt-held"), s.ttl), false) }
+		}
+		for what, call := range calls {
 			// Late in each of three tries: a busy machine is late in one.
 			late := promptWithin
 			for try := 0; try < 3 && late >= promptWithin; try++ {

@@ -110,7 +110,8 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 		if j.k.g.Exclusion == locker.ExclusionQuorum && !s.to.IsZero() { // the nodes beyond the quorum come later
 			s.to = s.to.Add(j.k.air)
 		}
-		if apart(b, c.of) && (s.touches(c.span()) && !s.to.IsZero() || slices.ContainsFunc(j.about[b], gaveUp)) {
+		if apart(b, c.of) && (s.touches(c.span()) && !s.to.IsZero() && !j.watchedOut(b, c) ||
+			slices.ContainsFunc(j.about[b], gaveUp)) {
 			somebody = true
 			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
 		}
@@ -203,7 +204,7 @@ func (j *judge) toldUntil(a *attempt, before time.Time) (until time.Time) {
 func (j *judge) outagesTold() {
 	for _, c := range j.calls {
 		for _, o := range j.outages {
-			if o.who != c.who || !o.fault.mutes() || c.ended.IsZero() || !c.asks() || c.began.Before(o.from) ||
+			if o.who != c.who || !o.fault.mutes() || c.ended.IsZero() || !c.asks() || c.began.Before(o.sure) ||
 				!o.to.IsZero() && !c.ended.Before(o.to) {
 				continue
 			}
@@ -259,6 +260,13 @@ func (j *judge) sent(a *attempt, before *call) (t time.Time) {
 func (j *judge) answers() {
 	g := j.k.g
 	for _, c := range j.calls {
+		switch c.op {
+		case opInspect, opList, opBreak, opNotify, opLeave:
+			failed := c.err != nil && !c.ended.IsZero() && !errors.Is(c.err, errors.ErrUnsupported)
+			if failed && j.well(c) && c.ctxEnded.IsZero() {
+				j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
+			}
+		}
 		if c.ended.IsZero() || !c.asks() {
 			continue
 		}
@@ -298,6 +306,8 @@ func (j *judge) answers() {
 			j.broken(c, "Queue is claimed, and there is none", "%v did not wait, although the backend says that it has a queue", c.of)
 		case c.op == opAcquire && c.err == nil && c.grant.Hold == nil:
 			j.broken(c, "", "%v was granted without a Hold", c.of)
+		case c.op == opPass && c.err == nil && c.grant.Hold == nil && !c.yield:
+			j.broken(c, "it yields, and was not asked to", "Pass of %v was done, and gave its caller nothing", c.of)
 		case c.over && c.op == opAcquire && c.err == nil:
 			j.broken(c, "Acquire does not look at its context", "%v was granted under a context that was over", c.of)
 		case c.op == opAcquire && !c.of.req.Wait && refused(c.err) && j.well(c) && c.ended.Sub(c.began) > j.k.slow:
@@ -511,7 +521,7 @@ func (j *judge) raised(c *call) {
 	for _, b := range j.attempts {
 		grant := j.grants[b]
 		if grant != nil && b.req.Name == c.name && grant.began.After(c.ended) && grant.grant.Token != 0 &&
-			grant.grant.Token <= c.token && j.keepsTokens(c.ended, grant.began) && j.alone(c.ended, b) {
+			grant.grant.Token <= c.token && j.keepsTokens(c.began, grant.ended) && j.alone(c.ended, b) {
 			j.broken(grant, "RaiseToken does not last", "%v has token %d, and %d was passed before by RaiseToken", b,
 				grant.grant.Token, c.token)
 		}
@@ -538,7 +548,7 @@ func (j *judge) keepsTokens(from, to time.Time) bool {
 func (j *judge) twoTokens(a, b *attempt) {
 	first, other := j.grants[a], j.grants[b]
 	token, next := first.grant.Token, other.grant.Token
-	together := a.req.Shared && b.req.Shared
+	together, over := a.req.Shared && b.req.Shared, !j.held[a].to.After(j.held[b].from) && !j.held[a].to.IsZero()
 	switch {
 	case !j.keepsTokens(first.began, other.span().to):
 	case together && j.held[a].meets(j.held[b]):
@@ -546,7 +556,7 @@ func (j *judge) twoTokens(a, b *attempt) {
 			j.broken(other, "sharers that hold together have the token of their generation",
 				"%v has token %d, and %v beside it %d", a, token, b, next)
 		}
-	case first.ended.Before(other.began) && (next < token || next == token && !together):
+	case (over || first.ended.Before(other.began)) && (next < token || next == token && !together):
 		j.broken(other, "tokens come from the service, in the step that grants", "%v has token %d, and %v after it %d", a, token, b, next)
 	case together && next == token && j.may[a].to.Before(other.began) && !j.bridged(a, b):
 		j.broken(other, "a generation of sharers has a token of its own",
@@ -580,7 +590,8 @@ func (j *judge) validity() {
 			switch {
 			case v.Since.After(c.ended):
 				j.broken(c, "", "the validity of %v begins in the future", a)
-			case v.Since.After(answered) && !(a.req.Wait && c.op == opAcquire) && !j.k.sessions:
+			case v.Since.After(answered) && !(a.req.Wait && c.op == opAcquire) && !j.k.sessions &&
+				c.ended.Sub(v.Since) < min(j.k.usual/4, 50*time.Microsecond): // or it was sent after another request
 				j.broken(c, "take the time before the request is sent",
 					"no answer to %v can have come before %s, and its validity begins %v later", a, j.at(answered),
 					v.Since.Sub(answered))
@@ -655,15 +666,20 @@ func (j *judge) onlyWaits(b *attempt) bool {
 
 // gate is when a writer that waits may keep sharers out.
 func (j *judge) gate(b *attempt) (s span) {
-	var arrived time.Time
+	var arrived, noted time.Time
 	for _, c := range j.calls {
 		switch {
 		case c.of == b && c.op == opAcquire:
+			if c.err != nil {
+				noted = c.ended
+			}
 			s = span{c.began, c.span().to}
 			if !c.ended.IsZero() {
 				arrived = j.arrives(c)
 			}
-			if !c.ended.IsZero() && c.err != nil && !j.k.g.Queue {
+			if !c.ended.IsZero() && c.err != nil && j.k.watched() {
+				s.to = far
+			} else if !c.ended.IsZero() && c.err != nil && !j.k.g.Queue {
 				s.to = latest(c.ended, arrived).Add(time.Second + j.k.tol)
 			} else if !c.ended.IsZero() {
 				s.to = arrived
@@ -673,7 +689,7 @@ func (j *judge) gate(b *attempt) (s span) {
 			s.to = earliest(s.to, c.ended)
 		}
 	}
-	if grant := j.laterGrant(b); grant != nil && !s.to.IsZero() { // which removes the caller's note
+	if grant := j.laterGrant(b, noted); grant != nil && !s.to.IsZero() { // which removes the caller's note
 		s.to = earliest(s.to, latest(grant.ended, s.from))
 	}
 	return s
@@ -690,11 +706,13 @@ func (j *judge) arrives(c *call) time.Time {
 	return j.underWay(c)
 }
 
-// laterGrant is the grant that the caller of b has got by asking again.
-func (j *judge) laterGrant(b *attempt) *call {
+// laterGrant is the grant that the caller of b has got by asking again, and not before its note was there.
+func (j *judge) laterGrant(b *attempt, noted time.Time) *call {
 	for _, a := range j.attempts {
-		if a.n >= b.n && a.who == b.who && a.req.Name == b.req.Name && a.req.Wait && !a.req.Shared && j.grants[a] != nil {
-			return j.grants[a]
+		grant := j.grants[a]
+		if a.n >= b.n && a.who == b.who && a.req.Name == b.req.Name && a.req.Wait && !a.req.Shared && grant != nil &&
+			!grant.began.Before(noted) {
+			return grant
 		}
 	}
 	return nil
@@ -714,7 +732,8 @@ func (j *judge) gates() {
 		}
 		for _, b := range j.attempts {
 			grant := j.grants[b]
-			if grant == nil || !b.req.Shared || b.req.Name != w.req.Name || !shut.covers(grant.span()) {
+			if grant == nil || !b.req.Shared || b.req.Name != w.req.Name || !shut.covers(grant.span()) ||
+				j.k.watched() && !j.beside(b, grant) {
 				continue
 			}
 			if first := j.about[b]; len(first) > 0 && first[0] == grant { // and not one that asked before
@@ -723,6 +742,14 @@ func (j *judge) gates() {
 			}
 		}
 	}
+}
+
+// beside reports whether another sharer was there for sure while b came: where nobody knows the age of a note, one
+// keeps nobody from a free name.
+func (j *judge) beside(b *attempt, grant *call) bool {
+	return slices.ContainsFunc(j.attempts, func(a *attempt) bool {
+		return a != b && a.req.Shared && a.req.Name == b.req.Name && j.kept[a].covers(grant.span())
+	})
 }
 
 // shut is when a writer that waits keeps sharers out for sure.
@@ -802,10 +829,6 @@ func (j *judge) states() {
 		}
 		if c.op == opBreak && c.seen != nil && c.seen.state.Held && c.seen.state.Holder == "" && c.err == nil {
 			j.broken(c, "", "the State of a holder that can be removed has no Holder")
-		}
-		if (c.op == opInspect || c.op == opList || c.op == opBreak) && !c.ended.IsZero() && c.err != nil && j.well(c) && c.ctxEnded.IsZero() &&
-			!errors.Is(c.err, errors.ErrUnsupported) {
-			j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
 		}
 	}
 }
@@ -1024,7 +1047,7 @@ func (j *judge) wakes() {
 // missed judges what a client is told that was out of reach when one has left.
 func (j *judge) missed(ear *call, s span, r *call) {
 	for _, o := range j.outages {
-		if o.who != ear.who || !o.span().covers(r.span()) || r.of == nil || j.grants[r.of] == nil || r.op == opPass ||
+		if o.who != ear.who || r.began.Before(o.sure) || !o.span().covers(r.span()) || r.of == nil || j.grants[r.of] == nil || r.op == opPass ||
 			!j.refusedBy(ear.who, s.from, r) || j.presentAfter(r) {
 			continue
 		}

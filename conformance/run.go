@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -46,7 +45,7 @@ func runHistories(t *testing.T, h Harness) {
 		}
 		seed, only := seedOf()
 		t.Logf("%s=%d", SeedEnv, seed)
-		broken, log := checkReal(t.Context(), h, seed, only, historiesBudget())
+		broken, log := checkReal(t.Context(), h, t.Name(), seed, only, historiesBudget())
 		for _, line := range log {
 			t.Log(line)
 		}
@@ -57,7 +56,8 @@ func runHistories(t *testing.T, h Harness) {
 }
 
 // HistoriesEnv is the environment variable that says how long histories are played on a real
-// service, such as 60s. Without it they take some 20 seconds.
+// service, such as 60s. Without it they take some 20 seconds. What happens to servers comes on top of it,
+// up to a minute in all.
 const HistoriesEnv = "CONFORMANCE_HISTORIES"
 
 func historiesBudget() time.Duration {
@@ -67,8 +67,8 @@ func historiesBudget() time.Duration {
 	return 20 * time.Second
 }
 
-// RunOnly is Run of the checks with these names, of which one may be "histories". It is
-// for a further deployment of a service that has passed all of them: its other checks would
+// RunOnly is Run of the checks with these names, of which one may be "histories". They are played,
+// too, if they alone prove one of the others, such as "deletion". It is for a further deployment of a service that has passed all of them: its other checks would
 // prove once more what does not change with the deployment.
 func RunOnly(t *testing.T, h Harness, names ...string) {
 	t.Helper()
@@ -78,7 +78,7 @@ func RunOnly(t *testing.T, h Harness, names ...string) {
 	}
 	h = h.calibrated(t.Context())
 	run(t, checks, onService(h))
-	if slices.Contains(names, histories) {
+	if h.needHistories(t.Context(), names) {
 		runHistories(t, h)
 	}
 }
@@ -87,8 +87,8 @@ func RunOnly(t *testing.T, h Harness, names ...string) {
 var ErrUnproven = errors.New("claimed, and not proven")
 
 // Check is Run, or with names RunOnly, for programs that are not go test. It returns nil if
-// every promise that the backend makes is proven, and otherwise an error that says which
-// promises are broken, and, matching [ErrUnproven], which the harness cannot prove.
+// every promise that the backend makes, of those that are named, is proven, and otherwise an error that says
+// which promises are broken, and, matching [ErrUnproven], which the harness cannot prove.
 func Check(ctx context.Context, h Harness, names ...string) error {
 	checks, err := named(names)
 	if err != nil {
@@ -106,12 +106,12 @@ func Check(ctx context.Context, h Harness, names ...string) error {
 		case passed, unclaimed:
 		}
 	}
-	if len(names) == 0 || slices.Contains(names, histories) {
+	if h.needHistories(ctx, names) {
 		if why := h.Unproven[histories]; why != "" {
 			errs = append(errs, fmt.Errorf("%s: %w: %s", histories, ErrUnproven, why))
 		} else {
 			seed, only := seedOf()
-			broken, _ := checkReal(ctx, h, seed, only, historiesBudget())
+			broken, _ := checkReal(ctx, h, "", seed, only, historiesBudget())
 			for _, b := range broken {
 				errs = append(errs, errors.New(b.tell(seed, "")))
 			}
@@ -195,8 +195,11 @@ type result struct {
 	Took     time.Duration
 }
 
-// tries is how often a check is run at most if the machine stalls meanwhile.
+// tries is how often a check is run, or a script played, at most if the machine stalls meanwhile.
 const tries = 3
+
+// repeated begins what is said of it. The command internal/gate looks for it.
+const repeated = "REPEATED: "
 
 // prover proves one check after the other.
 type prover struct {
@@ -208,7 +211,7 @@ type prover struct {
 //
 // A check that fails while the machine did not run its goroutines, or the service was slow, for a
 // good part of the TTL may be right. It is run again, at most twice, each time with twice the TTL, and has
-// failed if it fails each time: a stall explains a failure, and never hides one.
+// failed if it fails each time. The log says what was repeated.
 func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 	began := time.Now()
 	r := result{Check: c}
@@ -233,8 +236,8 @@ func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 		if r.Outcome != failed || stalled < h.TTL/8 || ctx.Err() != nil {
 			break
 		}
-		r.Log = append(r.Log, fmt.Sprintf("try %d of %d failed, and the machine, or the service, stalled for %v",
-			try, tries, stalled))
+		r.Log = append(r.Log, fmt.Sprintf("%sthe machine, or the service, stalled for %v when try %d of %d failed",
+			repeated, stalled, try, tries))
 		if try == tries {
 			r.Failures = append(r.Failures, fmt.Sprintf("the machine, or the service, stalled in each of %d tries, at "+
 				"last for %v with a TTL of %v: run it again on one that is less busy", tries, stalled, h.TTL))

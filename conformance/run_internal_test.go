@@ -2,12 +2,14 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/memory"
@@ -76,6 +78,43 @@ func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T
 	}
 }
 
+// What is broken when servers fail can be played again by the number that is told. What is of no one script has
+// none: a client that does not close, or stalls that explain most of what failed.
+func TestLineToPlayAgainIsTrue(t *testing.T) {
+	play := func(only int, budget time.Duration, of func(*memory.Backend) Harness) (broken []brokenScript) {
+		synctest.Test(t, func(t *testing.T) {
+			h := of(memory.NewExpiring())
+			h.TTL = 100 * time.Millisecond
+			broken, _ = checkReal(t.Context(), h, "TestX", 7, only, budget)
+			time.Sleep(2 * time.Hour)
+		})
+		return broken
+	}
+	crashes := func(service *memory.Backend) Harness {
+		return Harness{New: func(T) locker.Backend { return weak{service} },
+			Crash: func(T, int) func() { lose(t, service); return func() {} }}
+	}
+	t.Setenv(proveEnv, "")
+	found := play(-1, -time.Second, crashes)
+	require.NotEmpty(t, found)
+	again := play(found[0].n, time.Minute, crashes)
+	require.NotEmpty(t, again)
+	assert.GreaterOrEqual(t, again[0].n, 3*ofEvents)
+	assert.Equal(t, found[0].sc.what, again[0].sc.what)
+	assert.Equal(t, found[0].found[0].rule.name, again[0].found[0].rule.name)
+	assert.Contains(t, again[0].tell(7, "TestX/histories"),
+		fmt.Sprintf("again: CONFORMANCE_SEED=7/%d go test -run '^TestX$/^histories$' .", found[0].n))
+	for _, b := range again[1:] { // a client that does not close
+		assert.Contains(t, b.tell(7, "TestX"), "  again: CONFORMANCE_SEED=7 go test -run '^TestX$' .")
+	}
+
+	assert.Empty(t, hidden(14, 20))
+	assert.Empty(t, hidden(50, 100))
+	found = hidden(51, 100)
+	t.Setenv(proveEnv, "1")
+	assert.Regexp(t, `\d+ of \d+ scripts failed while .*\n  again: LOCKER_PROVE=1 CONFORMANCE_SEED=7 go test`, found[0].tell(7, "TestX"))
+}
+
 // weak is a backend that claims more than it keeps.
 type weak struct{ *memory.Backend }
 
@@ -87,34 +126,36 @@ func (w weak) Guarantees() locker.Guarantees {
 	return g
 }
 
+// lose is what happens to locks that their servers do not keep.
+func lose(t *testing.T, service *memory.Backend) {
+	for st, err := range service.List(t.Context(), "") {
+		assert.NoError(t, err)
+		service.Delete(st.Name)
+	}
+}
+
 // What fails leaves no server down, and no clock moved: what is tried next must not run on that.
 func TestFailuresMendTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := weak{memory.New()}
 		down, moved := 0, time.Duration(0)
-		lose := func() {
-			for st, err := range service.List(t.Context(), "") {
-				assert.NoError(t, err)
-				service.Delete(st.Name)
-			}
-		}
 		h := Harness{
 			TTL: 100 * time.Millisecond, New: func(T) locker.Backend { return service },
 			Crash: func(_ T, n int) func() {
 				down += n
-				lose()
+				lose(t, service.Backend)
 				return func() { down -= n }
 			},
 			JumpClock: func(_ T, d time.Duration) {
 				moved += d
-				lose()
+				lose(t, service.Backend)
 			},
 		}
 		r := newRecorder(t.Context(), t.Name())
 		_ = r.Do(func() {
 			k := newKit(r, h, true, &facts{})
 			for _, event := range []server{byCrash, byJump, byJumpBack} {
-				assert.NotEmpty(t, k.event(r, 1, event), event)
+				assert.NotEmpty(t, k.event(r, 1, event, -1), event)
 				assert.Zero(t, down, "servers")
 				assert.Zero(t, moved)
 			}
@@ -219,6 +260,21 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opRenew, who: "a", of: hold(0, 10), err: locker.ErrLost}, 20, 25)
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 30, 31)
 		}},
+		{"refusal", "a writer's note comes after the grant of another request of its client", func(told int) {
+			k.g.DeadHolder, k.g.Shared, k.g.Queue = locker.RecoveryWatched, locker.SharingWithTokens, false
+			shares := func(who string) *attempt {
+				return h.attempt(who, locker.Request{Name: "x", TTL: time.Minute, Shared: true})
+			}
+			c, w, again := shares("c"), asks("a", true), asks("a", true)
+			granted := locker.Grant{Hold: struct{ locker.Hold }{}, Validity: locker.Validity{Since: at(0), TTL: time.Minute}}
+			add(call{op: opAcquire, who: "c", of: c, grant: granted}, 0, 1)
+			add(call{op: opAcquire, who: "a", of: w, err: locker.ErrHeld}, 2, 60-55*told)
+			add(call{op: opRelease, who: "c", of: c}, 6, 8)
+			granted.Validity.Since = at(10)
+			add(call{op: opAcquire, who: "a", of: again, grant: granted}, 10, 20)
+			add(call{op: opRelease, who: "a", of: again}, 30, 40)
+			add(call{op: opAcquire, who: "b", of: shares("b"), err: locker.ErrHeld}, 5000, 5001)
+		}},
 		{"remaining", "another request was in the way", func(told int) {
 			hold(0, 10)
 			for i := range 3 {
@@ -234,6 +290,16 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			if h.calls[2].ctxEnded = at(9009); told == 1 {
 				h.calls[2].ctxEnded = time.Time{}
 			}
+		}},
+		{"hold", "votes of one that has asked again are overtaken by its release", func(told int) {
+			k.g.Exclusion = locker.ExclusionQuorum
+			a := hold(0, 10)
+			again := *h.calls[0]
+			add(again, 11, 12)
+			a.earlier = make([]locker.Hold, 1-told)
+			h.outages = append(h.outages, &outage{who: "a", fault: heldOpen, from: at(14), to: at(100)})
+			add(call{op: opRelease, who: "a", of: a}, 20, 25)
+			add(call{op: opRenew, who: "a", of: a, grant: again.grant}, 26, 27)
 		}},
 		{"wake", "a message meets an outage", func(told int) {
 			add(call{op: opNotify, who: "b"}, 0, 1)
@@ -258,6 +324,19 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			r.Close()
 		}
 	}
+}
+
+// What a fault wakes meets it while it is being set, on a machine that is slow.
+func TestACallMeetsAFaultWhileThatIsSet(t *testing.T) {
+	r := newRecorder(t.Context(), t.Name())
+	defer r.Close()
+	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+	h := k.history()
+	h.line("a", reset, func() {
+		a := h.attempt("a", locker.Request{Name: "x", TTL: time.Minute})
+		h.add(&call{op: opAcquire, who: "a", name: "x", of: a, err: locker.ErrUnavailable}).ended = time.Now()
+	})
+	assert.Empty(t, k.judgeAll(h.copy()))
 }
 
 type undone struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // A *testing.T is a T, so that a check can be run by hand.
@@ -100,18 +101,37 @@ func TestManyFailuresOfOneCheckAreCutShort(t *testing.T) {
 }
 
 func TestCheckOutsideOfGoTest(t *testing.T) {
+	t.Setenv(conformance.HistoriesEnv, "5m")
+	t.Setenv(lab.ProveEnv, "")
+	var unproven map[string]string
 	check := func(f flaw, names ...string) (err error) {
 		inVirtualTime(t, func(t *testing.T) {
 			s := newService(f)
-			err = conformance.Check(t.Context(), s.harness(poor, time.Second), names...)
+			h := s.harness(poor, time.Second)
+			h.Unproven = unproven
+			err = conformance.Check(t.Context(), h, names...)
 			close(s.end)
-			time.Sleep(time.Minute)
+			time.Sleep(2 * time.Hour)
 		})
 		return err
 	}
 	require.NoError(t, check(none, "exclusion", "restart"), "what is not claimed is not broken")
 	require.ErrorContains(t, check(vagueRefusal, "names", "exclusion"), "exclusion: broken promise: ")
 	require.ErrorContains(t, check(none, "nonsense"), `there is no check "nonsense"`)
+	// What histories alone prove is played, or is not proven.
+	err := check(deletionUnnoticed, "deletion")
+	require.ErrorContains(t, err, "broken promise: ")
+	assert.Regexp(t, `again: CONFORMANCE_SEED=\d+/\d+, and the same call of Check`, err)
+	require.ErrorContains(t, check(neverExpires, "dead-holder"), "broken promise: ")
+	require.ErrorContains(t, check(releaseMadeUp, "cut-off"), "broken promise: ")
+	unproven = map[string]string{"histories": "of two services"}
+	err = check(deletionUnnoticed, "deletion", "cut-off", "dead-holder", "claims")
+	require.ErrorIs(t, err, conformance.ErrUnproven)
+	for _, name := range []string{"deletion", "cut-off", "dead-holder"} {
+		require.ErrorContains(t, err, name+": claimed, and not proven: of two services")
+	}
+	unproven = map[string]string{"histories-delete": "nobody can"}
+	require.ErrorIs(t, check(deletionUnnoticed, "deletion"), conformance.ErrUnproven)
 }
 
 // punctual says that it is, as package http is.

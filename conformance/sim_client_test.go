@@ -300,6 +300,9 @@ func (c *client) noted(h *hold, held *locker.HeldError) *locker.HeldError {
 			}
 			return true
 		})
+		if c.flaw == leaveFails {
+			err = errBroken
+		}
 		return err
 	}
 	return held
@@ -387,8 +390,13 @@ func (n notifier) Notify(ctx context.Context, name string, wake func()) (func(),
 		stop()
 		return nothing, err
 	}
-	if c.flaw == stopWaits {
+	switch c.flaw {
+	case stopWaits:
 		return func() { stop(); _ = asks(context.Background()) }, nil
+	case stopsNothing:
+		return nil, nil
+	case notifyFails:
+		return stop, errBroken
 	}
 	return stop, nil
 }

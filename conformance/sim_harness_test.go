@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/conformance"
 )
 
@@ -28,7 +29,9 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 			c.off = d
 			return c.backend()
 		},
-		Delete:    func(_ conformance.T, name string) { s.do(func() { s.evict(s.look(name), -1) }) },
+		Delete: func(_ conformance.T, name string) {
+			s.do(func() { s.evict(s.look(name), -1); s.look(name).entry = cas.Entry{} })
+		},
 		Restart:   func(conformance.T) { s.restart() },
 		Failover:  func(conformance.T) { s.restart() },
 		Crash:     func(_ conformance.T, n int) func() { return s.crash(n) },

@@ -145,8 +145,11 @@ func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) 
 	n.undo.Sends(max(next.TTL, next.MinHold))
 	late := true
 	defer func() { n.undo.Sent(late) }()
-	if c.flaw == passesSame {
+	switch c.flaw {
+	case passesSame:
 		n.Owner = h.Owner
+	case passHangs:
+		ctx = c.stubborn(ctx)
 	}
 	if c.isClosed() && c.flaw != closeForgets {
 		return locker.Grant{Hold: passingHold{n}}, locker.ErrClosed

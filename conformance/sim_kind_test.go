@@ -17,6 +17,7 @@ type kind struct {
 	lasting         bool // SurvivesRestart and its like
 	notices         bool // the service notices that a client has died
 	sharing         locker.Sharing
+	stores, ages    bool // it is a store with compare-and-swap, which knows how old records are
 	hasty           bool // its driver calls a request unanswered just before its context ends
 }
 
@@ -30,6 +31,9 @@ var (
 	// A service with a queue whose shared leases have no tokens, although others have.
 	tokenless = kind{name: "tokenless", fenced: true, queued: true, tells: true,
 		sharing: locker.SharingTokenless}
+	// Package cas over a store: dead holders have to be watched, or are known by the age of the record.
+	watched = kind{name: "watched", stores: true}
+	aged    = kind{name: "aged", stores: true, ages: true}
 )
 
 // Guarantees are those of the kind.
@@ -81,6 +85,8 @@ func (c *client) Guarantees() locker.Guarantees {
 func (c *client) backend() locker.Backend {
 	b := bare{c}
 	switch {
+	case c.kind.stores:
+		return newSwapping(c)
 	case c.kind.notifies:
 		return struct {
 			bare

@@ -81,7 +81,7 @@ func (s *service) pass(l *lock, owner string, next place, yield bool) (v verdict
 	if rec == nil && s.flaw != passesAnyway {
 		return verdict{lost: true}
 	}
-	yield = yield && s.flaw != passesForEver && l.waited
+	yield = (yield || s.flaw == passesToOthers) && s.flaw != passesForEver && l.waited
 	l.waited = false
 	switch {
 	case yield && rec == nil:

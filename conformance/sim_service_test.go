@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/cas"
 )
 
 // service is a lock service in memory, with TTLs, tokens and, if it is asked to, a queue of waiters. With a
@@ -23,6 +24,7 @@ type service struct {
 	names   map[string]*lock
 	clients map[*client]bool
 	voided  map[string]bool   // owners
+	writes  int               // of records
 	orphans map[string]string // who waits for a deleted lock, by its holder, and by itself once it is free
 	after   []func()          // to be done when mu is free
 }
@@ -36,7 +38,9 @@ type lock struct {
 	queue   []*place
 	token   uint64
 	raised  uint64
-	waited  bool // somebody was refused who waits
+	waited  bool      // somebody was refused who waits
+	entry   cas.Entry // where the service is a store with compare-and-swap
+	written time.Time
 }
 
 // place is a request, and a waiter in the queue, which is kept by asking again.
@@ -44,6 +48,7 @@ type place struct {
 	locker.Request
 	client  *client
 	expires time.Time
+	drawn   uint64 // with a flaw, its token
 }
 
 // record is one that holds.
@@ -133,7 +138,7 @@ func (s *service) inTheWay(l *lock, p place) []*record {
 	return slices.DeleteFunc(holders, func(rec *record) bool {
 		switch {
 		case p.Shared:
-			return rec.Shared || s.flaw == sharesUnderWriter
+			return rec.Shared && !(s.flaw == admitsOneOfRun && p.Wait) || s.flaw == sharesUnderWriter
 		case rec.Shared && s.flaw == writesBesideSharers:
 			return true
 		}
@@ -264,6 +269,7 @@ func (s *service) line(l *lock, p place) {
 	case s.flaw == lastInFirstOut:
 		l.queue = slices.Insert(l.queue, 0, &p)
 	default:
+		p.drawn = l.token + 1
 		l.queue = append(l.queue, &p)
 	}
 }
@@ -285,6 +291,9 @@ func (s *service) grant(l *lock, p place) *record {
 	}
 	rec := &record{place: p, token: l.token, began: time.Now(), count: 1}
 	rec.Owner = s.cut(p.Owner, comparesOwner32, cutsOwner)
+	if s.flaw == tokenOfPlace && p.drawn != 0 {
+		rec.token = p.drawn
+	}
 	rec.keep = rec.began.Add(s.minHold(p))
 	if p.Shared && (len(sharers) == 0 || s.flaw == generationOfFounder && rec.token != l.founder.token) {
 		l.founder = rec

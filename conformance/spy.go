@@ -270,9 +270,12 @@ func (s *spy) listen(ctx context.Context, name string, wake func()) (stop func()
 				wake()
 			}
 		})
+		if err == nil && unlisten == nil {
+			err = errors.New("no error, and no stop")
+		}
 		return err
 	})
-	if err != nil || unlisten == nil {
+	if err != nil {
 		return func() {}
 	}
 	return sync.OnceFunc(func() {

@@ -301,14 +301,17 @@ func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 	assert.Zero(t, r.Broken)
 }
 
-// The TTL of a holder that was killed counts unless its lock is declared to be free at once.
-func TestADeadHolderIsGoneAtOnceIfThatIsDeclared(t *testing.T) {
-	trial := script(t, `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
-		1300 granted b tok=2 until=2300`)
-	for declared, verdict := range map[string]history.Verdict{"after the TTL": history.Held, "at once": history.Broken} {
-		r := run()
-		r.Services[0].Declared.DeadHolder = declared
-		assert.Equal(t, verdict, cell(t, check.Check(r, trial), "left/killed").Verdict, declared)
+// The TTL of a holder that was killed counts unless its lock is declared to be free at once, and twice where somebody
+// has to begin to watch it.
+func TestADeadHolderIsGoneWhenThatIsDeclared(t *testing.T) {
+	for declared, latest := range map[string]int{"at once": 1100, "after the TTL": 2100, "watched for the TTL": 3100} {
+		for _, granted := range []int{latest - 50, latest + 50} {
+			r := run()
+			r.Services[0].Declared.DeadHolder = declared
+			c := cell(t, check.Check(r, script(t, fmt.Sprintf(`0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed
+				110 evidence; %d granted b tok=2 until=9000`, granted))), "left/killed")
+			assert.Equal(t, granted > latest, c.Verdict == history.Broken, "%s, granted at %d: %v", declared, granted, c.Verdict)
+		}
 	}
 }
 

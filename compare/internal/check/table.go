@@ -76,8 +76,12 @@ func declared(g *history.Guarantees, rule string, fault history.Fault, servers i
 		}
 		return false, "no tokens"
 	case Left:
+		when := g.DeadHolder
+		if when == watched {
+			when = "after somebody has watched it for the TTL"
+		}
 		return g.DeadHolder != "none" && g.DeadHolder != "",
-			fmt.Sprintf("the lock of a dead holder is free %s, at most %g s later", g.DeadHolder, g.DeadHolderSlackMS/1000)
+			fmt.Sprintf("the lock of a dead holder is free %s, at most %g s later", when, g.DeadHolderSlackMS/1000)
 	case Served:
 		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
 	}

@@ -1,0 +1,379 @@
+package cas
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
+)
+
+// Options are the settings of a Backend. The zero value, or nil, means the defaults.
+type Options struct {
+	// Timeout is how long one request to the Store may take. 0: 5 s.
+	Timeout time.Duration
+
+	_ struct{}
+}
+
+const (
+	defaultTimeout = 5 * time.Second
+	defaultMinTTL  = 50 * time.Millisecond
+	defaultValue   = 400_000
+	maxMinHold     = 366 * 24 * time.Hour
+	slack          = 100 * time.Millisecond // of one that looks on, with its own timers
+)
+
+// New returns a [locker.Backend] on store. It does no I/O. Its Close closes store, if that is an
+// [io.Closer]. It is a [locker.Operator] and, if store is a [Watcher], a [locker.Notifier].
+func New(store Store, opts *Options) (locker.Backend, error) {
+	if store == nil {
+		return nil, fmt.Errorf("cas: %w: the Store is nil", locker.ErrInvalid)
+	}
+	b := &backend{store: store, promises: store.Promises(), client: rand.Text(), looks: map[string]look{}}
+	if opts != nil {
+		b.timeout = opts.Timeout
+	}
+	if b.timeout < 0 {
+		return nil, fmt.Errorf("cas: %w: Options.Timeout is %v", locker.ErrInvalid, b.timeout)
+	}
+	b.timeout = cmp.Or(b.timeout, defaultTimeout)
+	b.closing, b.close = context.WithCancel(context.Background())
+	if w, ok := store.(Watcher); ok {
+		return &notifier{b, w}, nil
+	}
+	return b, nil
+}
+
+// backend is a Store as a lock service.
+type backend struct {
+	store    Store
+	promises Promises
+	timeout  time.Duration
+	client   string // whose notes are its own
+	closing  context.Context
+	close    context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	asking sync.WaitGroup // requests; none is added once closed
+	looks  map[string]look
+	pruned time.Time // of looks that are too old
+}
+
+var (
+	_ locker.Operator    = (*backend)(nil)
+	_ locker.Notifier    = (*notifier)(nil)
+	_ locker.TokenRaiser = (*hold)(nil)
+)
+
+// Guarantees implements [locker.Backend].
+func (b *backend) Guarantees() locker.Guarantees {
+	p := b.promises
+	g := locker.Guarantees{
+		Backend: p.Backend, Scope: p.Scope, Exclusion: p.Exclusion, Fencing: p.Fencing,
+		ServerCrashes: p.ServerCrashes, SurvivesRestart: p.SurvivesRestart, SurvivesFailover: p.SurvivesFailover,
+		Shared:            locker.SharingWithTokens,
+		DeadHolder:        locker.RecoveryWatched,
+		DeadHolderSlack:   slack,
+		SurvivesClockJump: true,
+		SurvivesPause:     true,
+		MinTTL:            cmp.Or(p.MinTTL, defaultMinTTL),
+		RestsOn:           p.RestsOn + "; clients' monotonic clocks run alike, to 1 %; nobody else writes or deletes the records",
+	}
+	if p.Ages {
+		g.DeadHolder, g.SurvivesClockJump, g.MaxMinHold = locker.RecoveryAfterTTL, false, maxMinHold
+		g.RestsOn += "; the clock of the service makes no step; a write that arrives late begins the age of a record anew, " +
+			"and keeps the lock of a dead holder for up to a TTL longer"
+	}
+	return g
+}
+
+// look is a record as it was read or written last.
+type look struct {
+	record
+	version string
+	sight   sight
+	mine    bool      // this client has written it last, as far as it knows
+	at      time.Time // when it was kept
+}
+
+// What an observer has seen is kept while it goes on looking: for longer than the engine ever waits before it asks
+// again, and at most twice as long.
+const keepLooks = 3 * time.Minute
+
+func (b *backend) last(key string) look {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.looks[key]
+}
+
+// saw keeps l, at which nothing is to be seen if nobody holds.
+func (b *backend) saw(key string, l look) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.at = time.Now()
+	if l.at.Sub(b.pruned) > keepLooks {
+		maps.DeleteFunc(b.looks, func(_ string, old look) bool { return l.at.Sub(old.at) > keepLooks })
+		b.pruned = l.at
+	}
+	delete(b.looks, key)
+	if len(l.sight) > 0 {
+		b.looks[key] = l
+	}
+}
+
+// ask makes a request to the store, bounded by ctx, the Timeout and Close.
+func (b *backend) ask(ctx context.Context, request func(ctx context.Context) error) error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return locker.ErrClosed
+	}
+	b.asking.Add(1)
+	b.mu.Unlock()
+	defer b.asking.Done()
+	limited, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	defer context.AfterFunc(b.closing, cancel)()
+	err := request(limited)
+	if err == nil {
+		return nil
+	}
+	cause := locker.ErrUnavailable
+	switch {
+	case ctx.Err() != nil && !errors.Is(err, ErrUnwritten):
+		cause = ctx.Err()
+	case b.closing.Err() != nil:
+		cause = locker.ErrClosed
+	case errors.Is(err, locker.ErrRefused), errors.Is(err, ErrConflict):
+		return fmt.Errorf("%s: %w", b.promises.Backend, err)
+	}
+	return fmt.Errorf("%s: %w: %w", b.promises.Backend, cause, err)
+}
+
+// load reads the record of key.
+func (b *backend) load(ctx context.Context, key string) (l look, err error) {
+	var e Entry
+	err = b.ask(ctx, func(ctx context.Context) (err error) {
+		e, err = b.store.Load(ctx, key)
+		return err
+	})
+	if err != nil {
+		return l, err
+	}
+	now := time.Now() // after the reply: a beat may be as new as that
+	if !b.promises.Ages {
+		e.Age = 0
+	}
+	l.version = e.Version
+	if l.record, err = decode(e.Value); err != nil {
+		return l, fmt.Errorf("%s: %w", b.promises.Backend, err)
+	}
+	before := b.last(key)
+	l.sight = before.sight.look(l.record, now, max(e.Age, 0))
+	l.mine = before.mine && before.version == l.version
+	b.saw(key, l)
+	return l, nil
+}
+
+// edit is a change of a record.
+type edit struct {
+	key    string
+	decide func(l look, now time.Time) (next record, write bool)
+	fresh  bool  // what it decides without a write needs the record as it is now
+	stores *hold // whose life it gives or prolongs
+}
+
+// outcome is what came of an edit.
+type outcome struct {
+	since time.Time // before the request that has written was sent
+	late  bool      // a request that may have written, or may yet
+}
+
+const mostConflicts = 100
+
+// change makes an edit, again and again while others are faster.
+func (b *backend) change(ctx context.Context, e edit) (o outcome, err error) {
+	l := b.last(e.key)
+	for try := range mostConflicts {
+		if err := ctx.Err(); err != nil {
+			return o, err
+		}
+		known := try == 0 && l.mine && !e.fresh
+		if !known {
+			if l, err = b.load(ctx, e.key); err != nil {
+				return o, err
+			}
+		}
+		next, write := e.decide(l, time.Now())
+		switch {
+		case !write && known:
+			continue
+		case !write:
+			return o, nil
+		}
+		e.stores.sends()
+		o.since = time.Now()
+		var version string
+		err = b.ask(ctx, func(ctx context.Context) (err error) {
+			version, err = b.store.Swap(ctx, e.key, l.version, next.encode())
+			return err
+		})
+		e.stores.sent()
+		if err == nil {
+			b.saw(e.key, look{record: next, version: version, sight: l.sight.look(next, time.Now(), 0), mine: true})
+			return o, nil
+		}
+		l.mine = false
+		b.saw(e.key, l)
+		if !errors.Is(err, ErrConflict) {
+			o.late = !errors.Is(err, ErrUnwritten)
+			return o, err
+		}
+		if err := clock.Sleep(ctx, clock.UpTo(clock.BackOff(try, time.Millisecond, 50*time.Millisecond))); err != nil {
+			return o, err
+		}
+	}
+	return o, fmt.Errorf("%s: %w: %.60q was changed by others %d times, each time before this client could",
+		b.promises.Backend, locker.ErrUnavailable, e.key, mostConflicts)
+}
+
+// Acquire implements [locker.Backend].
+func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	h := &hold{b: b, req: req}
+	w := want{entry{Owner: req.Owner, Client: b.client, Label: req.Label, Shared: req.Shared,
+		Lasts: max(req.TTL, req.MinHold)}, req.Wait, b.promises.Ages}
+	var v verdict
+	o, err := b.change(ctx, edit{key: req.Name, fresh: true, stores: h,
+		decide: func(l look, now time.Time) (next record, write bool) {
+			next, v, write = l.acquire(w, l.sight, now)
+			switch {
+			case v.granted && (v.token > locker.MaxToken || req.Shared && len(next.encode()) > b.mostBytes()):
+				v, write = verdict{full: max(len(next.Holders)-1, 1)}, false
+			case v.note != "" && write && len(next.encode()) > b.mostBytes()*13/12: // two notes of many sharers, and renewals fit
+				v.note, write = "", false
+			}
+			return next, write
+		}})
+	switch {
+	case err != nil && o.late:
+		return locker.Grant{Hold: h}, err
+	case err != nil:
+		return locker.Grant{}, err
+	case v.granted:
+		h.granted(time.Now())
+		return locker.Grant{Hold: h, Validity: locker.Validity{Since: o.since, TTL: req.TTL}, Token: v.token}, nil
+	case v.full > 0:
+		return locker.Grant{}, fmt.Errorf("%s: %w: %d have %.60q, and there is no room for another, or no token",
+			b.promises.Backend, locker.ErrRefused, v.full, req.Name)
+	}
+	held := &locker.HeldError{Remaining: v.left}
+	if v.note != "" {
+		held.AskWithin = askWithin
+		held.Leave = func(ctx context.Context) error {
+			return b.remove(ctx, req.Name, func(e entry) bool { return e.Owner == v.note && e.Client != "" })
+		}
+	}
+	return locker.Grant{}, held
+}
+
+// mostBytes leaves room for what renewals and notes add to a record.
+func (b *backend) mostBytes() int { return cmp.Or(b.promises.MaxValue, defaultValue) * 3 / 4 }
+
+// remove removes who is gone, if there is one.
+func (b *backend) remove(ctx context.Context, key string, gone func(entry) bool) error {
+	_, err := b.change(ctx, edit{key: key, decide: func(l look, now time.Time) (next record, write bool) {
+		return l.remove(gone, l.sight, now)
+	}})
+	return err
+}
+
+// Inspect implements [locker.Operator].
+func (b *backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+	l, err := b.load(ctx, name)
+	if err != nil {
+		return locker.State{}, err
+	}
+	return l.state(name, l.sight, time.Now()), nil
+}
+
+// List implements [locker.Operator]. It reads every record with the prefix, since the ones of names that are
+// free stay.
+func (b *backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		var keys []string
+		err := b.ask(ctx, func(ctx context.Context) error {
+			for key, err := range b.store.List(ctx, prefix) {
+				if err != nil {
+					return err
+				}
+				if strings.HasPrefix(key, prefix) {
+					keys = append(keys, key)
+				}
+			}
+			return nil
+		})
+		for _, key := range keys {
+			var st locker.State
+			if err == nil {
+				st, err = b.Inspect(ctx, key)
+			}
+			if err != nil {
+				break
+			}
+			if st.Held && !yield(st, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(locker.State{}, err)
+		}
+	}
+}
+
+// Break implements [locker.Operator].
+func (b *backend) Break(ctx context.Context, st locker.State) error {
+	if st.Holder != "" && !strings.HasPrefix(st.Holder, "cas ") {
+		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
+	}
+	return b.remove(ctx, st.Name, func(e entry) bool { return e.Client == "" && e.holder() == st.Holder })
+}
+
+// Close implements [locker.Backend].
+func (b *backend) Close() error {
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	b.mu.Unlock()
+	b.close()
+	b.asking.Wait()
+	if c, ok := b.store.(io.Closer); ok && first {
+		return c.Close()
+	}
+	return nil
+}
+
+// notifier is a backend whose store tells of changes.
+type notifier struct {
+	*backend
+	watcher Watcher
+}
+
+// Notify implements [locker.Notifier]. Every change wakes: whether one sets the name free is seen by asking.
+func (n *notifier) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
+	err = n.ask(ctx, func(ctx context.Context) (err error) {
+		stop, err = n.watcher.Watch(ctx, name, wake)
+		return err
+	})
+	return stop, err
+}

@@ -1,0 +1,234 @@
+package cas_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/conformance"
+)
+
+const ttl = 10 * time.Second
+
+func connect(t *testing.T, s *service) (locker.Backend, *line) {
+	l := s.line()
+	b, err := cas.New(l, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b, l
+}
+
+func ask(t *testing.T, b locker.Backend, req locker.Request) (locker.Grant, error) {
+	req.Name, req.TTL, req.Owner = "n", cmp.Or(req.TTL, ttl), rand.Text()
+	return b.Acquire(t.Context(), req)
+}
+
+func mustHave(t *testing.T, b locker.Backend, req locker.Request) locker.Hold {
+	t.Helper()
+	g, err := ask(t, b, req)
+	require.NoError(t, err)
+	return g.Hold
+}
+
+// Processes that try once and end get the lock of a dead holder only where the store knows how old its record is.
+func TestFreshProcessesThatTry(t *testing.T) {
+	for ages, want := range map[bool]int{false: 0, true: 8} {
+		synctest.Test(t, func(t *testing.T) {
+			got := 0
+			for range 8 {
+				s := newService(ages)
+				dead, _ := connect(t, s)
+				mustHave(t, dead, locker.Request{Shared: true})
+				beside, _ := connect(t, s)
+				time.Sleep(ttl / 2)
+				living := mustHave(t, beside, locker.Request{Shared: true}) // its writes say how old the other is
+				time.Sleep(ttl / 4)
+				require.NoError(t, living.Release(t.Context()))
+				time.Sleep(ttl/4 + time.Millisecond)
+				fresh, _ := connect(t, s)
+				if _, err := ask(t, fresh, locker.Request{}); err == nil {
+					got++
+				}
+			}
+			assert.Equal(t, want, got, "ages %v", ages)
+		})
+	}
+}
+
+// A Swap that arrives after its take-back does nothing; without the take-back it would.
+func TestASwapThatArrivesLate(t *testing.T) {
+	for _, undone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newService(false)
+			b, cut := connect(t, s)
+			cut.load("n")
+			cut.mu.Lock()
+			cut.conn = 1
+			cut.mu.Unlock()
+			swapping := make(chan locker.Grant)
+			go func() {
+				g, err := ask(t, b, locker.Request{})
+				assert.ErrorIs(t, err, locker.ErrUnavailable)
+				swapping <- g
+			}()
+			time.Sleep(75 * time.Microsecond) // the Load is answered, the Swap not yet sent
+			cut.Requests(conformance.HoldOpen)
+			g := <-swapping // it has given up
+			require.NotNil(t, g.Hold)
+			if undone {
+				require.NoError(t, g.Hold.Undo(t.Context()))
+			}
+			cut.Requests(conformance.Pass)
+			time.Sleep(time.Millisecond)
+			other, _ := connect(t, s)
+			_, err := ask(t, other, locker.Request{})
+			assert.Equal(t, undone, err == nil, "%v", err)
+		})
+	}
+}
+
+// While a store without ages is out of reach, no time settles what may be left; with them it does.
+func TestOnlyAgesLetTimeSettleATakeBack(t *testing.T) {
+	for _, ages := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cut := connect(t, newService(ages))
+			hold := mustHave(t, b, locker.Request{})
+			cut.Requests(conformance.Drop)
+			time.Sleep(2 * ttl)
+			assert.Equal(t, ages, hold.Undo(t.Context()) == nil)
+		})
+	}
+}
+
+// The note of a writer that has died keeps no reader from a free name, and readers from joining others for a second.
+func TestTheNoteOfADeadWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(false)
+		reader, _ := connect(t, s)
+		hold := mustHave(t, reader, locker.Request{Shared: true})
+		writer, _ := connect(t, s)
+		_, err := ask(t, writer, locker.Request{Wait: true})
+		held, ok := errors.AsType[*locker.HeldError](err)
+		require.True(t, ok)
+		require.NotZero(t, held.AskWithin)
+		time.Sleep(time.Hour)
+		late, _ := connect(t, s)
+		_, err = ask(t, late, locker.Request{Shared: true})
+		require.ErrorIs(t, err, locker.ErrHeld, "it may be alive")
+		time.Sleep(time.Second)
+		_ = mustHave(t, late, locker.Request{Shared: true}).Release(t.Context())
+		_, err = hold.Renew(t.Context())
+		require.NoError(t, err, "nobody has removed it")
+
+		_, err = ask(t, writer, locker.Request{Wait: true})
+		require.ErrorIs(t, err, locker.ErrHeld)
+		require.NoError(t, hold.Release(t.Context()))
+		fresh, _ := connect(t, s)
+		mustHave(t, fresh, locker.Request{Shared: true})
+	})
+}
+
+// What is no record of ours is not taken for that of a free name, and written over.
+func TestAnotherRecordIsRefused(t *testing.T) {
+	for _, value := range []string{`{}`, `null`, `{"leader":"x","ttl":5}`, `{"n":0}`, `[]`, `5`, `lock`} {
+		s := newService(false)
+		_, err := s.swap("n", "", []byte(value))
+		require.NoError(t, err)
+		b, _ := connect(t, s)
+		_, err = ask(t, b, locker.Request{})
+		require.ErrorIs(t, err, locker.ErrRefused, value)
+		assert.Equal(t, value, string(s.load("n").Value))
+	}
+}
+
+// In the smallest store, notes leave renewals the room that they need, and a writer without one is told who holds.
+func TestManySharersAndNotesInASmallStore(t *testing.T) {
+	for _, label := range []string{"", strings.Repeat("a", locker.MaxLabelLen), strings.Repeat("\x01", locker.MaxLabelLen)} {
+		for _, pause := range []time.Duration{time.Nanosecond, time.Minute + 1} {
+			synctest.Test(t, func(t *testing.T) {
+				s := newService(false)
+				s.bytes = 4096
+				var holds []locker.Hold
+				for {
+					b, _ := connect(t, s)
+					g, err := ask(t, b, locker.Request{Label: label, TTL: time.Hour, Shared: true})
+					if err != nil {
+						require.ErrorIs(t, err, locker.ErrRefused)
+						break
+					}
+					holds = append(holds, g.Hold)
+				}
+				time.Sleep(pause)
+				for range 17 {
+					b, _ := connect(t, s)
+					_, err := ask(t, b, locker.Request{TTL: time.Hour, Wait: true})
+					require.ErrorIs(t, err, locker.ErrHeld)
+				}
+				assert.Contains(t, string(s.load("n").Value), `"w":`)
+				for _, hold := range holds {
+					_, err := hold.Renew(t.Context())
+					require.NoError(t, err)
+				}
+			})
+		}
+	}
+}
+
+// past loads what was before once.
+type past struct {
+	*line
+	before *cas.Entry
+}
+
+func (p *past) Load(ctx context.Context, key string) (cas.Entry, error) {
+	if e := p.before; e != nil {
+		p.before = nil
+		return *e, nil
+	}
+	return p.line.Load(ctx, key)
+}
+
+// A Load that is not fresh, as of a leader that was deposed, does not make a release leave the lock.
+func TestAReleaseDoesNotRestOnAFreshLoad(t *testing.T) {
+	s := newService(false)
+	other, _ := connect(t, s)
+	p := &past{line: s.line()}
+	b, err := cas.New(p, nil)
+	require.NoError(t, err)
+	before := s.load("n")
+	hold := mustHave(t, b, locker.Request{Shared: true})
+	beside := mustHave(t, other, locker.Request{Shared: true}) // b has to load again
+	p.before = &before
+	require.NoError(t, hold.Release(t.Context()))
+	require.NoError(t, beside.Release(t.Context()))
+	mustHave(t, other, locker.Request{})
+}
+
+func TestRequireIsToldTheTruth(t *testing.T) {
+	for _, ages := range []bool{false, true} {
+		b, _ := connect(t, newService(ages))
+		client := locker.New(b, nil)
+		require.NoError(t, locker.Require(client, locker.Guarantees{DeadHolder: locker.RecoveryWatched}))
+		require.Equal(t, ages, locker.Require(client, locker.Guarantees{DeadHolder: locker.RecoveryAfterTTL}) == nil)
+		require.Equal(t, ages, locker.Require(client, locker.Guarantees{MaxMinHold: time.Hour}) == nil)
+		require.NoError(t, client.Close())
+	}
+	for what, err := range map[string]error{
+		"no store":           second(cas.New(nil, nil)),
+		"a negative timeout": second(cas.New(newService(false).line(), &cas.Options{Timeout: -1})),
+	} {
+		require.ErrorIs(t, err, locker.ErrInvalid, what)
+	}
+}
+
+func second[A, B any](_ A, b B) B { return b }

@@ -1,0 +1,77 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/memory"
+)
+
+// Of random histories, mostly right, the rules say what taking one event after the other says: whether two hold at
+// once, and, if not, whether the tokens are wrong.
+func TestHoldsAndTokensAreJudgedAsByOneEventAfterTheOther(t *testing.T) {
+	r := newRecorder(t.Context(), t.Name())
+	defer r.Close()
+	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }}, true, &facts{})
+	random := rand.New(rand.NewPCG(1, 2))
+	said := map[[2]bool]int{}
+	for range 3_000 {
+		h, now := k.history(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		var asking, holding []*call
+		var both, wrong, shared bool // the last one is
+		last := uint64(100)
+		for n := range 24 {
+			now = now.Add(time.Millisecond)
+			add := func(o op, a *attempt) *call {
+				h.calls = append(h.calls, &call{op: o, who: a.who, name: "x", of: a, began: now})
+				return h.calls[len(h.calls)-1]
+			}
+			switch what := random.IntN(3); {
+			case what == 0:
+				asking = append(asking, add(opAcquire, h.attempt(fmt.Sprint(n), locker.Request{Name: "x", TTL: time.Minute,
+					Wait: true, Shared: random.IntN(2) == 0})))
+			case what == 1 && len(holding) > 0:
+				i := random.IntN(len(holding))
+				add(opRelease, holding[i].of).ended = now
+				holding = slices.Delete(holding, i, i+1)
+			case what == 2 && len(asking) > 0:
+				i := random.IntN(len(asking))
+				c := asking[i]
+				beside := c.of.req.Shared && shared && len(holding) > 0
+				if len(holding) > 0 && !beside && random.IntN(16) > 0 {
+					break // it waits
+				}
+				token, off := last+1, uint64(random.IntN(16)/14*(1+random.IntN(2)))
+				switch {
+				case last == 100: // the first
+					off = 0
+				case beside:
+					token = last
+				case c.of.req.Shared && shared: // whether all sharers had left need not be certain
+					off *= 2
+				}
+				both, wrong = both || !beside && len(holding) > 0, wrong || off > 0
+				last, shared = token-off, c.of.req.Shared
+				c.ended, c.grant = now, locker.Grant{Hold: struct{ locker.Hold }{}, Token: last,
+					Validity: locker.Validity{Since: c.began, TTL: time.Minute}}
+				asking, holding = slices.Delete(asking, i, i+1), append(holding, c)
+			}
+		}
+		found := map[string]bool{}
+		for _, v := range k.judgeAll(h) {
+			found[v.rule.name] = true
+		}
+		told := h.timelineOf(h.calls[0], longTimeline)
+		require.Equal(t, both, found["exclusion"], told)
+		require.True(t, both || wrong == found["token"], "wrong tokens: %v, of %v", wrong, told)
+		said[[2]bool{both, wrong}]++
+	}
+	t.Log(said)
+	require.Len(t, said, 4)
+}
