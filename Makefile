@@ -12,7 +12,7 @@ ROUNDS ?= 6
 BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
 BY_NAME := '^Test(Search|ManyNamesOverHours|TheProgramsOfFencing|SQLiteImmediate|SQLiteWithoutPatience|MariaDBSnapshotIsolation)'
-VIRTUAL := '^Test(BrokenBackendsBreakARule|GoodBackendsKeepEveryRule)'
+VIRTUAL := '^Test(BrokenBackendsBreakARule|GoodBackendsKeepEveryRule|EveryKindInVirtualTime)'
 # The histories of conformance are the same in each run, so that what is red is the change and not the draw. Every night
 # others are drawn, as by `make prove CONFORMANCE_SEED=`.
 export CONFORMANCE_SEED ?= 1
@@ -37,9 +37,9 @@ test: servers compiled
 # (go list -export compiles, and links nothing.)
 compiled: servers $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
-	go list -race -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance >/dev/null; \
+	go list -race -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance ./cas >/dev/null; \
 	CGO_ENABLED=0 go list -export -deps ./file/testdata/defaultdir >/dev/null; \
-	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3 examples/etcd examples/zookeeper; do \
+	for tests in cas/nats adapt/internal/proof compare/internal/proof internal/sqltest examples/s3 examples/etcd examples/zookeeper; do \
 		(cd $$tests && go list -export -deps -test ./... >/dev/null); done; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."
 
@@ -50,9 +50,10 @@ test-packages:
 
 test-beside:
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -parallel 6 -timeout 5m ./... # they wait
+	cd cas/nats && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -timeout 10m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) -vet=off -timeout 10m ./...
-	nice $(GATE) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance # they only work, with -race for five times as long
+	nice $(GATE) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance ./cas # they only work, with -race for five times as long
 	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off ./s3 ./etcd ./zookeeper # make prove runs the programs
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
@@ -61,11 +62,13 @@ test-beside:
 # module of their own, where there is no lab.NeedProve to call.
 prove: servers $(GATE)
 	./scripts/etcd before
+	./scripts/build kube-apiserver
 	CONFORMANCE_HISTORIES=60s LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race -vet=off -timeout 20m -run $(PROVE) ./...
-	go test -vet=off -run '^TestSearch' ./redlock ./single # all interleavings: too many for -race
-	LOCKER_PROVE=1 go test -vet=off -run $(VIRTUAL) ./conformance # with more seeds
+	go test -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
+	LOCKER_PROVE=1 go test -vet=off -run $(VIRTUAL) ./conformance ./cas # with more seeds
 	go test -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	CROSSINGS=8000 go test -vet=off -count=1 -run '^TestCrossings' .
+	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m ./... # SQLite takes long to compile so
 	$(MAKE) --no-print-directory prove-guards
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test -vet=off -run '^TestTheChecker' ./...
@@ -97,7 +100,7 @@ newest:
 $(GATE):
 	go build -o $@ ./internal/gate
 
-# etcd is built while the packages are fetched.
+# etcd and NATS are built while the packages are fetched.
 servers:
 	$(MAKE) --no-print-directory -j2 packages built
 	./scripts/etcd
@@ -107,13 +110,14 @@ packages:
 	./scripts/servers
 
 built:
-	./scripts/etcd built
+	./scripts/build etcd nats-server
 
 lint: $(LINT)
 	go mod tidy -diff
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	go vet ./...
 	$(LINT) run ./...
+	cd cas/nats && go mod tidy -diff && go vet ./... && $(LINT) run ./...
 	cd internal/sqltest && go vet ./... && $(LINT) run ./...
 	cd examples && go vet ./... && $(LINT) run ./...
 	cd compare/internal/proof && go vet ./... && $(LINT) run ./...

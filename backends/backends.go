@@ -1,5 +1,5 @@
-// Package backends has every lock service of this repository in one import,
-// for programs that do not mind linking all the drivers:
+// Package backends has every lock service of this repository in one import, but that of
+// cas/nats, which is a module of its own, for programs that do not mind linking all the drivers:
 //
 //	client, err := backends.Openers.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil)
 //
@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/cas/kubernetes"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/memory"
@@ -32,6 +33,7 @@ var Openers = join(
 	postgres.Openers,
 	etcd.Openers,
 	zookeeper.Openers,
+	kubernetes.Openers,
 )
 
 func join(all ...locker.Openers) bridge.Openers {

@@ -90,6 +90,8 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	defer cancel()
 	client, err := openers.Open(ctx, address, opts)
 	switch {
+	case errors.Is(err, locker.ErrInvalid) && strings.HasPrefix(address, "nats"):
+		return nil, usage(fmt.Errorf("%w: NATS is not in this command, but in programs that import cas/nats", err))
 	case errors.Is(err, locker.ErrInvalid):
 		return nil, usage(err)
 	case err != nil:

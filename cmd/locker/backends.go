@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/cas/kubernetes"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/memory"
@@ -38,6 +39,7 @@ func promises() []promise {
 		{"postgres://, postgresql://, here without failover_safe=on", postgres.Guarantees(nil)},
 		{"etcd://, etcds://, here with members=3", etcd.Guarantees(3)},
 		{"zookeeper://, zookeepers://, here with 3 servers", zookeeper.Guarantees(3, nil)},
+		{"kubernetes://", kubernetes.Guarantees()},
 	}
 }
 

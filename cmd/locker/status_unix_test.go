@@ -53,8 +53,9 @@ func TestExitStatus(t *testing.T) {
 		fails(64, "not both", "run --try --wait 1s a -- true"),
 		fails(64, "scheme", "run -b localhost:6379 a -- true"),
 		fails(64, "locker backends lists the URLs", "run -b file://locks a -- true"),
-		fails(64, "file, postgres", "run -b http://localhost a -- true"),
+		fails(64, "file, kubernetes", "run -b http://localhost a -- true"),
 		fails(64, "no backend", "run -b memory:// a -- true"), // a lock that nobody else would see
+		fails(64, "import cas/nats", "run -b nats://host/locks a -- true"),
 		fails(64, "unknown parameter", "run -b file:///tmp?color=red a -- true"),
 		fails(64, "a line end", "list -b", "file://"+dir+"\r\n"),
 		fails(69, "does not exist", "run -b file://"+dir+"/typo a -- true"),

@@ -3,6 +3,8 @@
 package main_test
 
 import (
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -149,22 +151,68 @@ func TestEveryService(t *testing.T) {
 	for name, startService := range services {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			backend := []with{withEnv("LOCKER_BACKEND=" + startService(t))}
-			ttl := []string{"--ttl", "4s"}
-			p := holding(t, backend, ttl...)
-			r := do(t, backend, "run", "--ttl", "4s", "--try", "a", "--", "echo", "ran")
-			assert.Equal(t, 75, r.status, r.stderr)
-			assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
-			assert.Contains(t, do(t, backend, "inspect", "a").stdout, `"a": held by `)
-			another := withEnv("LOCKER_TOKEN=another lock's")
-			next := start(t, append(backend, another), "run", "--ttl", "4s", "--wait", patience.String(), "a", "--",
-				"sh", "-c", "echo ran with ${LOCKER_TOKEN-none}")
-			p.end()
-			assert.Empty(t, p.said())
-			assert.Regexp(t, map[bool]string{true: `^none$`, false: `^\d+$`}[name == "redlock"], next.expect("ran with"))
-			assert.Equal(t, 0, next.wait())
-			assert.Empty(t, next.complaints())
-			assert.Equal(t, `"a": free`, do(t, backend, "inspect", "a").stdout)
+			serves(t, name != "redlock", withEnv("LOCKER_BACKEND="+startService(t)))
 		})
 	}
+}
+
+// A Pod whose ServiceAccount has the rights that the documentation names, and no others.
+func TestProveKubernetes(t *testing.T) {
+	lab.NeedProve(t)
+	k := lab.StartKubernetes(t)
+	host, port, err := net.SplitHostPort(k.Addr())
+	require.NoError(t, err)
+	credentials := k.Account(t, "jobs", "cron", "get", "create", "update", "list", "watch")
+	pod := []with{
+		withEnv("KUBERNETES_SERVICE_HOST=" + host), withEnv("KUBERNETES_SERVICE_PORT=" + port),
+		withEnv("LOCKER_BACKEND=kubernetes://jobs?min_ttl=4s&credentials=" + credentials),
+	}
+	serves(t, true, pod...)
+	p := holding(t, pod, "--ttl", "4s")
+	assert.Contains(t, do(t, pod, "list").stdout, `"a": held by `)
+	for _, asks := range []string{"--try", "--wait=1s"} {
+		r := do(t, pod, "run", "--ttl", "4s", asks, "a", "--", "true")
+		assert.Contains(t, r.stderr, "if its holder is dead, this service sees it only after", asks)
+	}
+	p.end()
+	r := do(t, pod, "check")
+	assert.Equal(t, 0, r.status, r.stdout+r.stderr)
+	var kept struct {
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	require.NoError(t, k.Ask(http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/jobs/leases", nil, &kept))
+	assert.Regexp(t, `locker-locker-check-.-`, kept.Items, "one of few: its record stays")
+	r = do(t, pod, "compare", "--for", "0s", "--only", "healthy", "--out", t.TempDir(), "--require", "exclusion",
+		"kubernetes://jobs?min_ttl=1s&credentials="+credentials)
+	assert.Equal(t, 0, r.status, r.stdout+r.stderr)
+	assert.Contains(t, r.stdout, "two at once: healthy")
+	for _, rights := range []string{"get create", "create update", "get update"} {
+		verbs := strings.Fields(rights)
+		pod[2] = withEnv("LOCKER_BACKEND=kubernetes://jobs?credentials=" + k.Account(t, "jobs", strings.Join(verbs, "-"), verbs...))
+		r = do(t, pod, "run", "a", "--", "echo", "ran")
+		assert.NotZero(t, r.status)
+		assert.Empty(t, r.stdout)
+		for _, verb := range []string{"get", "create", "update"} {
+			assert.Equal(t, !slices.Contains(verbs, verb), strings.Contains(r.stderr, "verbs ["+verb+"]"), r.stderr)
+		}
+	}
+}
+
+// serves has one hold a lock, another refused and a third wait for it.
+func serves(t *testing.T, tokens bool, backend ...with) {
+	t.Helper()
+	p := holding(t, backend, "--ttl", "4s")
+	r := do(t, backend, "run", "--ttl", "4s", "--try", "a", "--", "echo", "ran")
+	assert.Equal(t, 75, r.status, r.stderr)
+	assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
+	assert.Contains(t, do(t, backend, "inspect", "a").stdout, `"a": held by `)
+	another := withEnv("LOCKER_TOKEN=another lock's")
+	next := start(t, append(backend, another), "run", "--ttl", "4s", "--wait", patience.String(), "a", "--",
+		"sh", "-c", "echo ran with ${LOCKER_TOKEN-none}")
+	p.end()
+	assert.Empty(t, p.said())
+	assert.Regexp(t, map[bool]string{false: `^none$`, true: `^\d+$`}[tokens], next.expect("ran with"))
+	assert.Equal(t, 0, next.wait())
+	assert.Empty(t, next.complaints())
+	assert.Equal(t, `"a": free`, do(t, backend, "inspect", "a").stdout)
 }
