@@ -286,8 +286,8 @@ func (k *kit) lost() {
 			}()
 			patience := 300 * time.Millisecond
 			if c.requests == pass {
-				require.Eventually(k, func() bool { return string(k.load(k.a, key).Value) == "late" }, 20*time.Second, time.Millisecond,
-					"%s: the request has arrived", c.what)
+				require.Eventually(k, func() bool { return len(ended) > 0 || string(k.load(k.a, key).Value) == "late" },
+					20*time.Second, time.Millisecond, "%s: the request has arrived, or was given up", c.what)
 				patience = 2 * time.Second * time.Duration(min(len(c.then), 1))
 			}
 			for _, mode := range c.then {
