@@ -44,7 +44,7 @@ type Client struct {
 
 	mu       sync.Mutex
 	pending  map[*Lease]struct{} // those that are taken back
-	undoneAt time.Time           // when the last of them that was a sharer's lease was through
+	undoneAt time.Time           // when the last of them that may have counted as a sharer was through
 }
 
 var _ Locker = (*Client)(nil)

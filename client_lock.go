@@ -129,7 +129,7 @@ func (l *Lease) crowded(began time.Time, err error) error {
 	defer c.mu.Unlock()
 	counts := !c.undoneAt.Before(began)
 	for other := range c.pending {
-		counts = counts || other != l && other.settings.Shared && other.name == l.name
+		counts = counts || !other.refused && other.settings.Shared && other.name == l.name
 	}
 	if counts {
 		return fmt.Errorf("%w, maybe by what this client takes back: %w", ErrHeld, unlikeError{err, sentinels})
@@ -185,13 +185,15 @@ func ignore() {}
 // ask calls Acquire. If the outcome is not known, it arranges for a take-back.
 func (l *Lease) ask(ctx context.Context, req Request) (err error) {
 	l.grant, err = l.client.backend.Acquire(ctx, req)
-	switch granted := l.grant.Hold != nil; {
-	case err == nil && !granted:
+	if err == nil && l.grant.Hold == nil {
 		err = errors.New("the backend granted nothing: its Grant has no Hold")
-	case err != nil && granted:
+	}
+	err = fromBackend(ctx, err)
+	if err != nil && l.grant.Hold != nil {
+		l.refused = errors.Is(err, ErrRefused)
 		l.takeBack(unused)
 	}
-	return fromBackend(ctx, err)
+	return err
 }
 
 // lastWord is how long a backend may take to return after its context ended. The

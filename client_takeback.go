@@ -157,6 +157,7 @@ func (l *Lease) nextPause(err error) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	longest := min(l.settings.TTL/10, time.Second)
+	l.refused = l.refused || errors.Is(matching(c.rest, err), ErrRefused)
 	if errors.Is(err, ErrLost) {
 		longest = max(longest, time.Since(l.undoAt)/8) // it may arrive until an hour of MinHold is over
 	}
@@ -177,7 +178,7 @@ func (l *Lease) undone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, pending := c.pending[l]
-	if delete(c.pending, l); l.settings.Shared && !l.start.IsZero() {
+	if delete(c.pending, l); l.settings.Shared && !l.refused {
 		c.undoneAt = time.Now()
 	}
 	return pending

@@ -27,6 +27,7 @@ type Lease struct {
 
 	undoAt    time.Time     // when it is taken back; zero: it is not; client.mu guards it, and
 	undoPause time.Duration // how long the last pause was after a take-back that has failed
+	refused   bool          // the service has refused the attempt, or its take-back: it crowds out no sharer
 
 	mu        sync.Mutex
 	renewAt   time.Time // when to renew next; zero: not again
