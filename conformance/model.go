@@ -235,9 +235,8 @@ func (j *judge) lands(a *attempt, c *call) time.Time {
 	case c.ended.IsZero():
 		return far
 	case refused(c.err) && c.grant.Hold == nil, errors.Is(c.err, locker.ErrLost),
-		errors.Is(c.err, locker.ErrClosed) && c.grant.Hold == nil && j.closedBy(c.began, c.who):
-		return time.Time{}
-	case c.err == nil && c.op == opPass && c.grant.Hold == nil:
+		errors.Is(c.err, locker.ErrClosed) && c.grant.Hold == nil && j.closedBy(c.began, c.who),
+		c.err == nil && c.op == opPass && c.grant.Hold == nil:
 		return time.Time{}
 	case c.err == nil:
 		return c.ended
@@ -289,7 +288,9 @@ func (j *judge) mayOf(a *attempt) (s span) {
 		if !there {
 			s.from, there = c.began, true
 		}
-		sent = latest(sent, c.span().to)
+		if c.op != opRaise {
+			sent = latest(sent, c.span().to)
+		}
 		if c.prolongs() {
 			renewed = latest(renewed, l)
 		} else {

@@ -308,6 +308,28 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opRelease, who: "a", of: a}, 20, 21)
 			h.outages = append(h.outages, &outage{who: "b", fault: silent, from: at(25 + 9000*told)})
 		}},
+		{"answer", "a Pass that was sent twice does not find its hold", func(told int) {
+			a := hold(0, 10)
+			h.outages = append(h.outages, &outage{who: "a", fault: replyLost, from: at(9000*told + 20), to: at(9000*told + 30)})
+			add(call{op: opPass, who: "a", of: a, next: asks("a", false)}, 20, 35)
+		}},
+		{"answer", "a place in a line is not worth a long wait", func(told int) {
+			add(call{op: opLeave, who: "b", err: locker.ErrUnavailable}, 0, 200-150*told)
+		}},
+		{"outage", "time has settled a hold, and not what would raise its token", func(told int) {
+			a := hold(0, 10)
+			h.outages = append(h.outages, &outage{who: "a", fault: silent, from: at(15), sure: at(15), to: at(90_000)})
+			add(call{op: opRaise, who: "a", of: a, err: locker.ErrUnavailable}, 20, 30_000)
+			add(call{op: opUndo, who: "a", of: a}, 31_000, 70_000-35_000*told)
+		}},
+		{"refusal", "time has settled a hold, and a copy comes later", func(told int) {
+			a := hold(0, 10)
+			h.outages = append(h.outages, &outage{who: "a", fault: heldOpen, from: at(10), to: at(100_000)})
+			add(call{op: opAcquire, who: "a", of: a, err: locker.ErrUnavailable, grant: h.calls[0].grant}, 11, 12)
+			add(call{op: opRaise, who: "a", of: a, err: locker.ErrUnavailable}, 20, 30_000)
+			add(call{op: opUndo, who: "a", of: a}, 31_000, 70_000-30_000*told)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 101_000, 101_001)
+		}},
 		{"answer", "one is broken who is just being told that it holds", func(told int) {
 			k.g.Queue = true
 			add(call{op: opBreak, who: "b"}, 100*told, 100*told+10)
