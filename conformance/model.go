@@ -291,13 +291,14 @@ func (j *judge) mayOf(a *attempt) (s span) {
 		if c.op != opRaise {
 			sent = latest(sent, c.span().to)
 		}
+		late := j.underWay(c)
+		if !late.After(c.ended.Add(j.k.air)) { // else a copy that was overtaken comes after the answer
+			late = time.Time{}
+		}
 		if c.prolongs() {
-			renewed = latest(renewed, l)
+			renewed = latest(renewed, latest(l, late))
 		} else {
-			land = latest(land, l)
-			if late := j.underWay(c); late.After(c.ended.Add(j.k.air)) { // a copy that was overtaken comes after the answer
-				copies = latest(copies, late)
-			}
+			land, copies = latest(land, l), latest(copies, late)
 			votes := call{who: c.who, began: c.ended, ended: c.ended.Add(j.k.air)}
 			if j.k.g.Exclusion == locker.ExclusionQuorum && len(a.earlier) > 0 && j.broke(&votes) {
 				strays = latest(strays, j.underWay(&votes))
