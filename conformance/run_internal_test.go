@@ -256,6 +256,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 105, 106)
 		}},
 		{"refusal", "the first copy of a renewal was overtaken by the second", func(told int) {
+			k.expires = true
 			h.outages = append(h.outages, &outage{who: "a", fault: []fault{heldOpen, replyLost}[told], from: at(11), to: at(50_000)})
 			a := hold(0, 10)
 			add(call{op: opRenew, who: "a", of: a, grant: h.calls[0].grant}, 20, 25)
