@@ -278,7 +278,7 @@ func (k *kit) lost() {
 			k.load(cut, key)
 			fault.Requests(c.requests)
 			fault.Replies(c.replies)
-			ctx, cancel := context.WithCancel(k.ctx)
+			ctx, cancel := context.WithTimeout(k.ctx, 3*time.Second) // as the Backend bounds it
 			ended := make(chan error, 1)
 			go func() {
 				_, err := cut.Swap(ctx, key, version, []byte("late"))
