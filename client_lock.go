@@ -132,7 +132,8 @@ func (l *Lease) crowded(began time.Time, err error) error {
 		counts = counts || !other.refused && other.settings.Shared && other.name == l.name
 	}
 	if counts {
-		return fmt.Errorf("%w, maybe by what this client takes back: %w", ErrHeld, unlikeError{err, sentinels})
+		soon := &HeldError{AskWithin: lastPoll} // no wake-up tells of the room
+		return fmt.Errorf("%w, maybe by what this client takes back: %w", soon, unlikeError{err, sentinels})
 	}
 	return err
 }

@@ -42,6 +42,9 @@ func TestSharing(t *testing.T) {
 			acquire: 1s; a locks shared: waits; b locks shared: waits; c locks shared: waits; w locks: waits
 			d locks shared: waits; count acquire 1; b: ok in 2s; c: ok in 2s; a unlocks; b unlocks; c unlocks; w: waits
 			w: ok in 3s; d: waits; w unlocks; d: ok in 4s`,
+		"one for whom there is no room while another is taken back asks soon, as nothing tells when there is": `
+			service notifies; r locks shared; release: down then ok; r unlocks: unavailable
+			acquire: refused then refused then refused then ok; a locks shared: ok in 0s-2s`,
 		"who has no right to the lock is told so, also beside one that has none to let it go": `
 			service session; r locks shared; release: refused; acquire: refused; r unlocks: refused; 1s
 			t tries shared: refused; a locks shared: refused`,
