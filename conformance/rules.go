@@ -454,7 +454,8 @@ func (j *judge) endedBy(c *call) bool {
 		soon := slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 			return (d.op == opDelete || d.op == opBreak) && d.began.Before(c.ended) && c.began.Sub(d.span().to) < j.k.soon
 		})
-		if soon || !j.well(c) || !c.ctxEnded.IsZero() && !j.lostBefore(c) { // it has no answer, and knows its session
+		if soon || len(c.of.earlier) > 0 || // of the Holds of one that has asked again, its watch tells the last that has set it
+			!j.well(c) || !c.ctxEnded.IsZero() && !j.lostBefore(c) { // it has no answer, and knows its session
 			return false
 		}
 	}

@@ -298,6 +298,16 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 				h.calls[2].ctxEnded = time.Time{}
 			}
 		}},
+		{"hold", "of two Holds of one that has asked again, the first is told", func(told int) {
+			k.sessions = true
+			a := hold(0, 10)
+			again := *h.calls[0]
+			add(again, 11, 12)
+			a.earlier = make([]locker.Hold, 1-told)
+			add(call{op: opDelete}, 20, 30)
+			add(call{op: opLost, who: "a", of: a}, 31, 31)
+			add(call{op: opRenew, who: "a", of: a, grant: again.grant}, 9000, 9010)
+		}},
 		{"hold", "votes of one that has asked again are overtaken by its release", func(told int) {
 			k.g.Exclusion = locker.ExclusionQuorum
 			a := hold(0, 10)
