@@ -28,7 +28,7 @@ func (b *Backend) checkApart(ctx context.Context) error {
 func (s *side) locked(ctx context.Context, name string, do func() error) error {
 	l, err := s.client.TryLock(ctx, name)
 	if err != nil {
-		return s.fail(err)
+		return s.fail(bare(err))
 	}
 	err = do()
 	var remains probe.Remains
@@ -36,5 +36,5 @@ func (s *side) locked(ctx context.Context, name string, do func() error) error {
 	if unlocked == nil && l.As(&remains) {
 		_ = remains(ctx) // without the right to, it stays as of any name
 	}
-	return cmp.Or(err, s.fail(unlocked))
+	return cmp.Or(err, s.fail(bare(unlocked)))
 }

@@ -191,7 +191,7 @@ func (s *side) fail(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", s.name, bare(err))
+	return fmt.Errorf("%s: %w", s.name, err)
 }
 
 func invalid(format string, args ...any) error {

@@ -210,6 +210,12 @@ func TestALossOnEitherIsALoss(t *testing.T) {
 				_, ok := l.Token()
 				assert.Equal(t, opts == nil, ok, "shared leases have none")
 				time.Sleep(2 * ttl)
+				elsewhere := &locker.Error{Op: "lease", Name: "another", Err: locker.ErrLost}
+				ctx, end := context.WithCancelCause(t.Context())
+				end(elsewhere)
+				services[lost].Fail(elsewhere) // as a backend that answers with why the request was given up
+				require.ErrorIs(t, l.Renew(ctx), context.Canceled)
+				services[lost].Fail(nil)
 				require.NoError(t, l.Err())
 				assert.True(t, services[lost].Delete("job"))
 				<-l.Done()

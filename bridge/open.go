@@ -75,7 +75,7 @@ func (o Openers) side(ctx context.Context, rawURL string, opts locker.Options) (
 	}
 	_, err = taking.Open(ctx, rawURL, &opts)
 	if err != nil && s.Backend != nil { // it is closed again, since it does not accept the TTL
-		err = s.fail(err)
+		err = s.fail(bare(err))
 	}
 	return s, bare(err)
 }
