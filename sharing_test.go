@@ -176,7 +176,7 @@ func TestSharersThatWaitCostOtherNamesNothing(t *testing.T) {
 	for range many {
 		all.Go(func() { comes(ctx) })
 	}
-	locktest.Eventually(t, 30*time.Second, "all wait", func() bool { return busy.Stats().Waiting == many })
+	locktest.Eventually(t, 2*time.Minute, "all wait", func() bool { return busy.Stats().Waiting == many })
 	for range 32 {
 		all.Go(func() {
 			for ctx.Err() == nil {
