@@ -224,7 +224,7 @@ func gives(a *attempt, c *call) bool {
 	return c.of == a && (c.op == opAcquire || c.prolongs()) || c.next == a && c.op == opPass
 }
 
-func (c *call) prolongs() bool { return c.op == opRenew || c.op == opRaise && !c.certain() }
+func (c *call) prolongs() bool { return c.op == opRenew || c.op == opRaise }
 
 // lands is until when the request of a call may reach the service, and give a its life;
 // zero: never.
