@@ -387,8 +387,8 @@ type State struct {
 	// Sharing has the labels of the sharers, each once, in no order, of 16 of them at
 	// most; nil if they are not known.
 	Sharing []string
-	// Remaining is how long the lock lasts unless its holder renews it, and the longest
-	// such time of its sharers; 0 if it has no deadline or that is not known.
+	// Remaining is how long the lock lasts, also by a MinHold, unless its holder renews it,
+	// and the longest such time of its sharers; 0 if it has no deadline or that is not known.
 	Remaining time.Duration
 	// Token is the holder's fencing token, 0 if there is none or it is not known.
 	Token uint64

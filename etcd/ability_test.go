@@ -126,20 +126,29 @@ func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 	}
 }
 
-// Who takes back an attempt with MinHold takes its lease back, too.
-func TestMinHoldThatIsTakenBackLeavesNoLease(t *testing.T) {
+// Inspect counts what keeps the lock beside the session, and who takes back an attempt with MinHold takes its
+// lease back, too.
+func TestMinHoldIsToldAndTakenBack(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
-	b := backend(t, s.Addrs())
-	for range 5 {
-		req := request("n", time.Minute, false)
-		req.MinHold = time.Hour
-		g := locktest.Acquire(t, b, req)
-		require.NoError(t, g.Hold.Undo(ctx))
+	for i, strict := range []bool{false, true} {
+		b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
+		require.NoError(t, err)
+		defer func() { _ = b.Close() }()
+		for n := range 6 {
+			req := request("n", time.Minute, n%2 > 0)
+			req.MinHold = time.Hour
+			g := locktest.Acquire(t, b, req)
+			st, err := b.Inspect(ctx, "n")
+			require.NoError(t, err)
+			assert.Greater(t, st.Remaining, req.MinHold-time.Minute)
+			assert.Less(t, st.Remaining, req.MinHold+2*req.TTL)
+			require.NoError(t, g.Hold.Undo(ctx))
+		}
+		leases, err := s.admin.Leases(ctx)
+		require.NoError(t, err)
+		assert.Len(t, leases.Leases, 1+i, "the sessions'")
 	}
-	leases, err := s.admin.Leases(ctx)
-	require.NoError(t, err)
-	assert.Len(t, leases.Leases, 1, "the session's")
 }
 
 func TestCheckFindsWhatBreaksAPromise(t *testing.T) {

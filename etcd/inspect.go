@@ -27,24 +27,37 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 		return locker.State{Name: name}, b.failure(ctx, err)
 	}
 	st := state(name, queue, tokens)
-	asked := map[int64]bool{0: true}
 	have, _ := holders(queue)
-	for _, kv := range have {
-		if asked[kv.Lease] {
-			continue
+	left := map[int64]int64{} // of leases
+	for place := range eachPlace(queue) {
+		if len(have) == 0 || place[0].CreateRevision > have[len(have)-1].CreateRevision {
+			break
 		}
-		asked[kv.Lease] = true
-		resp := new(pb.LeaseTimeToLiveResponse)
-		req := &pb.LeaseTimeToLiveRequest{ID: kv.Lease}
-		_, err := b.pool.invoke(ctx, ordinary, "Lease/LeaseTimeToLive", req, resp)
-		if err != nil && !leaseGone(err) {
-			return locker.State{}, b.failure(ctx, err)
+		var lasts, then int64 // the shadow of StrictExpiry is counted when the lease is over
+		for _, kv := range place {
+			if kv.Lease == 0 {
+				then = seconds(kv)
+			} else if _, asked := left[kv.Lease]; !asked {
+				if left[kv.Lease], err = b.left(ctx, kv.Lease); err != nil {
+					return locker.State{}, b.failure(ctx, err)
+				}
+			}
+			lasts = max(lasts, left[kv.Lease])
 		}
-		// After a change of the leader it can be more than was granted. A lease that is gone has -1.
-		left := time.Duration(min(resp.TTL, resp.GrantedTTL)) * time.Second
-		st.Remaining = max(st.Remaining, left)
+		st.Remaining = max(st.Remaining, time.Duration(lasts+then)*time.Second)
 	}
 	return st, nil
+}
+
+// left is how many seconds a lease lasts; -1: it is gone. After a change of the leader, it can be said to last
+// longer than was granted.
+func (b *Backend) left(ctx context.Context, lease int64) (int64, error) {
+	resp := new(pb.LeaseTimeToLiveResponse)
+	_, err := b.pool.invoke(ctx, ordinary, "Lease/LeaseTimeToLive", &pb.LeaseTimeToLiveRequest{ID: lease}, resp)
+	if leaseGone(err) {
+		return -1, nil
+	}
+	return min(resp.TTL, resp.GrantedTTL), err
 }
 
 // queue returns the keys of those who hold or wait for name, in their order, and
