@@ -73,7 +73,10 @@ func TestASilentConnectionIsNotWaitedFor(t *testing.T) {
 	p := lab.StartProxy(t, s.Addr())
 	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=4"),
 		&postgres.Options{Timeout: time.Minute})
-	require.NoError(t, acquire(t, b, "a", owner(1)).Hold.Release(t.Context()))
+	h := acquire(t, b, "a", owner(1)).Hold
+	held, err := b.Inspect(t.Context(), "a")
+	require.NoError(t, err)
+	require.NoError(t, h.Release(t.Context()))
 	p.Set(lab.Drop)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -81,6 +84,19 @@ func TestASilentConnectionIsNotWaitedFor(t *testing.T) {
 	g, err := b.Acquire(ctx, request("a", owner(2)))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotNil(t, g.Hold, "its outcome is not known")
+	for _, ask := range []func(context.Context) error{
+		func(ctx context.Context) error { _, err := b.Inspect(ctx, "a"); return err },
+		func(ctx context.Context) (err error) {
+			for _, err = range b.List(ctx, "a") {
+			}
+			return err
+		},
+		func(ctx context.Context) error { return b.Break(ctx, held) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		require.ErrorIs(t, ask(ctx), context.DeadlineExceeded)
+		cancel()
+	}
 	assert.Less(t, time.Since(began), 20*time.Second, "which is less than the timeout")
 	p.Set(lab.Pass)
 	require.Eventually(t, func() bool {
