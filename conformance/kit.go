@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -71,10 +72,16 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	_, k.notifies = one.(locker.Notifier)
 	p, ok := one.(locker.Prompt)
 	k.prompt = ok && p.Prompt()
-	ctx, cancel := context.WithTimeout(t.Context(), k.patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*k.patience)
 	defer cancel()
 	req := locker.Request{Name: "kit-" + k.run + "-first", Owner: owner(), TTL: k.ttl, Lost: func() {}, Queued: func() {}}
+	began := time.Now()
 	grant, err := one.Acquire(ctx, req)
+	for errors.Is(err, locker.ErrUnavailable) && time.Since(began) < k.patience { // as after the check before
+		k.pause(ctx, k.air)
+		req.Name, req.Owner = req.Name+"+", owner()
+		grant, err = one.Acquire(ctx, req)
+	}
 	if err != nil || grant.Hold == nil {
 		t.Errorf("broken promise: A free name can be had.\n  seen: the first Acquire returned %v", err)
 		t.FailNow()
@@ -82,7 +89,7 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	_, k.passes = grant.Hold.(locker.Passer)
 	_, k.raises = grant.Hold.(locker.TokenRaiser)
 	k.raises = k.raises && k.g.Fencing != locker.FencingNone
-	began := time.Now()
+	began = time.Now()
 	_ = grant.Hold.Release(ctx)
 	k.usual = max(time.Since(began), 10*time.Microsecond)
 	k.expires, k.sessions = grant.Validity.TTL != 0, grant.Session
