@@ -115,6 +115,11 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 			somebody = true
 			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
 		}
+		if apart(b, c.of) && slices.ContainsFunc(j.about[b], func(d *call) bool {
+			return d.of == b && d.op == opAcquire && refused(d.err) && d.span().touches(c.span())
+		}) {
+			somebody = true // two that look at one moment may be in each other's way, as transactions are
+		}
 		if j.kernel() && b.req.Shared && b.req.Wait && j.first(b).span().touches(c.span()) {
 			somebody = true // sharers in a kernel's queue come in one after the other
 		}

@@ -262,6 +262,12 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opRenew, who: "a", of: a, grant: h.calls[0].grant}, 20, 25)
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 100_000, 100_001)
 		}},
+		{"refusal", "two that look at one moment are in each other's way", func(told int) {
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 5, 9)
+			if told == 0 {
+				add(call{op: opAcquire, who: "c", of: asks("c", true), err: locker.ErrHeld}, 8, 10)
+			}
+		}},
 		{"refusal", "a session that its client has given up may still be there", func(told int) {
 			k.sessions = told == 0
 			add(call{op: opRenew, who: "a", of: hold(0, 10), err: locker.ErrLost}, 20, 25)
