@@ -119,6 +119,7 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 			return d.of == b && d.op == opAcquire && refused(d.err) && d.span().touches(c.span())
 		}) {
 			somebody = true // two that look at one moment may be in each other's way, as transactions are
+			remains = max(remains, j.k.soon)
 		}
 		if j.kernel() && b.req.Shared && b.req.Wait && j.first(b).span().touches(c.span()) {
 			somebody = true // sharers in a kernel's queue come in one after the other
