@@ -5,6 +5,9 @@ import "context"
 // ConfirmSQL is what is asked about standbys.
 const ConfirmSQL = confirmSQL
 
+// ConditionsSQL comes before each of the others.
+const ConditionsSQL = conditionsSQL
+
 // Sweep removes old rows now.
 func Sweep(ctx context.Context, b *Backend) error {
 	s, err := b.ready(ctx)

@@ -466,3 +466,20 @@ func TestAnErrorDoesNotNameTheUser(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.NotContains(t, err.Error(), "sesame")
 }
+
+// What reads the whole table looks dear where tables are not to be read, as List does.
+func TestNothingIsCompiledFirst(t *testing.T) {
+	_, b, pool := server(t)
+	acquire(t, b, "a", owner(1))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), postgres.ConditionsSQL, true, false)
+	require.NoError(t, err)
+	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE) SELECT max(token) FROM locker_locks WHERE owner <> ''")
+	require.NoError(t, err)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	assert.Contains(t, plan[1], "Scan")
+	assert.NotContains(t, plan, "JIT:")
+}

@@ -150,11 +150,9 @@ var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 func (b *Backend) raise(
 	ctx context.Context, tx pgx.Tx, s *statements, token int64, check func() error,
 ) error {
-	// A sequence is read as a table is, which the conditions make look so dear that it would be compiled
-	// first, for 24 ms and more.
 	batch := &pgx.Batch{}
 	batch.Queue(conditionsSQL, true, false)
-	batch.Queue("SELECT pg_advisory_xact_lock($1), set_config('jit', 'off', true)", s.key(""))
+	batch.Queue("SELECT pg_advisory_xact_lock($1)", s.key(""))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
