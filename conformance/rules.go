@@ -116,7 +116,7 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
 		}
 		if apart(b, c.of) && slices.ContainsFunc(j.about[b], func(d *call) bool {
-			return d.of == b && d.op == opAcquire && refused(d.err) && d.span().touches(c.span())
+			return d.of == b && d.asks() && d.span().touches(c.span())
 		}) {
 			somebody = true // two that look at one moment may be in each other's way, as transactions are
 			remains = max(remains, j.k.soon)

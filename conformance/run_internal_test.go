@@ -268,6 +268,12 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 				add(call{op: opAcquire, who: "c", of: asks("c", true), err: locker.ErrHeld}, 8, 10)
 			}
 		}},
+		{"refusal", "who looks whether it still has the lock is in the way", func(told int) {
+			a := hold(0, 2)
+			add(call{op: opUndo, who: "a", of: a}, 3, 4)
+			add(call{op: opRaise, who: "a", of: a, err: locker.ErrLost}, 4+10*told, 9+10*told)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 5, 8)
+		}},
 		{"refusal", "a session that its client has given up may still be there", func(told int) {
 			k.sessions = told == 0
 			add(call{op: opRenew, who: "a", of: hold(0, 10), err: locker.ErrLost}, 20, 25)
