@@ -128,19 +128,12 @@ func (k *kit) script(cells []cell, seed uint64, n int) script {
 	g := &generator{k: k, Rand: rand.New(rand.NewPCG(seed, uint64(n)))}
 	sc := script{seed: g.Uint64(), names: g.names(n), off: g.IntN(4) == 0}
 	shuffled := rand.New(rand.NewPCG(seed, 0)).Perm(len(cells))
-	c := cells[shuffled[n/4%len(cells)]]
-	if n%16 == 4 {
-		if events := k.events(); k.virtual && len(events) > 0 {
-			c = events[n/16%len(events)]
-			sc.what, sc.event = c.String(), c.event
-			g.cell(c)
-			sc.steps = g.steps
-			return sc
-		}
+	c := cells[shuffled[(n/4*2+n%2)%len(cells)]]
+	if events := k.events(); n%16 == 4 && k.virtual && len(events) > 0 {
+		c = events[n/16%len(events)]
 	}
 	switch {
 	case n%4 < 2 || c.end == doServers:
-		c = cells[shuffled[(n/4*2+n%2)%len(cells)]]
 		sc.what, sc.event = c.String(), c.event
 		g.cell(c)
 	case n%64 == 2 && k.h.Cut != nil:
@@ -149,7 +142,7 @@ func (k *kit) script(cells []cell, seed uint64, n int) script {
 		sc.what = "a crowd"
 		g.crowd()
 	case n%8 == 6:
-		g.special(&sc)
+		g.special(&sc, int(seed%13)+n/8)
 	default:
 		sc.what = "a random history"
 		g.random(12 + g.IntN(20))
@@ -286,6 +279,13 @@ func (g *generator) acquire(do verb, who int, shared bool, ttl time.Duration) st
 
 // alone is a step that asks for a lock that does not end in the script.
 func (g *generator) alone(who int) step { return g.acquire(doAcquire, who, false, 0) }
+
+// unkept is a step that asks for a lock without MinHold.
+func (g *generator) unkept(do verb, who int, shared bool, ttl time.Duration) step {
+	st := g.acquire(do, who, shared, ttl)
+	st.min = 0
+	return st
+}
 
 // cell makes the script of a cell: what comes before, the operation with its fault, what
 // others do meanwhile, the end, and what comes late.
@@ -464,32 +464,28 @@ func (g *generator) end(c cell, life time.Duration) {
 	}
 }
 
-// special makes one of the histories that need steps in a certain order.
-func (g *generator) special(sc *script) {
+// special makes one of the histories that need steps in a certain order. They come in turn: a slow service plays few.
+func (g *generator) special(sc *script, turn int) {
 	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
-	switch g.IntN(13) {
+	switch turn % 13 {
 	case 11:
 		sc.what = "an observer whose request is late"
 		shared := g.chance(30)
-		hold := g.acquire(doAcquire, subject_, shared, g.bounded(g.k.ttl))
-		hold.min = 0
+		hold := g.unkept(doAcquire, subject_, shared, g.bounded(g.k.ttl))
 		g.add(hold, step{do: doFault, who: rival, fault: held}, g.alone(rival), pause(hold.ttl*2/3), does(subject_, doRenew),
 			step{do: doFault, who: rival}, does(rival, doFinish), breaks(silent))
 		g.end(cell{end: doExpire, fault: silent, shared: shared}, hold.ttl)
 	case 12:
 		sc.what = "nobody looks while its holder is gone"
-		hold := g.acquire(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
-		hold.min = 0
+		hold := g.unkept(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
 		g.add(hold, breaks(silent), pause(hold.ttl+g.k.g.DeadHolderSlack+g.k.tol+g.k.air), g.alone(late))
 	case 9:
 		sc.what = "the least TTL"
-		least := g.acquire(doAcquire, subject_, g.chance(30), max(g.k.g.MinTTL, leastTTL))
-		least.min = 0
-		g.add(least, does(subject_, doRenew), g.alone(rival), does(subject_, doRelease), g.alone(late))
+		g.add(g.unkept(doAcquire, subject_, g.chance(30), max(g.k.g.MinTTL, leastTTL)), does(subject_, doRenew),
+			g.alone(rival), does(subject_, doRelease), g.alone(late))
 	case 10:
 		sc.what = "renewed again and again"
-		hold := g.acquire(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
-		hold.min = 0
+		hold := g.unkept(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
 		g.add(hold)
 		for range 3 {
 			g.add(pause(hold.ttl*2/3), does(subject_, doRenew))
@@ -514,11 +510,15 @@ func (g *generator) special(sc *script) {
 			does(other, doBreak), step{do: doRenew, who: rival, name: 1}, does(friend, doRenew))
 	case 8:
 		sc.what = "tokens that are raised"
-		g.add(g.alone(earlier), does(earlier, doRelease), g.alone(subject_))
-		for range 1 + g.IntN(2) {
-			g.add(step{do: doRaise, who: subject_, ttl: raises[g.IntN(len(raises))]})
+		hold := g.unkept(doAcquire, subject_, false, 0)
+		hold.label = "raises"
+		g.add(g.unkept(doAcquire, earlier, false, 0), does(earlier, doRelease), hold,
+			g.unkept(doWait, rival, g.chance(30), 0), does(other, doInspect))
+		for i := range 2 + g.IntN(2) {
+			g.add(step{do: doRaise, who: subject_, ttl: raises[2+i]})
 		}
-		g.add(does(subject_, doRelease), g.alone(late), step{do: doRaise, who: subject_, ttl: 1}, does(late, doRelease),
+		g.add(does(other, doInspect), does(subject_, doRelease), pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
+			g.alone(late), step{do: doRaise, who: subject_, ttl: 1}, does(late, doRelease),
 			g.acquire(doAcquire, friend, g.chance(50), 0))
 	case 5:
 		sc.what = "a run of sharers"
@@ -584,11 +584,10 @@ func (g *generator) unanswered(sc *script) {
 	sc.what = "nobody but the backend ends a request"
 	do := g.one(doAcquire, doRenew, doRelease, doUndo)
 	asks := step{do: do, who: subject_, name: 1, limit: never}
-	first := g.acquire(doAcquire, subject_, g.chance(30), 0)
-	if first.min = 0; do != doAcquire {
+	if do != doAcquire {
 		asks.name = 0
 	}
-	g.add(first, step{do: doFault, who: subject_, fault: faults[g.IntN(len(faults))]}, asks,
+	g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), breaks(faults[g.IntN(len(faults))]), asks,
 		pause(g.k.patience+g.k.soon), breaks(noFault), does(subject_, doFinish))
 }
 

@@ -153,10 +153,7 @@ func (j *judge) heldOf(a *attempt) (held, kept span) {
 		return span{}, span{}
 	}
 	j.grants[a] = grant
-	kept = span{grant.ended, held.to}
-	if keep := a.req.MinHold; keep > 0 {
-		kept.to = latest(kept.to, grant.began.Add(keep-keep/50-2*time.Millisecond))
-	}
+	kept = span{grant.ended, latest(held.to, j.keeps(a))}
 	end := func(t time.Time, its bool) {
 		held.to = earliest(held.to, t)
 		if its || a.req.MinHold == 0 || !t.Before(grant.began.Add(a.req.MinHold)) {
@@ -216,6 +213,11 @@ func (j *judge) firstGrant(a *attempt) *call {
 		}
 	}
 	return nil
+}
+
+// keeps is until when the MinHold of a, which was granted, keeps its lock at least.
+func (j *judge) keeps(a *attempt) time.Time {
+	return j.grants[a].began.Add(a.req.MinHold*49/50 - 2*time.Millisecond)
 }
 
 // gives reports whether the request of a call may give a its life, or a longer one: where all of a name is one record,

@@ -446,6 +446,7 @@ func (p *player) free(ctx context.Context, name string) bool {
 		if err == nil {
 			_ = s.ask(p.patient(ctx), opRenew, a)
 			s.inspect(p.patient(ctx), name)
+			s.list(p.patient(ctx), name, false)
 			_ = s.ask(p.patient(ctx), opRelease, a)
 			return true
 		}

@@ -905,7 +905,7 @@ func (j *judge) state(c *call, st locker.State) {
 		if a.req.Shared {
 			sharers++
 		}
-		until = latest(until, j.toldUntil(a, c.began))
+		until = latest(until, latest(j.toldUntil(a, c.began), j.keeps(a)))
 		if token := j.grants[a].grant.Token; st.Token != 0 && st.Token != token && !j.raisedTo(a, st.Token) {
 			bad("", "token %d, and %v has %d", st.Token, a, token)
 		}

@@ -414,3 +414,29 @@ func TestEachHoldOfOneWhoAskedAgainIsEnded(t *testing.T) {
 	p.endOne(t.Context(), s, a, 0)
 	assert.True(t, first.is && second.is)
 }
+
+type recovering struct {
+	locker.Backend
+	failures int
+}
+
+func (b *recovering) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if b.failures--; b.failures >= 0 {
+		return locker.Grant{}, fmt.Errorf("%w: connection closed", locker.ErrUnavailable)
+	}
+	return b.Backend.Acquire(ctx, req)
+}
+
+// The check before may have taken the servers away, or moved their clocks.
+func TestHistoriesBeginWhenAServiceHasRecovered(t *testing.T) {
+	for failures, want := range map[int]int{3: 0, 1 << 30: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRecorder(t.Context(), t.Name())
+			defer r.Close()
+			_ = r.Do(func() {
+				newKit(r, Harness{New: func(T) locker.Backend { return &recovering{memory.New(), failures} }}, true, &facts{})
+			})
+			assert.Len(t, r.Failures(), want)
+		})
+	}
+}
