@@ -38,8 +38,8 @@ var _ locker.Backend = (*Backend)(nil)
 // New returns a Backend with its locks in dir. It does not create dir: a directory
 // with a mistyped name would exclude nobody. If dir does not exist (then the error
 // matches [fs.ErrNotExist]), if files cannot be created in it, or if its file system is
-// not local to this host, the error says what to change. If this system has no usable
-// file locks, the error matches [errors.ErrUnsupported].
+// not local to this host, the error says what to change. If this system or that file
+// system has no usable file locks, the error matches [errors.ErrUnsupported].
 //
 // A relative dir starts at the current directory of the process.
 func New(dir string) (*Backend, error) {

@@ -100,24 +100,15 @@ func checkDir(dir string) (fs.FileInfo, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	kind, err := localfile.RemoteKind(abs) // first: such a file system may not answer anything else
-	var info fs.FileInfo
-	if err == nil && kind == "" {
-		info, err = os.Stat(abs)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	info, err := localfile.Dir(abs)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", noDir(abs)
-	case err != nil:
-		return nil, "", fmt.Errorf("cannot use lock directory %s: %w", abs, err)
-	case kind != "":
-		return nil, "", fmt.Errorf("lock directory %s is on a file system of type %s, where file locks are not kept "+
-			"by this host alone: choose one on a local disk", abs, kind)
-	case !info.IsDir():
-		return nil, "", fmt.Errorf("lock directory %s is not a directory", abs)
 	}
-	if err := localfile.Writable(abs); err != nil {
-		return nil, "", fmt.Errorf("cannot make files in lock directory %s: %w", abs, err)
+	if err == nil {
+		err = localfile.Writable(abs)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("cannot keep lock files in %s: %w", abs, err)
 	}
 	return info, abs, nil
 }

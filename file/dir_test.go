@@ -73,14 +73,14 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	require.NoError(t, os.WriteFile(plain, nil, 0o600))
 	for dir, want := range map[string]string{
-		"": "no lock directory was given", plain: "is not a directory", plain + "/sub": "cannot use lock directory",
+		"": "no lock directory was given", plain: "is not a directory", plain + "/sub": "cannot keep lock files in",
 	} {
 		_, err := file.New(dir)
 		assert.ErrorContains(t, err, want)
 	}
 	dir := publicDir(t, 0o555)
 	child := lab.StartChild(t, "nobody", dir, "n")
-	assert.Equal(t, "cannot make files in lock directory "+dir+": permission denied; held false; "+
+	assert.Equal(t, "cannot keep lock files in "+dir+": permission denied; held false; "+
 		"unavailable false", child.Expect(t, "error", patience))
 }
 

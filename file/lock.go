@@ -2,7 +2,6 @@ package file
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 
@@ -11,35 +10,22 @@ import (
 
 // openLocked opens the file at path, makes it if it is missing, and locks it.
 func (b *Backend) openLocked(path string, how localfile.How) (*os.File, error) {
-	return localfile.Open(path, how, func() (*os.File, error) { return b.open(path) })
-}
-
-// open opens the file at path, and creates it if it is missing. It returns nil if the file appears or disappears
-// meanwhile.
-func (b *Backend) open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|localfile.OpenFlags, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = b.create(path)
-	}
-	switch {
-	case err == nil:
-		return f, checkRegular(f)
-	case errors.Is(err, fs.ErrExist):
-		err = nil
-	case errors.Is(err, fs.ErrNotExist):
-		if _, err = os.Stat(b.dir); errors.Is(err, fs.ErrNotExist) {
-			err = noDir(b.dir)
+	return localfile.Open(path, how, func() (*os.File, error) {
+		f, err := b.create(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			switch _, gone := os.Stat(b.dir); {
+			case gone == nil:
+				err = fs.ErrExist // it was there, and is gone again
+			case errors.Is(gone, fs.ErrNotExist):
+				err = noDir(b.dir)
+			}
 		}
-	default:
-		if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {
-			err = noFile(path, info)
-		}
-	}
-	return nil, err
+		return f, err
+	})
 }
 
 // create creates an empty file at path. The error matches fs.ErrExist if the file
-// exists, and fs.ErrNotExist if the directory is gone.
+// exists, and fs.ErrNotExist if the directory, or the new file, is gone.
 func (b *Backend) create(path string) (*os.File, error) {
 	// A user with the right to make files in the directory may lock. A user with the right to look may not,
 	// since opening a file is enough to lock it.
@@ -62,19 +48,4 @@ func (b *Backend) create(path string) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(path, os.O_RDWR|localfile.OpenFlags, 0)
-}
-
-func checkRegular(f *os.File) error {
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = noFile(f.Name(), info)
-	}
-	if err != nil {
-		_ = f.Close()
-	}
-	return err
-}
-
-func noFile(path string, info fs.FileInfo) error {
-	return fmt.Errorf("%s is no file but %v: delete it, or choose another directory", path, info.Mode())
 }

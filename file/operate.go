@@ -40,7 +40,7 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 	}
 	if err == nil {
 		defer f.Close()
-		err = checkRegular(f)
+		err = localfile.Regular(f)
 	}
 	if err != nil {
 		return st, record{}, unavailable(err)

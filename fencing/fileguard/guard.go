@@ -67,20 +67,8 @@ func New(path string) (*Guard, error) {
 		return nil, fmt.Errorf("fileguard: %w", err)
 	}
 	dir := filepath.Dir(abs)
-	kind, err := localfile.RemoteKind(dir) // first: such a file system may not answer anything else
-	var info fs.FileInfo
-	if err == nil && kind == "" {
-		info, err = os.Stat(dir)
-	}
-	switch {
-	case kind != "":
-		err = fmt.Errorf("directory %s is on a file system of type %s, where file locks are not kept by this host alone: "+
-			"guard files on a local disk only: %w", dir, kind, errors.ErrUnsupported)
-	case err == nil && !info.IsDir():
-		err = fmt.Errorf("%s is not a directory", dir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("fileguard: %q: %w", path, err)
+	if _, err = localfile.Dir(dir); err != nil {
+		return nil, fmt.Errorf("fileguard: %q: directory %s: %w", path, dir, err)
 	}
 	return &Guard{
 		path: path,

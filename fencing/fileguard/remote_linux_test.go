@@ -16,9 +16,7 @@ func TestFileInUserSpaceIsRefused(t *testing.T) {
 	dir := lab.MountFUSE(t)
 	path := filepath.Join(dir, "f")
 	_, err := fileguard.New(path)
-	assert.EqualError(t, err, "fileguard: "+strconv.Quote(path)+": directory "+dir+" is on a file system "+
-		"of type FUSE, "+
-		"where file locks are not kept by this host alone: guard files on a local disk only: unsupported "+
-		"operation")
+	assert.EqualError(t, err, "fileguard: "+strconv.Quote(path)+": directory "+dir+": it is on a file system of type FUSE, "+
+		"where file locks are not kept by this host alone: choose one on a local disk: unsupported operation")
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -68,7 +67,7 @@ func (g *Guard) lock(ctx context.Context) (*os.File, error) {
 		if over := clock.Over(ctx); over != nil {
 			return nil, over
 		}
-		f, err := localfile.Open(g.side, localfile.Exclusive|localfile.NoWait, g.open)
+		f, err := localfile.Open(g.side, localfile.Exclusive|localfile.NoWait, g.create)
 		if !errors.Is(err, localfile.ErrBusy) {
 			return f, err
 		}
@@ -79,26 +78,7 @@ func (g *Guard) lock(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// open opens the sidecar, or makes it; it returns nil if somebody else does at the same moment.
-func (g *Guard) open() (*os.File, error) {
-	f, err := os.OpenFile(g.side, os.O_RDWR|localfile.OpenFlags, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = os.OpenFile(g.side, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, 0o600)
-	}
-	if errors.Is(err, fs.ErrExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file (%v): find out what made it, and delete it", g.side,
-			info.Mode())
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
+// create makes the sidecar.
+func (g *Guard) create() (*os.File, error) {
+	return os.OpenFile(g.side, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, 0o600)
 }

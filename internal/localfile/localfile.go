@@ -44,19 +44,57 @@ func IsAt(f *os.File, path string) error {
 	return err
 }
 
+// Dir returns the file info of dir, or an error that says why no files can be locked there: flock may not do in dir what
+// it does on a disk of this host, because other hosts write to it, too, or because nobody knows where a lock goes. Then
+// the error matches [errors.ErrUnsupported]. Kinds of file systems that are not known here pass.
+func Dir(dir string) (fs.FileInfo, error) {
+	kind, err := remoteKind(dir) // first: such a file system may not answer anything else
+	switch {
+	case err != nil:
+		return nil, err
+	case kind != "":
+		return nil, fmt.Errorf("it is on a file system of type %s, where file locks are not kept by this host alone: "+
+			"choose one on a local disk: %w", kind, errors.ErrUnsupported)
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is not a directory")
+	}
+	return info, err
+}
+
+// Regular returns an error, and closes f, if f is no regular file.
+func Regular(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file (%v): find out what made it, and delete it", f.Name(), info.Mode())
+	}
+	if err != nil {
+		_ = f.Close()
+	}
+	return err
+}
+
 // openTries bounds how often in a row Open may find the file replaced: more often than any cleaner deletes.
 const openTries = 1000
 
-// Open calls open, and locks what it returns, until that is the file at path: between open and lock, a cleaner may
-// have deleted it. open returns nil if the file has appeared or disappeared meanwhile.
-func Open(path string, how How, open func() (*os.File, error)) (*os.File, error) {
+// Open opens the file at path, which create makes if it is missing, and locks it, until that is the file at path:
+// between open and lock, a cleaner may have deleted it. If the file has appeared or disappeared meanwhile, the error
+// of create matches [fs.ErrExist].
+func Open(path string, how How, create func() (*os.File, error)) (*os.File, error) {
 	for range openTries {
-		f, err := open()
+		f, err := os.OpenFile(path, os.O_RDWR|OpenFlags, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			f, err = create()
+		}
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			err = Regular(f)
+		}
 		if err != nil {
 			return nil, err
-		}
-		if f == nil {
-			continue
 		}
 		if err = Flock(f, how); err == nil {
 			err = IsAt(f, path)

@@ -66,9 +66,9 @@ func TestOpenFlagsKeepLinksAndPipesOut(t *testing.T) {
 	}
 }
 
-func TestMissingDirectoryIsAnErrorAndNotLocal(t *testing.T) {
+func TestMissingDirectoryIsAnError(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
-	_, err := localfile.RemoteKind(dir)
+	_, err := localfile.Dir(dir)
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 	var path *fs.PathError
 	require.ErrorAs(t, err, &path)

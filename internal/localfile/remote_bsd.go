@@ -4,8 +4,8 @@ package localfile
 
 import "golang.org/x/sys/unix"
 
-// remoteKind needs no list: these systems say themselves what is local.
-func remoteKind(st *unix.Statfs_t) string {
+// kindOf needs no list: these systems say themselves what is local.
+func kindOf(st *unix.Statfs_t) string {
 	if st.Flags&unix.MNT_LOCAL != 0 {
 		return ""
 	}

@@ -2,7 +2,7 @@ package localfile
 
 import "golang.org/x/sys/unix"
 
-func remoteKind(st *unix.Statfs_t) string {
+func kindOf(st *unix.Statfs_t) string {
 	return remoteKinds[uint32(st.Type)] // of another size on each architecture
 }
 

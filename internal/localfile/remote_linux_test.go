@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/localfile"
 )
 
@@ -24,10 +23,4 @@ func TestFileSystemsOfMoreThanOneHostAreRefused(t *testing.T) {
 	} {
 		assert.Equal(t, refused, localfile.KindOf(magic) != "", "%#x", magic)
 	}
-}
-
-func TestMountInUserSpaceIsCalledSo(t *testing.T) {
-	kind, err := localfile.RemoteKind(lab.MountFUSE(t))
-	assert.NoError(t, err)
-	assert.Equal(t, "FUSE", kind)
 }

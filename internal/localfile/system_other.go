@@ -25,8 +25,7 @@ const (
 // Flock returns [errors.ErrUnsupported].
 func Flock(*os.File, How) error { return errors.ErrUnsupported }
 
-// RemoteKind returns [errors.ErrUnsupported].
-func RemoteKind(string) (kind string, err error) { return "", errors.ErrUnsupported }
+func remoteKind(string) (kind string, err error) { return "", errors.ErrUnsupported }
 
 // Alive, Passes, Writable and Inode are not asked for where nothing can be locked.
 func Alive(int) bool           { return false }
