@@ -81,14 +81,13 @@ func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fe
 // on is what the core needs of database/sql: of a transaction, or of a database.
 type on struct {
 	db interface {
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	}
 }
 
 func (o on) Exec(ctx context.Context, query string, args ...any) error {
-	_, err := o.db.(interface {
-		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	}).ExecContext(ctx, query, args...)
+	_, err := o.db.ExecContext(ctx, query, args...)
 	return err
 }
 
