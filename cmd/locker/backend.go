@@ -81,8 +81,11 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	if address == "" {
 		dir, err := file.DefaultDir()
 		if err != nil {
-			err = fmt.Errorf("%w%s", err, chooseBackend(err))
-			return nil, &exitError{status: statusUnavailable, err: err}
+			instead := ", as in --backend file:///DIR"
+			if errors.Is(err, errors.ErrUnsupported) {
+				instead = ": name a lock service, as in --backend redis://HOST"
+			}
+			return nil, &exitError{status: statusUnavailable, err: fmt.Errorf("%w%s", err, instead)}
 		}
 		address = (&url.URL{Scheme: "file", Path: dir}).String()
 	}
@@ -98,14 +101,6 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 		return nil, &exitError{status: statusUnavailable, err: err}
 	}
 	return client, nil
-}
-
-// chooseBackend says what to do where the default, files of this user, is not to be had.
-func chooseBackend(err error) string {
-	if errors.Is(err, errors.ErrUnsupported) {
-		return ": name a lock service, as in --backend redis://HOST"
-	}
-	return ", as in --backend file:///DIR"
 }
 
 // duration is a parameter of the URL, or def if it has none.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -101,11 +100,10 @@ func startGuard(lock *os.File, outlive bool) (*guard, error) {
 func (g *guard) tell(o order) {
 	if o != g.last {
 		g.last = o
-		var b bytes.Buffer
-		_ = binary.Write(&b, binary.BigEndian, o)
+		b, _ := binary.Append(nil, binary.BigEndian, o)
 		// A guard that does not read must not block locker.
 		_ = g.orders.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-		_, _ = g.orders.Write(b.Bytes())
+		_, _ = g.orders.Write(b)
 	}
 	// It may have been stopped together with its group.
 	_ = g.cmd.Process.Signal(syscall.SIGCONT)
@@ -166,7 +164,7 @@ func (s *sentry) hear() bool {
 			return false
 		}
 		var o order
-		_ = binary.Read(bytes.NewReader(b[n-orderLen:n]), binary.BigEndian, &o)
+		_, _ = binary.Decode(b[n-orderLen:n], binary.BigEndian, &o)
 		s.obey(o)
 	}
 }

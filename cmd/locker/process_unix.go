@@ -90,6 +90,7 @@ func (p *process) live(attr *syscall.SysProcAttr, started chan<- error) {
 	// endWithParent, and not the processes that it has started.
 	p.endAt(p.terminateAt, p.killAt)
 	started <- nil
+	defer close(p.ended)
 	whom := pid
 	if os.Getpid() == 1 {
 		whom = -1 // the first process of a container inherits the orphans of all others
@@ -101,7 +102,6 @@ func (p *process) live(attr *syscall.SysProcAttr, started chan<- error) {
 		case errors.Is(err, syscall.EINTR), err == nil && child != pid:
 		case err != nil: // not ours any more: cannot be
 			p.status = statusCannotRun
-			close(p.ended)
 			return
 		case ws.Stopped():
 			select {
@@ -111,11 +111,9 @@ func (p *process) live(attr *syscall.SysProcAttr, started chan<- error) {
 		case ws.Signaled():
 			p.died = ws.Signal()
 			p.status = statusSignal + int(p.died)
-			close(p.ended)
 			return
 		case ws.Exited():
 			p.status = ws.ExitStatus()
-			close(p.ended)
 			return
 		}
 	}

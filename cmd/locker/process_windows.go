@@ -133,5 +133,3 @@ func holdStill(chan<- os.Signal) {}
 func endsWait(os.Signal) bool { return true }
 
 func resumes(os.Signal) bool { return false }
-
-func number(sig os.Signal) int { return int(sig.(syscall.Signal)) }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/golockers/locker"
@@ -62,7 +63,7 @@ func (s *session) acquire(command []string) error {
 	}
 	s.close(clearTimeout)
 	if ended {
-		return &exitError{status: statusSignal + number(by.sig), death: death{sig: by.sig}}
+		return &exitError{status: statusSignal + int(by.sig.(syscall.Signal)), death: death{sig: by.sig}}
 	}
 	return err
 }

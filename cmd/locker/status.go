@@ -39,13 +39,7 @@ type death struct {
 	unheard bool // only the command's process group got it, from the terminal
 }
 
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit status %d", e.status)
-	}
-	return e.err.Error()
-}
-
+func (e *exitError) Error() string { return fmt.Sprint(e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
 func usage(err error) *exitError { return &exitError{status: statusUsage, err: err} }

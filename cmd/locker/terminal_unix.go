@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -127,11 +128,7 @@ func holdStill(c chan<- os.Signal) {
 
 // endsWait reports whether a signal ends the wait for a lock.
 func endsWait(sig os.Signal) bool {
-	switch sig {
-	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
-		return true
-	}
-	return false
+	return slices.Contains([]os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}, sig)
 }
 
 // resumes reports whether a signal continues a stopped process.
@@ -158,6 +155,3 @@ func (d death) pass() {
 		time.Sleep(time.Second) // another thread may be the one to get it
 	}
 }
-
-// number is the signal's number.
-func number(sig os.Signal) int { return int(sig.(syscall.Signal)) }
