@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/golockers/locker"
@@ -44,10 +43,6 @@ const (
 // [errors.ErrUnsupported] if this system has no flock(2), or if the file system of the
 // directory is not local to this host.
 func New(path string) (*Guard, error) {
-	if !supported {
-		return nil, fmt.Errorf("fileguard: no file locks to build on under %s: %w", runtime.GOOS,
-			errors.ErrUnsupported)
-	}
 	base := filepath.Base(path)
 	switch {
 	case path == "" || strings.ContainsRune(path, 0):

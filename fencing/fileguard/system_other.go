@@ -10,7 +10,5 @@ import (
 
 // New returns an error on this system, so nothing below is called.
 
-const supported = false
-
 func cannotSync(error) bool               { return false }
 func inherit(*os.File, fs.FileInfo) error { return errors.ErrUnsupported }

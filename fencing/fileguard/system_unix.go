@@ -12,8 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const supported = true
-
 // cannotSync reports whether err says that the file system cannot sync directories.
 func cannotSync(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP)

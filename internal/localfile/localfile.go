@@ -16,6 +16,18 @@ import (
 	"syscall"
 )
 
+// How says what [Flock] does.
+type How int
+
+// Shared, Exclusive and Unlock are what Flock can do. The first two wait as long
+// as it takes; with NoWait, as in Exclusive|NoWait, they do not.
+const (
+	Shared How = 1 << iota // the numbers are those of flock(2), the same on every system
+	Exclusive
+	NoWait
+	Unlock
+)
+
 // ErrBusy is what [Flock] returns, as it is, if it was told not to wait and
 // others have locks on the file that are in the way.
 var ErrBusy = errors.New("locked by another")

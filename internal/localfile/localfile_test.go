@@ -52,6 +52,12 @@ func TestClosedFileIsAnErrorAndNotBusy(t *testing.T) {
 	}
 }
 
+// Which this package says for systems that it cannot ask.
+func TestNumbersAreThoseOfFlock(t *testing.T) {
+	assert.Equal(t, [...]localfile.How{unix.LOCK_SH, unix.LOCK_EX, unix.LOCK_NB, unix.LOCK_UN},
+		[...]localfile.How{localfile.Shared, localfile.Exclusive, localfile.NoWait, localfile.Unlock})
+}
+
 func TestOpenFlagsKeepLinksAndPipesOut(t *testing.T) {
 	dir := t.TempDir()
 	target, link, pipe := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")

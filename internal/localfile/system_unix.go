@@ -18,18 +18,6 @@ import (
 // blocking.
 const OpenFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
-// How says what [Flock] does.
-type How int
-
-// Exclusive, Shared and Unlock are what Flock can do. The first two wait as long
-// as it takes; with NoWait, as in Exclusive|NoWait, they do not.
-const (
-	Exclusive How = unix.LOCK_EX
-	Shared    How = unix.LOCK_SH
-	Unlock    How = unix.LOCK_UN
-	NoWait    How = unix.LOCK_NB
-)
-
 // Flock locks or unlocks f. Without NoWait it blocks a thread, which nothing can
 // call back, until no lock of others is in the way; with NoWait the error is
 // [ErrBusy] then. It may be called while others use f or close it. All other
