@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/golockers/locker"
@@ -46,27 +45,21 @@ func (b *Backend) waitShared(ctx context.Context, req locker.Request) (locker.Gr
 		if err != nil {
 			return locker.Grant{}, err
 		}
-		g, err := b.share(ctx, req, turn)
+		var g locker.Grant
+		f, err := b.get(ctx, waited{path, localfile.Shared})
+		if err == nil {
+			// With a turn that was deleted meanwhile, it is not the only one to write.
+			if err = localfile.IsAt(turn, turnOf(path)); err == nil {
+				g, err = b.enter(f, req)
+			} else {
+				localfile.LetGo(f)
+			}
+		}
 		localfile.LetGo(turn)
 		if !errors.Is(err, localfile.ErrReplaced) && !errors.Is(err, localfile.ErrBusy) {
 			return g, err
 		}
 	}
-}
-
-// share waits for the lock with the turn.
-func (b *Backend) share(ctx context.Context, req locker.Request, turn *os.File) (locker.Grant, error) {
-	path := b.path(req.Name)
-	f, err := b.get(ctx, waited{path, localfile.Shared})
-	if err != nil {
-		return locker.Grant{}, err
-	}
-	// With a turn that was deleted meanwhile, it is not the only one to write.
-	if err = localfile.IsAt(turn, turnOf(path)); err != nil {
-		localfile.LetGo(f)
-		return locker.Grant{}, err
-	}
-	return b.enter(f, req)
 }
 
 // count adds to the number of sharers that this Backend has at path, up to MaxSharers.

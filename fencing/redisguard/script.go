@@ -112,8 +112,7 @@ func (g *Guard) run(
 		// driver's pool. The one that answers is the next to be used.
 		_, _ = g.ask(ctx, true, func() *redis.Cmd { return g.process(ctx, "get", mark) })
 	}
-	rest := make([]any, 0, 1+len(keys)+1+len(args)+2)
-	rest = append(rest, len(keys)+1)
+	rest := []any{len(keys) + 1}
 	for _, key := range keys {
 		rest = append(rest, key)
 	}
