@@ -18,28 +18,21 @@ import (
 	"github.com/golockers/locker"
 )
 
-// The end of a MinHold is waited for, after the end of its process, and also after Close while the file stays open.
+// The end of a MinHold is waited for, also after Close while the file stays open.
 func TestMinHoldOutlastsItsHolder(t *testing.T) {
 	const kept = 300 * time.Millisecond
-	for what, ends := range map[string]func(*locker.Client, *locker.Lease){
-		"dies":   func(_ *locker.Client, l *locker.Lease) { dies(t, l) },
-		"closes": func(c *locker.Client, _ *locker.Lease) { require.NoError(t, c.Close()) },
-	} {
-		t.Run(what, func(t *testing.T) {
-			dir := t.TempDir()
-			c, other := newClient(t, dir, &locker.Options{Label: "me"}), newClient(t, dir, nil)
-			began := time.Now()
-			first := mustLock(t, c, "n", locker.MinHold(kept))
-			ends(c, first)
-			if _, err := other.TryLock(t.Context(), "n"); time.Since(began) < kept {
-				require.ErrorIs(t, err, locker.ErrHeld)
-			}
-			next := mustLock(t, other, "n") // waits for it
-			assert.GreaterOrEqual(t, time.Since(began), kept)
-			assert.Greater(t, token(t, next), token(t, first))
-			runtime.KeepAlive(first)
-		})
+	dir := t.TempDir()
+	c, other := newClient(t, dir, nil), newClient(t, dir, nil)
+	began := time.Now()
+	first := mustLock(t, c, "n", locker.MinHold(kept))
+	require.NoError(t, c.Close())
+	if _, err := other.TryLock(t.Context(), "n"); time.Since(began) < kept {
+		require.ErrorIs(t, err, locker.ErrHeld)
 	}
+	next := mustLock(t, other, "n") // waits for it
+	assert.GreaterOrEqual(t, time.Since(began), kept)
+	assert.Greater(t, token(t, next), token(t, first))
+	runtime.KeepAlive(first)
 }
 
 // Break ends what only a MinHold keeps, and nothing that a living process has.
