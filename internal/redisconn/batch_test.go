@@ -68,6 +68,22 @@ func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 	}
 }
 
+// On a Cluster the driver asks first which servers there are, with its own patience.
+func TestQuestionsToASilentClusterEndWithTheirContext(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	require.NoError(t, err)
+	node := newAsker(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{l.Addr().String()}}))
+	t.Cleanup(func() { _ = l.Close() }) // before the driver: it waits no longer
+	for what, ask := range map[string]func(ctx context.Context) error{
+		"Names":   func(ctx context.Context) error { _, err := node.Names(ctx, ""); return err },
+		"Servers": func(ctx context.Context) error { _, err := node.Servers(ctx); return err },
+	} {
+		begin := time.Now()
+		require.ErrorIs(t, ask(locktest.Within(t, 100*time.Millisecond)), context.DeadlineExceeded, what)
+		assert.Less(t, time.Since(begin), promptly, what)
+	}
+}
+
 // A caller alone is in its own goroutine, and leaves in time also where the driver has no connection for it.
 func TestACallerAloneWithoutAConnectionLeavesInTime(t *testing.T) {
 	for _, why := range []string{"the dial hangs", "the pool is busy"} {

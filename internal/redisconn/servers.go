@@ -1,6 +1,7 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -80,39 +81,58 @@ func (s Server) Findings() []locker.Finding {
 // Servers asks each master about itself (on a Cluster all of them, otherwise one).
 // A user who may not run INFO gets an *Error with Refused set: the lock works all
 // the same.
-func (n *Conn) Servers(ctx context.Context) ([]Server, error) {
-	return Ask(ctx, n, "info", func(ctx context.Context) ([]Server, error) {
-		var mu sync.Mutex
-		var all []Server
-		err := n.eachMaster(ctx, func(ctx context.Context, client redis.UniversalClient, addr string) error {
+func (n *Conn) Servers(ctx context.Context) (all []Server, err error) {
+	var mu sync.Mutex
+	err = n.eachMaster(ctx, "info", func(client *redis.Client, addr string) error {
+		s, err := Ask(ctx, n, "info", func(ctx context.Context) (s Server, err error) {
 			text, err := client.Info(ctx).Result()
 			if err != nil {
-				return err
+				return s, err
 			}
-			s := ParseInfo(addr, text)
+			s = ParseInfo(addr, text)
 			if s.AOF == "1" { // whoever may not ask it is told nothing of it
 				s.Fsync = client.ConfigGet(ctx, "appendfsync").Val()["appendfsync"]
 			}
+			return s, nil
+		})
+		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, s)
-			return nil
-		})
-		return all, err
+		}
+		return err
 	})
+	return all, err
 }
 
-// eachMaster calls f for the server, or on a Cluster for each master, several at a time.
-func (n *Conn) eachMaster(
-	ctx context.Context, f func(ctx context.Context, client redis.UniversalClient, addr string) error,
-) error {
+// eachMaster calls f for the server, or on a Cluster for each master, all at the same time: which they are the
+// driver asks first, with a patience of its own.
+func (n *Conn) eachMaster(ctx context.Context, op string, f func(client *redis.Client, addr string) error) error {
 	cluster, ok := n.client.(*redis.ClusterClient)
 	if !ok {
-		return f(ctx, n.Bounded(), n.addr)
+		return f(n.Bounded(), n.addr)
 	}
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, shard *redis.Client) error {
-		return f(ctx, n.within(shard), shard.Options().Addr)
+	masters, err := Ask(ctx, n, op, func(ctx context.Context) (masters []*redis.Client, err error) {
+		var mu sync.Mutex
+		err = cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			masters = append(masters, master)
+			return nil
+		})
+		return masters, err
 	})
+	if err != nil {
+		return err
+	}
+	errs := make(chan error, len(masters))
+	for _, master := range masters {
+		go func() { errs <- f(n.within(master), master.Options().Addr) }()
+	}
+	for range masters {
+		err = cmp.Or(err, <-errs)
+	}
+	return err
 }
 
 // ParseInfo reads the reply to INFO.
@@ -159,7 +179,7 @@ func (n *Conn) Names(ctx context.Context, prefix string) ([]string, error) {
 	seen := map[string]bool{}
 	var names []string
 	var mu sync.Mutex
-	err := n.eachMaster(ctx, func(_ context.Context, client redis.UniversalClient, _ string) error {
+	err := n.eachMaster(ctx, "list", func(client *redis.Client, _ string) error {
 		for cursor := uint64(0); ; {
 			type page struct {
 				keys []string
