@@ -142,8 +142,9 @@ type Validity struct {
 	// Since is the local time, with its monotonic reading, from before the granted
 	// request was sent.
 	Since time.Time
-	// TTL is the time that the service granted. 0: the hold has no deadline, and
-	// lasts as long as the process.
+	// TTL is the time that the service granted: that of the Request, rounded up to a whole
+	// second at most, and longer only for a session. 0: the hold has no deadline, and lasts
+	// as long as the process.
 	TTL time.Duration
 	// Drift is subtracted from the TTL, since the two clocks may run at different
 	// speeds. It is not negative. 0: the engine's default, 1 % of the TTL + 2 ms.

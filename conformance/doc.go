@@ -64,7 +64,7 @@
 //	return     when its context ends, or in a time of its own if that does not end
 //	hold       what is held is renewed and released, what is gone is ErrLost; lost: and Lost is true
 //	token      tokens rise from holder to holder, and sharers together have one
-//	validity   counts from before the request, and is no less than was asked for
+//	validity   counts from before the request, and is what was asked for, rounded up
 //	free       what is released, undone or over is free, and nothing is left of it
 //	gate       a writer that waits keeps new sharers out; order: first come, first served, if claimed
 //	state      Inspect, List and Break are true, in each field; list: of each name, once

@@ -37,6 +37,7 @@ var (
 	inspectsHolderAsWaiter = wrong("Inspect counts the holder as a waiter", queued)
 	inspectEnds            = wrong("Inspect ends what it looks at", rich)
 	inspectsGibberish      = wrong("Inspect mangles the label", rich)
+	inspectsLastWaiter     = wrong("Inspect counts the time of those that wait", queued)
 	inspectsSeconds        = wrong("Inspect mistakes the unit of time", rich)
 	inspectsCounter        = wrong("Inspect returns another token", rich)
 	inspectsNoWaiters      = wrong("Inspect counts no waiters and says 0", queued)
@@ -55,7 +56,6 @@ var (
 	oneAtATime        = wrong("Acquire keeps a mutex while it waits", queued)
 
 	// Waiting.
-	hidesWhy            = wrong("a wait that ends says held, and not why it ended", queued)
 	thirdStays          = wrong("the third in the queue keeps its place when it leaves", queued)
 	leavesGrant         = wrong("a wait that ends when its lock is granted leaves the lock", queued)
 	promisesPrompt      = wrong("says that it is prompt, and ignores its context", poor)
@@ -93,6 +93,7 @@ var (
 	renewsAlone               = wrong("one of several renewals at the same time fails", poor)
 	roundsRenewal             = wrong("renewals are rounded down to whole seconds", poor)
 	renewalShort              = wrong("Renew grants less than was asked for", poor)
+	renewalOfMinHold          = wrong("Renew claims the MinHold for which the service keeps the lock", rich)
 	renewAcquires             = wrong("Renew puts back a key that is gone", poor)
 	outageIsLoss              = wrong("Renew takes an outage for a loss", poor)
 	deletionUnnoticed         = wrong("Renew does not see that its key is gone", poor, queued)
@@ -122,6 +123,7 @@ var (
 	listsFree        = wrong("List tells of names that are free", rich)
 	breaksNothing    = wrong("Break removes nothing", rich)
 	breaksNext       = wrong("Break removes whoever holds by then", rich)
+	breaksUnseen     = wrong("Break of a State of nobody removes the holder", rich)
 	breaksQueue      = wrong("Break removes more than the holder", rich)
 	breaksAndRefuses = wrong("Break removes the holder, and says that it cannot", rich)
 
@@ -219,6 +221,7 @@ var (
 	// Ends.
 	keepsSession     = wrong("a session outlives Close", queued)
 	closesUsers      = byHand("Close closes what its user has given", poor)
+	closeIsHeld      = wrong("a wait that Close ends says held", queued)
 	closeForgets     = wrong("Close closes nothing", poor)
 	closeTwicePanics = wrong("the second Close panics", poor)
 	closeTwiceFails  = wrong("the second Close fails", poor)

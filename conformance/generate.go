@@ -59,8 +59,9 @@ func (c cell) String() string {
 // doExpire is the end by time of what a client has that is cut off.
 const doExpire verb = "expire"
 
-// cells are all that the backend and its harness can do, but for what happens to servers.
-func (k *kit) cells() (all []cell) {
+// cells are all that the backend and its harness can do, but for what happens to servers: for each operation with
+// each fault a group.
+func (k *kit) cells() (groups [][]cell) {
 	dos := []verb{doAcquire, doRenew, doRelease, doUndo}
 	if k.passes {
 		dos = append(dos, doPass)
@@ -87,17 +88,19 @@ func (k *kit) cells() (all []cell) {
 	}
 	for _, do := range dos {
 		for _, f := range fs {
+			var group []cell
 			for _, end := range ends {
 				for i := range 4 {
 					c := cell{do: do, fault: f, end: end, shared: i%2 == 1, behind: i > 1}
 					if !c.shared || k.g.Shared != locker.SharingNone && do != doPass && do != doRaise && end != doPass {
-						all = append(all, c)
+						group = append(group, c)
 					}
 				}
 			}
+			groups = append(groups, group)
 		}
 	}
-	return all
+	return groups
 }
 
 // events are cells of what happens to servers.
@@ -124,11 +127,12 @@ func (k *kit) events() (all []cell) {
 }
 
 // script makes the script of a number: a cell, or a random history.
-func (k *kit) script(cells []cell, seed uint64, n int) script {
+func (k *kit) script(cells [][]cell, seed uint64, n int) script {
 	g := &generator{k: k, Rand: rand.New(rand.NewPCG(seed, uint64(n)))}
 	sc := script{seed: g.Uint64(), names: g.names(n), off: g.IntN(4) == 0}
-	shuffled := rand.New(rand.NewPCG(seed, 0)).Perm(len(cells))
-	c := cells[shuffled[(n/4*2+n%2)%len(cells)]]
+	order, nth := rand.New(rand.NewPCG(seed, 0)), n/4*2+n%2
+	group := cells[order.Perm(len(cells))[nth%len(cells)]] // one of each group, before a second one of any
+	c := group[order.Perm(len(group))[(nth/len(cells)+nth%len(cells))%len(group)]]
 	if events := k.events(); n%16 == 4 && k.virtual && len(events) > 0 {
 		c = events[n/16%len(events)]
 	}
@@ -136,13 +140,13 @@ func (k *kit) script(cells []cell, seed uint64, n int) script {
 	case n%4 < 2 || c.end == doServers:
 		sc.what, sc.event = c.String(), c.event
 		g.cell(c)
-	case n%64 == 2 && k.h.Cut != nil:
-		g.unanswered(&sc)
-	case n%8 == 2:
+	case n%4 == 2 && n < 4*specials: // all of them once, on a service that plays few
+		g.special(&sc, int(seed%specials)+n/4)
+	case n%8 == 6:
+		g.special(&sc, int(seed%specials)+n/8)
+	case n%8 == 2 || n%16 == 3:
 		sc.what = "a crowd"
 		g.crowd()
-	case n%8 == 6:
-		g.special(&sc, int(seed%13)+n/8)
 	default:
 		sc.what = "a random history"
 		g.random(12 + g.IntN(20))
@@ -207,7 +211,8 @@ func (g *generator) one(of ...verb) verb { return of[g.IntN(len(of))] }
 // label draws one.
 func (g *generator) label() string {
 	all := []string{"", "kit", "pod-7 (12)", strings.Repeat("é", locker.MaxLabelLen/2), "123", `{"a":"b"}`, "a:b/c,d;e",
-		"50% *[x] %s $1", "'quoted' \"twice\" \\", strings.Repeat("x", locker.MaxLabelLen), "日本 🔒", " "}
+		"50% *[x] %s $1", "'quoted' \"twice\" \\", strings.Repeat("x", locker.MaxLabelLen), "日本 🔒", " ",
+		strings.Repeat("<", locker.MaxLabelLen)}
 	label := all[g.IntN(len(all))]
 	if len(label) == locker.MaxLabelLen && g.k.h.Unproven[histLabels] != "" {
 		return "pod"
@@ -218,8 +223,7 @@ func (g *generator) label() string {
 // ttl draws a short one, or one that no service should take for another.
 func (g *generator) ttl() time.Duration {
 	ttl := g.k.ttl
-	all := []time.Duration{ttl, ttl, ttl + ttl/3, ttl + 7*time.Millisecond, 2 * ttl}
-	return g.bounded(all[g.IntN(len(all))])
+	return g.bounded([]time.Duration{ttl, ttl, ttl + ttl/3, ttl + 7*time.Millisecond, 2 * ttl}[g.IntN(5)])
 }
 
 // longTTL draws one that is not over in a script.
@@ -247,15 +251,7 @@ func (g *generator) minHold() time.Duration {
 }
 
 func (g *generator) limit() limit {
-	switch g.IntN(8) {
-	case 0:
-		return brief
-	case 1, 2:
-		return middle
-	case 3:
-		return beyond
-	}
-	return whole
+	return []limit{brief, middle, middle, beyond, whole, whole, whole, whole}[g.IntN(8)]
 }
 
 // What Harness.Unproven names where histories are to go without something.
@@ -449,7 +445,7 @@ func (g *generator) end(c cell, life time.Duration) {
 	case doBreak:
 		g.add(does(other, doInspect))
 		g.maybe(40, does(subject_, doRelease), g.acquire(doAcquire, rival, c.shared, 0)) // somebody else comes before it
-		g.add(does(other, doBreak), g.alone(late), does(rival, doRenew), does(subject_, doRenew))
+		g.add(does(other, doBreak), g.alone(late), does(rival, doRenew), does(subject_, g.one(doRenew, doRaise)))
 		g.maybe(50, does(other, doBreak), does(late, doRenew))
 	case doServers:
 		g.maybe(50, does(subject_, doRenew))
@@ -464,10 +460,52 @@ func (g *generator) end(c cell, life time.Duration) {
 	}
 }
 
+// specials is how many there are.
+const specials = 18
+
 // special makes one of the histories that need steps in a certain order. They come in turn: a slow service plays few.
 func (g *generator) special(sc *script, turn int) {
 	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
-	switch turn % 13 {
+	switch turn % specials {
+	case 17:
+		sc.what = "an operator who has seen nobody, and those that wait longer than the holder lasts"
+		g.add(does(other, doInspect), g.unkept(doAcquire, earlier, g.chance(30), 0),
+			g.unkept(doWait, rival, false, g.bounded(24*time.Hour)), does(other, doBreak), does(other, doInspect),
+			does(earlier, doRenew), does(earlier, doRelease), pause(2*g.k.soon+g.k.tol))
+	case 13:
+		sc.what = "nobody but the backend ends a request"
+		asks := step{do: g.one(doAcquire, doRenew, doRelease, doUndo), who: subject_, limit: never}
+		if asks.do == doAcquire {
+			asks.name = 1
+		}
+		g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), breaks(faults[g.IntN(len(faults))]), asks,
+			pause(g.k.patience+g.k.soon), breaks(noFault), does(subject_, doFinish))
+	case 14:
+		sc.what = "sharers whose leases end one after the other"
+		first, last := g.unkept(doAcquire, friend, true, 0), g.unkept(doAcquire, other, true, g.bounded(2*g.k.ttl))
+		if g.chance(50) && g.k.h.Unproven[histMinHold] == "" && g.k.h.Unproven[sharedMinHold] == "" {
+			first.min, last.min = keep, keep/2
+		}
+		g.add(first, g.unkept(doAcquire, subject_, true, g.bounded(g.k.ttl)), last, breaks(silent), does(rival, doInspect))
+		g.maybe(50, does(other, doRenew))
+		g.add(does(other, doRelease), does(other, doRelease), does(rival, doInspect), pause(g.k.ttl+g.k.soon+g.k.tol),
+			does(rival, doList), g.unkept(doAcquire, late, g.chance(60), 0), does(friend, doRenew), g.alone(earlier),
+			does(rival, doInspect), does(friend, doRelease), does(rival, doBreak), does(late, doRenew))
+	case 15:
+		sc.what = "a request that arrives after it was undone"
+		asks := g.unkept(doAcquire, subject_, g.chance(30), 0)
+		asks.limit = brief
+		undo := does(subject_, doUndo)
+		undo.limit = brief
+		g.add(breaks(heldOpen), asks, does(subject_, doFinish), undo, does(subject_, doFinish),
+			does(subject_, doUndo), breaks(noFault), pause(g.k.air), g.alone(rival), does(subject_, doUndo))
+	case 16:
+		sc.what = "what ends with its context, or with Close"
+		g.add(g.alone(earlier), g.acquire(doWait, rival, g.chance(40), 0), does(subject_, doInspect), breaks(silent))
+		for _, do := range []verb{doInspect, doList, doBreak} {
+			g.add(step{do: do, who: subject_, limit: brief})
+		}
+		g.add(pause(2*g.k.soon), breaks(noFault), does(rival, doClose), pause(g.k.ttl/10), does(earlier, doRelease))
 	case 11:
 		sc.what = "an observer whose request is late"
 		shared := g.chance(30)
@@ -507,7 +545,7 @@ func (g *generator) special(sc *script, turn int) {
 		beside := g.alone(rival)
 		beside.name = 1
 		g.add(g.acquire(doAcquire, friend, g.chance(30), 0), beside, does(other, doInspect),
-			does(other, doBreak), step{do: doRenew, who: rival, name: 1}, does(friend, doRenew))
+			does(other, doBreak), step{do: doRenew, who: rival, name: 1}, does(friend, doRaise), does(friend, doRenew))
 	case 8:
 		sc.what = "tokens that are raised"
 		hold := g.unkept(doAcquire, subject_, false, 0)
@@ -517,7 +555,7 @@ func (g *generator) special(sc *script, turn int) {
 		for i := range 2 + g.IntN(2) {
 			g.add(step{do: doRaise, who: subject_, ttl: raises[2+i]})
 		}
-		g.add(does(other, doInspect), does(subject_, doRelease), pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
+		g.add(does(subject_, doAgain), does(other, doInspect), does(subject_, doRelease), pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
 			g.alone(late), step{do: doRaise, who: subject_, ttl: 1}, does(late, doRelease),
 			g.acquire(doAcquire, friend, g.chance(50), 0))
 	case 5:
@@ -543,7 +581,7 @@ func (g *generator) special(sc *script, turn int) {
 		g.end(cell{end: doExpire, fault: silent}, ttl)
 	case 0:
 		sc.what = "MinHold, and the holder is gone"
-		shared := g.chance(30)
+		shared := g.chance(50)
 		hold := g.acquire(doAcquire, subject_, shared, g.bounded(g.k.ttl))
 		if hold.min = keep; g.k.h.Unproven[histMinHold] != "" || hold.shared && g.k.h.Unproven[sharedMinHold] != "" {
 			hold.min = 0
@@ -577,18 +615,6 @@ func (g *generator) special(sc *script, turn int) {
 		g.maybe(50, pause(3*g.k.wake))
 		g.add(g.acquire(doAcquire, subject_, true, 0))
 	}
-}
-
-// unanswered has one request never answered whose context does not end.
-func (g *generator) unanswered(sc *script) {
-	sc.what = "nobody but the backend ends a request"
-	do := g.one(doAcquire, doRenew, doRelease, doUndo)
-	asks := step{do: do, who: subject_, name: 1, limit: never}
-	if do != doAcquire {
-		asks.name = 0
-	}
-	g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), breaks(faults[g.IntN(len(faults))]), asks,
-		pause(g.k.patience+g.k.soon), breaks(noFault), does(subject_, doFinish))
 }
 
 // crowd makes a history of many that wait: in line, in a run of sharers, before a gate.

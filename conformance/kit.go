@@ -546,7 +546,7 @@ func (k *kit) event(r *recorder, seed uint64, event server, only int) (broken []
 		coming.Add(1)
 		all.Go(func() {
 			come := sync.OnceFunc(coming.Done)
-			b := k.one(r.Context(), n, k.script(cells[i:i+1], seed, n), func(*recorder, server) { come(); <-happened })
+			b := k.one(r.Context(), n, k.script([][]cell{{cells[i]}}, seed, n), func(*recorder, server) { come(); <-happened })
 			come()
 			mu.Lock()
 			defer mu.Unlock()

@@ -57,7 +57,7 @@ func (p *player) client(who int) *spy {
 			b = k.h.OffClock(p.t, 2*k.long)
 		case who == 3 && p.sc.off && k.h.OffClock != nil:
 			b = k.h.OffClock(p.t, -2*k.long)
-		case k.plain != nil:
+		case k.plain != nil && !slices.ContainsFunc(p.sc.steps, func(st step) bool { return st.do == doClose && st.who == who }):
 			b = k.plain[who]
 			return
 		default:

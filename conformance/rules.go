@@ -28,7 +28,7 @@ var rules = []rule{
 	{"hold", "What is held is renewed and released, and what is gone is ErrLost.", (*judge).fits},
 	{"lost", "Lost is called for a hold that is gone, and for no other.", (*judge).losses},
 	{"token", "Tokens rise from holder to holder, and sharers together have one.", (*judge).tokens},
-	{"validity", "Validity counts from before the request, and is no less than was asked for.", (*judge).validity},
+	{"validity", "Validity counts from before the request, and is what was asked for, rounded up.", (*judge).validity},
 	{"free", "What is released, undone or over is free.", (*judge).free},
 	{"gate", "A writer that waits keeps new sharers out, as long as it waits.", (*judge).gates},
 	{"state", "Inspect and List tell what is there, and Break removes it.", (*judge).states},
@@ -507,8 +507,7 @@ func (j *judge) tokens() {
 			j.broken(first, "", "%v has token %d, which is above MaxToken", a, token)
 		}
 		for _, c := range j.about[a] {
-			if c.granted(a) && c.op == opAcquire && c.grant.Token != token && !j.raisedTo(a, c.grant.Token) &&
-				c != first && c.ended.Before(j.toldUntil(a, c.began)) {
+			if c.granted(a) && c.op == opAcquire && c.grant.Token != token && c != first && c.ended.Before(j.toldUntil(a, c.began)) {
 				j.broken(c, "a request that finds its own owner has been granted the lock",
 					"%v asked again, and has token %d instead of %d", a, c.grant.Token, token)
 			}
@@ -611,6 +610,9 @@ func (j *judge) validity() {
 				}
 			case v.TTL < a.req.TTL:
 				j.broken(c, "a TTL is rounded up, never down", "%v asked for %v, and was granted %v", a, a.req.TTL, v.TTL)
+			case v.TTL > (max(a.req.TTL, j.k.g.MinTTL)+time.Second-1).Truncate(time.Second) && !j.k.sessions:
+				j.broken(c, "it is what a holder believes, not what the service keeps", "%v asked for %v, and was granted %v",
+					a, a.req.TTL, v.TTL)
 			case v.Drift < 0 || v.Drift >= v.TTL:
 				j.broken(c, "", "%v has a drift of %v", a, v.Drift)
 			case c.op == opRenew && j.well(c) && v.Since.Before(c.began.Add(-j.stale(a))):
@@ -850,7 +852,9 @@ func (j *judge) state(c *call, st locker.State) {
 	var life time.Duration
 	most, waiters := 0, 0
 	for _, a := range may {
-		life = max(life, j.may[a].to.Sub(c.began), j.k.life(a))
+		if len(sure) == 0 || sure[0].req.Shared || a == sure[0] {
+			life = max(life, j.may[a].to.Sub(c.began), j.k.life(a))
+		}
 		if a.req.Shared {
 			most++
 		}
@@ -1154,18 +1158,19 @@ func (j *judge) order() {
 }
 
 func (j *judge) closes() {
-	closed := map[string]time.Time{}
 	for _, c := range j.calls {
+		closed := j.closedAt(c.who)
 		switch {
 		case c.op == opClose && c.span().to.Sub(c.began) > max(j.k.soon, 1500*time.Millisecond)+j.k.tol:
 			j.broken(c, "Close waits for a service that is silent", "Close took %v", c.span().to.Sub(c.began))
 		case c.op == opClose && c.err != nil && !j.broke(c):
 			j.broken(c, "", "Close failed: %v", oneLine(c.err))
-		case c.op == opAcquire && !closed[c.who].IsZero() && c.began.After(closed[c.who]) && !errors.Is(c.err, locker.ErrClosed):
+		case c.op != opAcquire || closed == nil || c.err != nil && !errors.Is(c.err, locker.ErrHeld) && c.began.Before(closed.began):
+		case c.began.After(closed.span().to) && !errors.Is(c.err, locker.ErrClosed):
 			j.broken(c, "", "Acquire of a closed Backend returned %v", c.err)
-		}
-		if c.op == opClose && closed[c.who].IsZero() {
-			closed[c.who] = c.span().to
+		case !c.queued.IsZero() && c.queued.Before(closed.began) && c.ended.After(closed.began) && c.err != nil &&
+			(c.ctxEnded.IsZero() || c.ctxEnded.After(closed.span().to)):
+			j.broken(c, "", "Acquire that waited when its Backend was closed returned %v", c.err)
 		}
 	}
 }

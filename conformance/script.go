@@ -24,25 +24,10 @@ var faults = []fault{held, lost, replyLost, replyLate, reset, heldOpen, silent}
 
 // set breaks a connection in that way, or mends it.
 func (f fault) set(line Fault) {
-	requests, replies := Pass, Pass
-	switch f {
-	case held:
-		requests = Hold
-	case lost:
-		requests = Drop
-	case heldOpen:
-		requests = HoldOpen
-	case reset:
-		requests, replies = Reset, Reset
-	case replyLost:
-		replies = Drop
-	case replyLate:
-		replies = Hold
-	case silent:
-		requests, replies = Drop, Drop
-	}
-	line.Requests(requests)
-	line.Replies(replies)
+	modes := map[fault][2]Mode{noFault: {Pass, Pass}, held: {Hold, Pass}, lost: {Drop, Pass}, heldOpen: {HoldOpen, Pass},
+		replyLost: {Pass, Drop}, replyLate: {Pass, Hold}, reset: {Reset, Reset}, silent: {Drop, Drop}}[f]
+	line.Requests(modes[0])
+	line.Replies(modes[1])
 }
 
 // mutes reports whether nothing can be answered meanwhile.

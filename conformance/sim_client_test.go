@@ -156,14 +156,15 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 			switch c.flaw {
 			case hidesHeld:
 				err = ctx.Err()
-			case hidesWhy:
-				err = locker.ErrHeld
 			case hidesCancel:
 				err = errors.New("interrupted")
 			}
 			// The lock may have been handed over at this very moment.
 			return locker.Grant{Hold: c.hold(ctx, req)}, err
 		case <-c.closed:
+			if c.flaw == closeIsHeld {
+				return locker.Grant{}, fmt.Errorf("%w: %w", locker.ErrHeld, context.Canceled)
+			}
 			return locker.Grant{}, locker.ErrClosed
 		}
 		poll.Stop()

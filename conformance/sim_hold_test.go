@@ -58,6 +58,8 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		since = time.Now()
 	case c.flaw == renewalShort:
 		ttl /= 2
+	case c.flaw == renewalOfMinHold:
+		ttl = max(ttl, h.MinHold)
 	case c.flaw == lostTooOften:
 		h.Lost()
 	}

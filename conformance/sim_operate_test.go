@@ -94,6 +94,10 @@ func (s *service) state(l *lock, k kind) locker.State {
 		st.Waiters = 1
 	case inspectsGibberish:
 		st.Label = strings.ToUpper(st.Label)
+	case inspectsLastWaiter:
+		for _, p := range l.queue {
+			st.Remaining = max(st.Remaining, p.TTL)
+		}
 	case inspectsSeconds:
 		st.Remaining *= 1000
 	case inspectsCounter:
@@ -129,7 +133,8 @@ func (s *service) list(prefix string, k kind) (all []locker.State) {
 // breaks removes those who hold, if operators call them so. s.mu is held.
 func (s *service) breaks(l *lock, holder string) (found bool) {
 	found = holder != "" && l.holder() == holder
-	if !found && s.flaw != breaksNext || s.flaw == breaksNothing {
+	next := s.flaw == breaksNext || s.flaw == breaksUnseen && holder == ""
+	if !found && !next || s.flaw == breaksNothing {
 		return found
 	}
 	for _, other := range s.names {

@@ -245,10 +245,10 @@ func (s *spy) list(ctx context.Context, prefix string, first bool) {
 	})
 }
 
-// breaks removes the holder that an Inspect has seen.
+// breaks removes the holder that an Inspect has seen, or nobody.
 func (s *spy) breaks(ctx context.Context, seen *call) {
 	o, ok := s.Backend.(locker.Operator)
-	if ok && seen != nil && seen.state.Holder != "" {
+	if ok && seen != nil {
 		_ = s.simply(ctx, &call{op: opBreak, name: seen.name, seen: seen}, func(ctx context.Context) error {
 			return o.Break(ctx, seen.state)
 		})
