@@ -10,6 +10,7 @@ const ConditionsSQL = conditionsSQL
 
 // Sweep removes old rows now.
 func Sweep(ctx context.Context, b *Backend) error {
+	b.busy.Wait() // a sweep of the first request in the background would be the one of these ten minutes
 	s, err := b.ready(ctx)
 	if err == nil {
 		// Nobody has swept for long.
