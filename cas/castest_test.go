@@ -35,7 +35,7 @@ func TestStore(t *testing.T) {
 
 func TestBrokenStoresAreRejected(t *testing.T) {
 	for _, c := range []struct{ flaw, test, says string }{
-		{repeats, "lost", "one reply is lost: it was written, and the error is certain that it was not"},
+		{repeats, "lost", "it was written, and the error is certain that it was not"},
 		{loadsStale, "fresh", "the version that a Load sees"},
 		{versionsAgain, "versions", "comes back"},
 		{creatorsWin, "creators", "so many of 8"},
