@@ -16,6 +16,9 @@ VIRTUAL := '^Test(BrokenBackendsBreakARule|GoodBackendsKeepEveryRule|EveryKindIn
 # The histories of conformance are the same in each run, so that what is red is the change and not the draw. Every night
 # others are drawn, as by `make prove CONFORMANCE_SEED=`.
 export CONFORMANCE_SEED ?= 1
+# Without what a debugger needs, a test is linked in two thirds of the time.
+LINK := -ldflags=-w
+WITH_RACE = $(shell go list ./... | sed -n '\|/compare$$|d; s|^github.com/golockers/locker|.|p')
 AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
@@ -37,24 +40,26 @@ test: servers compiled
 # (go list -export compiles, and links nothing.)
 compiled: servers $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
-	go list -race -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance ./cas >/dev/null; \
+	go list -race -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance ./cas ./memory ./compare >/dev/null; \
 	CGO_ENABLED=0 go list -export -deps ./file/testdata/defaultdir >/dev/null; \
-	for tests in cas/nats adapt/internal/proof compare/internal/proof internal/sqltest examples/s3 examples/etcd examples/zookeeper; do \
+	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3 examples/etcd examples/zookeeper; do \
 		(cd $$tests && go list -export -deps -test ./... >/dev/null); done; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."
 
 test-packages:
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -parallel $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m \
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -parallel $(AT_ONCE) -race $(LINK) -vet=off -shuffle=on -timeout 15m \
 		-skip $(BY_NAME)\|$(VIRTUAL) \
-		./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./compare ./memory ./file ./cmd/locker ./...
+		./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./memory ./file ./cmd/locker $(WITH_RACE)
 
+# What starts processes of itself, or only works, takes three to five times as long with -race: make prove tries
+# compare so.
 test-beside:
-	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -parallel 6 -timeout 5m ./... # they wait
-	cd cas/nats && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -timeout 10m ./...
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
-	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) -vet=off -timeout 10m ./...
-	nice $(GATE) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance ./cas # they only work, with -race for five times as long
-	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off ./s3 ./etcd ./zookeeper # make prove runs the programs
+	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -parallel 6 -timeout 5m ./... # they wait
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m ./compare
+	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) $(LINK) -vet=off -timeout 10m ./...
+	nice $(GATE) $(LINK) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance ./cas ./memory
+	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./s3 ./etcd ./zookeeper # make prove runs the programs
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
 # newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since
@@ -62,16 +67,16 @@ test-beside:
 # module of their own, where there is no lab.NeedProve to call.
 prove: servers $(GATE)
 	./scripts/etcd before
-	./scripts/build kube-apiserver
-	CONFORMANCE_HISTORIES=60s LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race -vet=off -timeout 20m -run $(PROVE) ./...
-	go test -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
-	LOCKER_PROVE=1 go test -vet=off -run $(VIRTUAL) ./conformance ./cas # with more seeds
-	go test -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
-	CROSSINGS=8000 go test -vet=off -count=1 -run '^TestCrossings' .
-	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m ./...
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m ./... # SQLite takes long to compile so
+	./scripts/build kube-apiserver nats-server
+	CONFORMANCE_HISTORIES=60s LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
+	go test $(LINK) -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
+	LOCKER_PROVE=1 go test $(LINK) -vet=off -run $(VIRTUAL) ./conformance ./cas # with more seeds
+	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
+	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
+	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./... # with -race, SQLite takes minutes to compile
 	$(MAKE) --no-print-directory prove-guards
-	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test -vet=off -run '^TestTheChecker' ./...
+	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test $(LINK) -vet=off -run '^TestTheChecker' ./...
 	$(MAKE) test-newest
 
 # Guarded writes on every store with a server while its network breaks: none is stale. GUARDS_FOR is how long each.
@@ -100,7 +105,7 @@ newest:
 $(GATE):
 	go build -o $@ ./internal/gate
 
-# etcd and NATS are built while the packages are fetched.
+# etcd is built while the packages are fetched.
 servers:
 	$(MAKE) --no-print-directory -j2 packages built
 	./scripts/etcd
@@ -110,7 +115,7 @@ packages:
 	./scripts/servers
 
 built:
-	./scripts/build etcd nats-server
+	./scripts/build etcd
 
 lint: $(LINT)
 	go mod tidy -diff

@@ -29,13 +29,17 @@ func (c *connection) Close() error {
 	return nil
 }
 
-// All of the suite is run in virtual time, and what the race detector can see of it in real time, too.
-func TestConformance(t *testing.T) {
+// All of the suite, which `make test` runs without the race detector.
+func TestEveryKindInVirtualTime(t *testing.T) {
 	for kind, start := range map[string]func() *memory.Backend{"New": memory.New, "NewExpiring": memory.NewExpiring} {
 		t.Run(kind, func(t *testing.T) {
 			conformance.RunVirtual(t, func(conformance.T) conformance.Harness { return harness(start()) })
 		})
 	}
+}
+
+// What the race detector can see of it, in real time.
+func TestConformance(t *testing.T) {
 	conformance.RunOnly(t, harness(memory.NewExpiring()), "exclusion")
 }
 
