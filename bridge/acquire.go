@@ -35,7 +35,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		err = cause // the second one was given up because of that
 	}
 	switch {
-	case err == nil && b.keep(a.h, req.MinHold):
+	case err == nil && b.keep(a.h, a.req.MinHold):
 		return g, nil
 	case err == nil:
 		err = locker.ErrClosed

@@ -21,7 +21,7 @@ type Backend struct {
 	apart atomic.Bool // it was seen that they are two services
 
 	mu   sync.Mutex
-	held map[*hold]bool // what Close has to give back; nil: it is closed
+	held map[*hold]time.Time // what Close has to give back, by then or at once; nil: it is closed
 }
 
 var (
@@ -50,7 +50,7 @@ func New(first, second locker.Backend) (*Backend, error) {
 }
 
 func newBackend(sides [2]side) (*Backend, error) {
-	b := &Backend{sides: sides, held: make(map[*hold]bool)}
+	b := &Backend{sides: sides, held: make(map[*hold]time.Time)}
 	for i := range b.sides {
 		s := &b.sides[i]
 		if s.Backend == nil {
@@ -123,7 +123,8 @@ func (b *Backend) Prompt() bool {
 // waits 1.5 seconds for Close.
 const closing = 300 * time.Millisecond
 
-// Close releases the locks that are still held, and closes both.
+// Close releases the locks that are still held, and closes both. A MinHold is left to the services; what they keep
+// for as long as the process lasts is released when it is over.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	held := b.held
@@ -135,8 +136,12 @@ func (b *Backend) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	var releases sync.WaitGroup
-	for h := range held {
-		releases.Go(func() { _ = h.Release(ctx) })
+	for h, kept := range held {
+		if time.Until(kept) <= 0 {
+			releases.Go(func() { _ = h.Release(ctx) })
+		} else {
+			time.AfterFunc(time.Until(kept), h.undoEndless)
+		}
 	}
 	go func() {
 		releases.Wait()
@@ -153,13 +158,17 @@ func (b *Backend) isClosed() bool {
 	return b.held == nil
 }
 
-// keep remembers a hold for Close, unless a MinHold keeps it longer; it returns false
+// keep remembers a hold for Close, unless a MinHold keeps it longer that the services end; it returns false
 // if the Backend is closed.
 func (b *Backend) keep(h *hold, minHold time.Duration) bool {
+	var kept time.Time
+	if minHold > 0 {
+		kept = time.Now().Add(minHold)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.held != nil && minHold == 0 {
-		b.held[h] = true
+	if b.held != nil && (minHold == 0 || h.on[0].endless || h.on[1].endless) {
+		b.held[h] = kept
 	}
 	return b.held != nil
 }

@@ -20,6 +20,7 @@ type hold struct {
 type part struct {
 	locker.Hold      // nil: nothing
 	granted     bool // for certain
+	endless     bool // it has no deadline
 
 	leave func(ctx context.Context) error // removes the note of a writer that waits; nil: there is none
 }
@@ -27,6 +28,7 @@ type part struct {
 // answered takes what the service has answered to the last request.
 func (p *part) answered(g locker.Grant, err error) {
 	p.Hold, p.granted = g.Hold, err == nil && g.Hold != nil
+	p.endless = p.granted && g.Validity.TTL == 0
 	var held *locker.HeldError
 	switch {
 	case p.granted:
@@ -110,6 +112,15 @@ func (h *hold) Undo(ctx context.Context) error {
 		h.b.forget(h)
 	}
 	return err
+}
+
+// undoEndless undoes what only the end of the process would end.
+func (h *hold) undoEndless() {
+	for _, p := range h.on {
+		if p.endless {
+			_ = p.Undo(context.Background())
+		}
+	}
 }
 
 // RaiseToken implements [locker.TokenRaiser], on both.

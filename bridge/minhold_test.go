@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/memory"
 )
 
 // minHold is longer than a TTL.
@@ -68,6 +69,27 @@ func TestMinHoldOutlastsClose(t *testing.T) {
 		require.NoError(t, pair.Close())
 		isKept(t, a, b)
 	})
+}
+
+// A hold without a deadline, as in a file, ends with the process otherwise.
+func TestMinHoldOutlastsCloseAndNoLonger(t *testing.T) {
+	for endless := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			on := [2]fake{expiring(), expiring()}
+			m := memory.New()
+			on[endless] = fake{Backend: m, acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+				req.MinHold = 0
+				return m.Acquire(ctx, req)
+			}}
+			pair, err := bridge.New(on[0], on[1])
+			require.NoError(t, err)
+			c, err := locker.Openers{"x": opens(pair)}.Open(t.Context(), "x://", &locker.Options{TTL: ttl})
+			require.NoError(t, err)
+			try(t, c, "job", locker.MinHold(minHold))
+			require.NoError(t, c.Close())
+			isKept(t, on[0].Backend, on[1].Backend)
+		})
+	}
 }
 
 // A program that waits for the second lock may die: the first one must not be locked for
