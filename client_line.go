@@ -423,6 +423,21 @@ func (ls *lines) noted(cl *call, err error) {
 	}
 }
 
+// late is noted of an answer that came when cl had left: what is the whole client's stays while others wait.
+func (ls *lines) late(cl *call, err error) {
+	note := noteOf(err)
+	if note == nil {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ln := ls.byName[cl.line.name]; note.AskWithin == 0 && ln != nil && ln.waiting > 0 {
+		ln.note = note
+	} else {
+		cl.client.removeNote(note)
+	}
+}
+
 // inTheWay is the reason why cl does not have the lock: an outage is never reported as
 // "held" (R17), and sharers are not in the way of another, unless there are too many.
 func (ln *line) inTheWay(cl *call) error {

@@ -158,7 +158,7 @@ func (cl *call) try(ctx context.Context) (*Lease, error) {
 		if err == nil {
 			l.takeBack(unused)
 		}
-		c.removeNote(noteOf(err))
+		c.lines.late(cl, err)
 	})
 }
 

@@ -72,6 +72,9 @@ func TestSharing(t *testing.T) {
 		"also of those that leave together": `
 			acquire: place; a locks until 1s: waits; b locks until 1s: waits; c locks until 1s: waits; 2s
 			count leave 1`,
+		"and stays with those that wait when an answer comes that nobody waits for any more": `
+			service deaf; acquire: 2s place then place; a locks until 1s: held? unavailable? deadline
+			b locks until 10s: waits; 2s; count leave 0; b: held deadline; count leave 1`,
 		"a grant removes that, too": `
 			acquire: place then ok; a locks: waits; b locks until 1s: held deadline; a: ok; a unlocks; 1s
 			count leave 0`,
