@@ -26,8 +26,9 @@ func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Op
 	returns := false
 	defer func() {
 		// The backend or a function of Trace has panicked: the caller may recover, and go on with the Client.
-		if !returns && cl.lease != nil {
-			go func() { _ = cl.lease.Unlock(context.Background()) }()
+		if l := cl.lease; !returns && l != nil && l.finish(unlocked, ErrUnlocked) {
+			l.takeBack(unused)
+			c.lines.release(l)
 		}
 	}()
 	err := c.contend(ctx, cl, opts)

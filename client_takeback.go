@@ -35,6 +35,8 @@ const (
 func (l *Lease) freeAt(why ending, now time.Time) time.Time {
 	at := now
 	switch why {
+	case unused:
+		return now
 	case unreleased:
 		at = now.Add(firstTakeBackDelay)
 	case lost:
