@@ -328,7 +328,7 @@ type Operator interface {
 	// nobody. The holder learns of it as if its key had been deleted. Waiters stay in the
 	// queue. nil: that holder does not have the name any more. If it cannot be removed, as
 	// one that lives on a service of the kernel, nothing changes, and the error matches
-	// [errors.ErrUnsupported].
+	// [errors.ErrUnsupported]. The engine does not hand on a State that is not Held.
 	Break(ctx context.Context, st State) error
 }
 

@@ -133,7 +133,7 @@ func (k *kit) script(cells [][]cell, seed uint64, n int) script {
 	order, nth := rand.New(rand.NewPCG(seed, 0)), n/4*2+n%2
 	group := cells[order.Perm(len(cells))[nth%len(cells)]] // one of each group, before a second one of any
 	c := group[order.Perm(len(group))[(nth/len(cells)+nth%len(cells))%len(group)]]
-	if events := k.events(); n%16 == 4 && k.virtual && len(events) > 0 {
+	if events := k.events(); n%16 == 11 && k.virtual && len(events) > 0 {
 		c = events[n/16%len(events)]
 	}
 	switch {

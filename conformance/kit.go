@@ -77,9 +77,9 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	req := locker.Request{Name: "kit-" + k.run + "-first", Owner: owner(), TTL: k.ttl, Lost: func() {}, Queued: func() {}}
 	began := time.Now()
 	grant, err := one.Acquire(ctx, req)
-	for errors.Is(err, locker.ErrUnavailable) && time.Since(began) < k.patience { // as after the check before
+	for i := 2; errors.Is(err, locker.ErrUnavailable) && time.Since(began) < k.patience; i++ { // as after the check before
 		k.pause(ctx, k.air)
-		req.Name, req.Owner = req.Name+"+", owner()
+		req.Name, req.Owner = fmt.Sprintf("kit-%s-first-%d", k.run, i), owner()
 		grant, err = one.Acquire(ctx, req)
 	}
 	if err != nil || grant.Hold == nil {

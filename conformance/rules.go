@@ -269,7 +269,8 @@ func (j *judge) answers() {
 		switch c.op {
 		case opInspect, opList, opBreak, opNotify, opLeave:
 			gaveUp := c.op == opLeave && c.ended.Sub(c.began) > 100*time.Millisecond // a place is not worth more
-			failed := c.err != nil && !c.ended.IsZero() && !errors.Is(c.err, errors.ErrUnsupported) && !gaveUp
+			nobody := c.op == opBreak && c.seen != nil && !c.seen.state.Held         // which the engine does not hand on
+			failed := c.err != nil && !c.ended.IsZero() && !errors.Is(c.err, errors.ErrUnsupported) && !gaveUp && !nobody
 			if failed && j.well(c) && c.ctxEnded.IsZero() {
 				j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
 			}
@@ -1168,8 +1169,8 @@ func (j *judge) closes() {
 		case c.op != opAcquire || closed == nil || c.err != nil && !errors.Is(c.err, locker.ErrHeld) && c.began.Before(closed.began):
 		case c.began.After(closed.span().to) && !errors.Is(c.err, locker.ErrClosed):
 			j.broken(c, "", "Acquire of a closed Backend returned %v", c.err)
-		case !c.queued.IsZero() && c.queued.Before(closed.began) && c.ended.After(closed.began) && c.err != nil &&
-			(c.ctxEnded.IsZero() || c.ctxEnded.After(closed.span().to)):
+		case j.k.g.Queue && !c.queued.IsZero() && c.queued.Before(closed.began) && c.ended.After(closed.began) && c.err != nil &&
+			!errors.Is(c.err, locker.ErrClosed) && (c.ctxEnded.IsZero() || c.ctxEnded.After(closed.span().to.Add(j.k.air))):
 			j.broken(c, "", "Acquire that waited when its Backend was closed returned %v", c.err)
 		}
 	}

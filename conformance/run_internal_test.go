@@ -364,6 +364,28 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opBreak, who: "b"}, 100*told, 100*told+10)
 			add(call{op: opAcquire, who: "a", of: asks("a", true), err: locker.ErrUnavailable}, 5, 15)
 		}},
+		{"answer", "a State of nobody may be refused by Break, which the engine does not hand on", func(told int) {
+			saw := &call{op: opInspect, who: "b", name: "x", state: locker.State{Name: "x", Held: told == 1}}
+			add(call{op: opBreak, who: "b", seen: saw, err: locker.ErrInvalid}, 0, 1)
+		}},
+		{"close", "a wait without a queue may be refused at any time", func(told int) {
+			k.g.Queue = told == 1
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld, queued: at(2)}, 1, 12)
+			add(call{op: opClose, who: "b"}, 11, 13)
+		}},
+		{"close", "who is told of Close may be told that the lock is held, too", func(told int) {
+			k.g.Queue = true
+			also := []error{locker.ErrClosed, context.Canceled}[told]
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: fmt.Errorf("%w: %w", locker.ErrHeld, also), queued: at(2)}, 1, 12)
+			add(call{op: opClose, who: "b"}, 11, 13)
+		}},
+		{"close", "a context ends just after Close", func(told int) {
+			k.g.Queue = true
+			ends := at(14 + 500*told)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: fmt.Errorf("%w: %w", locker.ErrHeld, context.Canceled),
+				queued: at(2), ctxEnded: ends}, 1, 15+500*told)
+			add(call{op: opClose, who: "b"}, 11, 13)
+		}},
 	} {
 		for told := range 2 {
 			r := newRecorder(t.Context(), t.Name())
@@ -415,6 +437,32 @@ func TestEachHoldOfOneWhoAskedAgainIsEnded(t *testing.T) {
 	assert.True(t, first.is && second.is)
 }
 
+// Not only in virtual time, where what happens to servers takes the place of other scripts.
+func TestEachOperationMeetsEachFaultBeforeAnyMeetsOneTwice(t *testing.T) {
+	h := Harness{New: func(T) locker.Backend { return memory.New() }, Restart: func(T) {},
+		Cut: func(T) (locker.Backend, Fault) { return memory.New(), nil }}
+	r := newRecorder(t.Context(), t.Name())
+	defer r.Close()
+	for _, virtual := range []bool{false, true} {
+		k := newKit(r, h, virtual, &facts{})
+		groups, of := k.cells(), map[string]int{}
+		for i, group := range groups {
+			for _, c := range group {
+				of[c.String()] = i
+			}
+		}
+		for seed := range uint64(3) {
+			met := map[int]bool{}
+			for n := range 2 * len(groups) {
+				if i, is := of[k.script(groups, seed, n).what]; is {
+					met[i] = true
+				}
+			}
+			assert.Len(t, met, len(groups), "virtual %v", virtual)
+		}
+	}
+}
+
 type recovering struct {
 	locker.Backend
 	failures int
@@ -424,12 +472,15 @@ func (b *recovering) Acquire(ctx context.Context, req locker.Request) (locker.Gr
 	if b.failures--; b.failures >= 0 {
 		return locker.Grant{}, fmt.Errorf("%w: connection closed", locker.ErrUnavailable)
 	}
+	if len(req.Name) > locker.MaxNameLen {
+		return locker.Grant{}, locker.ErrInvalid
+	}
 	return b.Backend.Acquire(ctx, req)
 }
 
 // The check before may have taken the servers away, or moved their clocks.
 func TestHistoriesBeginWhenAServiceHasRecovered(t *testing.T) {
-	for failures, want := range map[int]int{3: 0, 1 << 30: 1} {
+	for failures, want := range map[int]int{3: 0, 600: 0, 1 << 30: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRecorder(t.Context(), t.Name())
 			defer r.Close()
