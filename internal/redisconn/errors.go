@@ -61,6 +61,9 @@ func Failed(op, addr string, err error) *Error {
 		// The driver never gets the caller's context here, so this is a time limit of ours or of its own.
 		err = timeLimitError(err.Error())
 	}
+	if badCredentials(err) {
+		err = fmt.Errorf("%w (check user and password: in a URL, they are user:password@ before the host)", err)
+	}
 	if noMaster(err) {
 		err = errors.New("the Sentinels are there, and watch no master of this name: give the name in their " +
 			"sentinel.conf as master_name")
