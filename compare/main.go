@@ -156,8 +156,11 @@ func (p *plan) parse(faults, heals []string, timed bool) error {
 			return fmt.Errorf("--only: there is no %q to try: there is %s", id, strings.Join(known, ", "))
 		}
 	}
-	if p.tries < 0 || timed && (p.ttl < 10*time.Millisecond || p.ttl > time.Minute) {
-		return errors.New("--for is not negative, and --ttl is from 10ms to 1m")
+	switch {
+	case p.tries < 0:
+		return fmt.Errorf("a --for of %v is not possible: give a positive duration, or 0s to try everything once", p.tries)
+	case timed && (p.ttl < 10*time.Millisecond || p.ttl > time.Minute):
+		return fmt.Errorf("a --ttl of %v is not possible: give one from 10ms to 1m", p.ttl)
 	}
 	return nil
 }

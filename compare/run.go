@@ -171,7 +171,12 @@ func (r *run) services() (benches []*bench, err error) {
 		if before, after, ok := strings.Cut(scheme, "="); ok && !isURL(raw) {
 			scheme, kind = before, after
 		}
-		if r.openers[scheme] == nil {
+		at := slices.Index(kinds, kind)
+		switch {
+		case !isURL(raw) && at < 0:
+			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already "+
+				"is given by its URL", locker.ErrInvalid, kind, strings.Join(kinds, ", "))
+		case r.openers[scheme] == nil:
 			return nil, fmt.Errorf("compare: %w: there is no backend %q: there is %s",
 				locker.ErrInvalid, scheme, strings.Join(slices.Sorted(maps.Keys(r.openers)), ", "))
 		}
@@ -184,9 +189,6 @@ func (r *run) services() (benches []*bench, err error) {
 				return nil, fmt.Errorf("compare: %w", err)
 			}
 			b.start = func(b *bench) { b.staged(a) }
-		} else if at := slices.Index(kinds, kind); at < 0 {
-			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already "+
-				"is given by its URL", locker.ErrInvalid, kind, strings.Join(kinds, ", "))
 		} else {
 			b.start = func(b *bench) {
 				known[at].start(b)
