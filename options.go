@@ -234,7 +234,7 @@ const minMaxHold = 10 * time.Millisecond
 func (o *Options) check() error {
 	switch {
 	case o.TTL < 0 || o.TTL > maxTTL || o.TTL > 0 && o.TTL < minTTL:
-		return invalid("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL, maxTTL)
+		return invalid("Options.TTL is %v: give one from %v to %v", o.TTL, minTTL, maxTTL)
 	case o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < minMaxHold:
 		return invalid("Options.MaxHold is %v: give at least %v, or 0 for no bound", o.MaxHold, minMaxHold)
 	case o.TokenBase > MaxToken:

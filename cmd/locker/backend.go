@@ -44,7 +44,7 @@ func (f *backendFlag) Type() string   { return "URL" }
 func (f *backendFlag) Set(value string) error {
 	if strings.TrimSpace(value) == "" {
 		return errors.New("it is empty, perhaps an unset variable: write the URL of a lock service, or " +
-			"leave --backend out")
+			"leave it out")
 	}
 	*f = backendFlag(value)
 	return nil
