@@ -197,6 +197,15 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			worst: "nobody got it for 7.9s",
 			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed
 				110 evidence; 8000 gave_up b`},
+		{name: "free when the one who waited has given up", broken: "left", held: "exclusion tokens",
+			worst: "nobody got it for 7.9s",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
+				8000 gave_up b; 8010 ask c; 8100 granted c tok=2 until=9100; 9000 unlocks c`},
+		{name: "one who comes later gets it, and one waits in vain", broken: "left", held: "exclusion tokens",
+			worst: "nobody got it for 7.9s",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
+				8000 ask c v=1; 8001 granted c tok=2 until=9001; 8100 unlocks c
+				8101 granted b tok=3 until=9101; 8200 unlocks b`},
 		{name: "somebody waits to the end", broken: "left", held: "exclusion", worst: "nobody got it for 13.9s",
 			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence`},
 		{name: "left behind without a fault", broken: "left", held: "exclusion false-loss",

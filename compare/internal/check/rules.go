@@ -105,14 +105,11 @@ func (t *trial) judge(at int64) {
 		}
 	}
 	for _, a := range t.attempts {
-		// It waits, or waited in vain, for what nobody may hold.
-		l, end := a.lock, at
-		if a.answer != nil {
-			end = a.answer.At
-		}
-		if (a.answer == nil || a.answer.Kind == history.GaveUp) && a.ask.Value != 1 &&
-			(len(l.holds) > 0 || l.unclear && l.askers > 1) && !t.absent(a.ask.Process, a.ask.At, at) {
-			t.blocked(a, end)
+		switch {
+		case a.answer == nil:
+			t.blocked(a, at)
+		case a.answer.Kind == history.GaveUp:
+			t.blocked(a, a.answer.At)
 		}
 	}
 	t.wasServed(at)
@@ -172,15 +169,19 @@ func (t *trial) toldLost(a *attempt, e *history.Event) {
 	}
 }
 
-// blocked judges that a caller waited until at for what nobody held, and got it then or did not.
+// blocked judges that a caller waited until at for what nobody held, when it, another or nobody got it.
 func (t *trial) blocked(a *attempt, at int64) {
-	l, free := a.lock, a.ask.At
+	l, free, first := a.lock, a.ask.At, true
 	for _, h := range l.holds {
-		free = max(free, h.until)
+		if h.answer.At < at {
+			free, first = max(free, h.until), false
+		}
 	}
 	switch {
-	case t.class == "" && !l.unclear:
-		return // a hand-over
+	case a.ask.Value == 1, t.absent(a.ask.Process, a.ask.At, at):
+		return // it does not wait, or could not be told
+	case first && (!l.unclear || l.askers < 2), t.class == "" && !l.unclear:
+		return // nobody was there before, or it is a hand-over
 	case t.class == "" || t.begun == 0 || t.class == history.Killed || t.class == history.Stopped:
 	case t.class == history.Client:
 		// While it lasts, the one that waits may be the one that is cut off.

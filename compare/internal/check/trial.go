@@ -166,8 +166,10 @@ func (t *trial) granted(a *attempt, e *history.Event) {
 		f.held(e.At-told, f.best == 0 || e.At-told < f.best)
 	}
 	l.told = nil
-	if (len(l.holds) > 0 || l.unclear && l.askers > 1) && a.ask.Value != 1 {
-		t.blocked(a, e.At)
+	for _, w := range t.attempts {
+		if w == a || w.lock == l && w.answer == nil {
+			t.blocked(w, e.At)
+		}
 	}
 	if t.shown != 0 && a.ask.At > t.shown {
 		t.served = cmp.Or(t.served, e.At)
