@@ -128,9 +128,9 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 		{name: "two at once, neither has a deadline", broken: "exclusion", held: "false-loss tokens",
 			worst:   "held at once for 50ms",
 			history: `0 holds a tok=1; 2 ask b; 900 granted b tok=2; 950 unlocks b`},
-		{name: "one after the other's end", held: "exclusion false-loss tokens told",
-			history: `0 holds a tok=1 until=1001; 2 ask b; 1001 told_lost a
-				1001 granted b tok=2 until=2001`},
+		{name: "one after the other's end", held: "exclusion tokens told",
+			history: `0 fault_begin f=client; 0 holds a tok=1 until=1001; 2 evidence; 2 ask b
+				1001 told_lost a; 1001 granted b tok=2 until=2001`},
 		{name: "a renewal makes it longer", broken: "exclusion told", held: "false-loss tokens",
 			worst: "for 50ms",
 			history: `0 holds a tok=1 until=1001; 500 renewed a until=1500; 501 ask b
@@ -247,7 +247,7 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 		{name: "lost as the machine stalled", aside: "false-loss",
 			history: `0 holds a tok=1 until=1001; 400 renewed a until=1400; 1100 stall a ms=700
 				1100 told_lost a`},
-		{name: "a lease that was not to be renewed", held: "false-loss",
+		{name: "a lease that is never renewed", broken: "false-loss",
 			history: `0 holds a tok=1 until=1001; 1001 told_lost a`},
 		{name: "two at once, with a fault that nobody saw", broken: "exclusion", aside: "tokens told",
 			history: `0 fault_begin f=client; 0 holds a tok=1 until=1001; 2 ask b

@@ -161,8 +161,7 @@ func (t *trial) toldLost(a *attempt, e *history.Event) {
 	if a.passed == 0 && !t.absent(e.Process, a.until, e.At) {
 		l.told = append(l.told, e.At)
 	}
-	ranOut := !a.renewed && a.until <= e.At+int64(toldGrace) // it was not to be renewed
-	if (t.lasts() || t.begun == 0) && !ranOut {
+	if t.lasts() || t.begun == 0 {
 		// A machine that stood still for a quarter of the TTL explains it.
 		t.breaks(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
 			fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given")))

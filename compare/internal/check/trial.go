@@ -47,8 +47,7 @@ type attempt struct {
 	ask, answer *history.Event // no answer: nil
 	until       int64          // the end of the holder's belief
 	believes    bool           // it was not told, has not unlocked or asked again; perhaps past its deadline
-	renewed     bool
-	passed      int64 // when the next one was granted; 0 before
+	passed      int64          // when the next one was granted; 0 before
 }
 
 // read goes through the events. What only the time of an event tells is judged on the way.
@@ -128,7 +127,7 @@ func (t *trial) event(a *attempt, e *history.Event) {
 	case history.Renewed:
 		if a.believes && deadline(e) > e.At {
 			// A lease that goes on after its end goes on as if it had not ended: another may have held meanwhile.
-			a.renewed, a.until = true, deadline(e)
+			a.until = deadline(e)
 		}
 	case history.ToldLost:
 		if a.believes {
