@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -250,6 +251,25 @@ func TestWhatMakesNoVerdict(t *testing.T) {
 		assert.Equal(t, history.Inconclusive, c.Verdict, "%+v", c)
 		assert.Regexp(t, reason, c.Reason)
 	}
+}
+
+// That a holder was stopped excuses nothing, in whichever trial: the machine did not stall.
+func TestAStoppedHolderIsNoStall(t *testing.T) {
+	lab.NeedPause(t)
+	j, err := history.Create(t.TempDir())
+	require.NoError(t, err)
+	defer j.Close()
+	h := &holder{bench: &bench{run: &run{journal: j}}, process: "a", proc: lab.StartProcess(t, "a",
+		func() (*exec.Cmd, error) { return exec.CommandContext(context.Background(), "sleep", "60"), nil })}
+	stall := history.Event{Kind: history.Stall, Process: "a", Value: 1e9}
+	j.Add(history.Event{Kind: history.TrialBegin, Trial: "another"})
+	h.hear(stall)
+	h.stop()
+	h.hear(stall)
+	j.Add(history.Event{Kind: history.TrialEnd, Trial: "another"})
+	events, err := j.End("another")
+	require.NoError(t, err)
+	assert.Len(t, events, 3, "%+v", events)
 }
 
 // A Redis that is restarted without its data gives a lock away: five of them do not, unless nobody is there

@@ -32,6 +32,7 @@ type holder struct {
 
 	mu      sync.Mutex
 	open    bool          // the process has said that its client is open
+	stopped bool          // by us, once at least
 	callers map[int]*seen // a new one for each life
 }
 
@@ -64,7 +65,7 @@ func (h *holder) start() {
 	h.killed = false
 	process := fmt.Sprintf("%s-%s%d", b.name, h.slot, h.lives)
 	h.mu.Lock()
-	h.process, h.open, h.callers = process, false, map[int]*seen{}
+	h.process, h.open, h.stopped, h.callers = process, false, false, map[int]*seen{}
 	h.mu.Unlock()
 	var hosts []string
 	for _, p := range h.proxies {
@@ -118,6 +119,14 @@ func (h *holder) warm() (trouble string) {
 	return ""
 }
 
+// stop stops the process. That it was not run is no stall of the machine, in no trial.
+func (h *holder) stop() {
+	h.mu.Lock()
+	h.stopped = true
+	h.mu.Unlock()
+	h.proc.Pause()
+}
+
 // kill ends the process without a word.
 func (h *holder) kill() {
 	h.killed = true
@@ -156,9 +165,12 @@ func (h *holder) end() {
 
 // hear notes what one life of the process says, and journals it.
 func (h *holder) hear(e history.Event) {
-	h.bench.run.journal.Add(e) // of no trial where it is no part of a history
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if e.Kind == history.Stall && h.stopped {
+		return
+	}
+	h.bench.run.journal.Add(e) // of no trial where it is no part of a history
 	s := h.callers[e.Caller]
 	if s == nil || h.process != e.Process {
 		s = &seen{} // nobody's

@@ -166,7 +166,7 @@ func (r *round) holderStopped() {
 	a := r.take(r.a)
 	next := r.queue(r.b)
 	r.faultBegin(r.a, 0)
-	r.a.proc.Pause()
+	r.a.stop()
 	r.proof("its process stands still")
 	r.handOn(a, next, r.a.proc.Resume)
 	r.sleep(r.ttl / 5)

@@ -16,7 +16,7 @@
 //   - At the end of a trial with a fault a caller asks for each name once more, with a deadline beyond
 //     TTL and slack: it shows what was left behind.
 //   - A Stall, of whichever process, is time that does not count where something was only too slow. It
-//     never excuses two holders at once.
+//     never excuses two holders at once. That a process was stopped is none.
 //
 // A lease's belief begins with Granted and ends with the earliest of its latest Until, ToldLost,
 // UnlockBegin, and the FaultBegin that kills its process. What each rule asks of these beliefs is in

@@ -82,11 +82,7 @@ func (t *trial) read() {
 				t.away[e.Process] = span{away.from, e.At}
 			}
 		case history.Stall:
-			// Whichever process stalled, the machine had too little for all; but for a process that was
-			// stopped.
-			if !is || away.to != 0 && away.to < e.At-e.Value {
-				t.stalls = join(t.stalls, e)
-			}
+			t.stalls = join(t.stalls, e) // whichever process stalled, the machine had too little for all
 		case history.TrialBegin, history.TrialEnd:
 		default:
 			if is && t.class == history.Killed {
