@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/holds"
 	"github.com/golockers/locker/memory"
 )
 
-// Of random histories, mostly right, the rules say what taking one event after the other says: whether two hold at
-// once, and, if not, whether the tokens are wrong.
-func TestHoldsAndTokensAreJudgedAsByOneEventAfterTheOther(t *testing.T) {
+// Of random histories, mostly right, the rules say what package holds says, by which compare and the campaigns
+// judge: whether two hold at once, and, if not, whether the tokens are wrong.
+func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
 	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }}, true, &facts{})
@@ -24,7 +26,8 @@ func TestHoldsAndTokensAreJudgedAsByOneEventAfterTheOther(t *testing.T) {
 	for range 3_000 {
 		h, now := k.history(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		var asking, holding []*call
-		var both, wrong, shared bool // the last one is
+		var shared bool // the last one is
+		held := map[*attempt]*holds.Hold{}
 		last := uint64(100)
 		for n := range 24 {
 			now = now.Add(time.Millisecond)
@@ -39,6 +42,7 @@ func TestHoldsAndTokensAreJudgedAsByOneEventAfterTheOther(t *testing.T) {
 			case what == 1 && len(holding) > 0:
 				i := random.IntN(len(holding))
 				add(opRelease, holding[i].of).ended = now
+				held[holding[i].of].To = now.UnixNano()
 				holding = slices.Delete(holding, i, i+1)
 			case what == 2 && len(asking) > 0:
 				i := random.IntN(len(asking))
@@ -56,13 +60,21 @@ func TestHoldsAndTokensAreJudgedAsByOneEventAfterTheOther(t *testing.T) {
 				case c.of.req.Shared && shared: // whether all sharers had left need not be certain
 					off *= 2
 				}
-				both, wrong = both || !beside && len(holding) > 0, wrong || off > 0
 				last, shared = token-off, c.of.req.Shared
 				c.ended, c.grant = now, locker.Grant{Hold: struct{ locker.Hold }{}, Token: last,
 					Validity: locker.Validity{Since: c.began, TTL: time.Minute}}
+				held[c.of] = &holds.Hold{Who: c.who, Shared: shared, Asked: c.began.UnixNano(), From: now.UnixNano(),
+					To: math.MaxInt64, Token: last}
 				asking, holding = slices.Delete(asking, i, i+1), append(holding, c)
 			}
 		}
+		var all []holds.Hold
+		for _, hold := range held {
+			all = append(all, *hold)
+		}
+		both, wrong := false, false
+		holds.Judge(all, func(a, b holds.Hold) { both = both || !a.Shared || !b.Shared },
+			func(_, _ holds.Hold) { wrong = true })
 		found := map[string]bool{}
 		for _, v := range k.judgeAll(h) {
 			found[v.rule.name] = true

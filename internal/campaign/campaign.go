@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/holds"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -33,14 +33,6 @@ func Names(n int) (all []string) {
 		all = append(all, "campaign-"+strconv.Itoa(i))
 	}
 	return all
-}
-
-// hold is the time in which a caller believed to hold a name, from when Lock had
-// returned until it called Unlock, was told, or the lease was over.
-type hold struct {
-	shared   bool
-	from, to time.Time
-	token    uint64
 }
 
 // Opener is such as locker.Openers.
@@ -60,8 +52,9 @@ type Campaign struct {
 	count, lost     atomic.Int64
 	unknown, failed atomic.Int64 // of Unlocks and Locks: all errors, and those before the call's time was over
 
+	began time.Time
 	mu    sync.Mutex
-	holds map[string][]hold // by name
+	holds map[string][]holds.Hold // by name, in nanoseconds since it began
 }
 
 // seed returns what is drawn from: SEED, or any.
@@ -74,7 +67,8 @@ func seed(t *testing.T) uint64 {
 
 // Begin has so many callers of each client use names, until [Campaign.End].
 func Begin(t *testing.T, names []string, shares bool, callers int, clients ...*locker.Client) *Campaign {
-	c := &Campaign{t: t, names: names, shares: shares, seed: seed(t), holds: map[string][]hold{}}
+	c := &Campaign{t: t, names: names, shares: shares, seed: seed(t), began: time.Now(),
+		holds: map[string][]holds.Hold{}}
 	t.Cleanup(c.stop) // before the clients are closed
 	for i := range callers * len(clients) {
 		random := rand.New(rand.NewPCG(c.seed, uint64(i)))
@@ -164,12 +158,13 @@ func (c *Campaign) once(client *locker.Client, random *rand.Rand) {
 	name := c.names[random.IntN(len(c.names))]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(10+random.IntN(4000))*time.Millisecond)
 	defer cancel()
-	lock, h := client.Lock, hold{shared: c.shares && random.IntN(3) > 0}
+	lock := client.Lock
+	h := holds.Hold{Shared: c.shares && random.IntN(3) > 0, Asked: int64(time.Since(c.began))}
 	if random.IntN(5) == 0 {
 		lock = client.TryLock
 	}
 	var opts []locker.Option
-	if h.shared {
+	if h.Shared {
 		opts = append(opts, locker.Shared())
 	}
 	lease, err := lock(ctx, name, opts...)
@@ -180,8 +175,8 @@ func (c *Campaign) once(client *locker.Client, random *rand.Rand) {
 		}
 		return
 	}
-	h.from = time.Now()
-	h.token, _ = lease.Token()
+	h.From = int64(time.Since(c.began))
+	h.Token, _ = lease.Token()
 	lasts := time.Duration(random.IntN(10)) * time.Millisecond
 	if random.IntN(80) == 0 {
 		lasts = time.Duration(random.IntN(4000)) * time.Millisecond
@@ -191,10 +186,8 @@ func (c *Campaign) once(client *locker.Client, random *rand.Rand) {
 		c.lost.Add(1)
 	case <-time.After(lasts):
 	}
-	h.to = time.Now()
-	if until := lease.Until(); until.Before(h.to) {
-		h.to = until
-	}
+	// Until it calls Unlock, was told, or the lease was over.
+	h.To = int64(min(time.Since(c.began), lease.Until().Sub(c.began)))
 	c.mu.Lock()
 	c.holds[name] = append(c.holds[name], h)
 	c.mu.Unlock()
@@ -223,13 +216,16 @@ func (c *Campaign) Lost() int64 { return c.lost.Load() }
 func (c *Campaign) End(client *locker.Client) (overlaps []string, together int) {
 	c.stop()
 	free := 2*TTL + client.Guarantees().DeadHolderSlack + 10*time.Second
-	for name, holds := range c.holds {
-		pairs, both, disorder := judge(holds)
-		together += pairs
-		for _, says := range both {
-			overlaps = append(overlaps, name+": "+says)
-		}
-		assert.Empty(c.t, disorder, name)
+	for name, all := range c.holds {
+		holds.Judge(all, func(before, next holds.Hold) {
+			if before.Shared && next.Shared {
+				together++
+			} else {
+				overlaps = append(overlaps, fmt.Sprintf("%s: %+v and %+v at once", name, before, next))
+			}
+		}, func(before, next holds.Hold) {
+			assert.Fail(c.t, "tokens are not in order", "%s: %+v and %+v", name, before, next)
+		})
 		ctx, cancel := context.WithTimeout(context.Background(), free)
 		lease, err := client.Lock(ctx, name)
 		cancel()
@@ -246,34 +242,4 @@ func (c *Campaign) End(client *locker.Client) (overlaps []string, together int) 
 		return true
 	}, free, 100*time.Millisecond, "something is left")
 	return overlaps, together
-}
-
-// judge says who held a name at once and should not have, what is wrong with tokens, and how many pairs of
-// readers held together.
-func judge(holds []hold) (together int, overlaps, disorder []string) {
-	slices.SortFunc(holds, func(a, b hold) int { return a.from.Compare(b.from) })
-	var last, alone uint64 // the greatest tokens before, and those of writers
-	var inside []hold      // those before that have not ended, however long ago they came
-	for _, h := range holds {
-		inside = slices.DeleteFunc(inside, func(before hold) bool { return !before.to.After(h.from) })
-		for _, before := range inside {
-			if !before.shared || !h.shared {
-				overlaps = append(overlaps, fmt.Sprintf("%+v and %+v at once", before, h))
-				continue
-			}
-			if together++; before.token != h.token {
-				disorder = append(disorder, fmt.Sprintf("%+v and %+v share, and not a token", before, h))
-			}
-		}
-		inside = append(inside, h)
-		switch {
-		case !h.shared && h.token <= last, h.shared && h.token != 0 && (h.token < last || h.token <= alone):
-			disorder = append(disorder, fmt.Sprintf("%+v after token %d", h, last))
-		}
-		if !h.shared {
-			alone = h.token
-		}
-		last = max(last, h.token)
-	}
-	return together, overlaps, disorder
 }

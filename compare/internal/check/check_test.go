@@ -139,7 +139,7 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			worst: "for 50ms",
 			history: `0 holds a tok=1 until=1001; 501 ask b; 1100 granted b tok=2 until=2101
 				1150 unlocks b; 1160 renewed a until=3160; 1161 unlocks a`},
-		{name: "a grant that is over when it comes", held: "exclusion false-loss",
+		{name: "a grant that is over when it comes", held: "exclusion false-loss tokens",
 			history: `0 ask a; 1 holds b tok=2 until=5000; 1500 granted a tok=1 until=1001
 				3000 unlocks b`},
 		{name: "two names are two locks", held: "false-loss",
@@ -180,6 +180,9 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 		{name: "a token that falls, of one who waited", broken: "tokens", held: "exclusion false-loss",
 			history: `0 ask a; 1 ask b; 2 granted a tok=7 until=1001; 3 unlock_begin a
 				4 granted b tok=6 until=1005`},
+		{name: "a token that falls after one of a lease that was over", broken: "tokens",
+			held:    "exclusion false-loss",
+			history: `0 ask a; 1500 granted a tok=7 until=1001; 1600 holds b tok=6 until=2600; 1700 unlocks b`},
 		{name: "no token after one", broken: "tokens", held: "false-loss",
 			history: `0 ask a; 2 granted a tok=7 until=1001; 3 unlock_begin a; 4 ask a
 				4 granted a until=1005`},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/holds"
 )
 
 // finding is what one rule says about one trial.
@@ -94,15 +95,25 @@ func (t *trial) judge(at int64) {
 		if l.askers > 1 && len(l.holds) > 0 {
 			t.finding(Exclusion).applies = true
 		}
-		for i, a := range l.holds {
+		var all []holds.Hold
+		for _, a := range l.holds {
 			if a.believes && a.until < at-int64(toldGrace) {
 				t.told(a, at, "had not been told")
 			}
-			for _, before := range l.holds[:i] {
-				t.overlap(before, a, at)
+			all = append(all, holds.Hold{Who: who(a.ask), Asked: a.ask.At, From: a.answer.At, To: min(a.until, at),
+				Token: a.answer.Token})
+			if len(all) > 1 && (all[0].Token != 0 || a.answer.Token != 0) {
+				t.finding(Tokens).applies = true
 			}
-			t.tokens(a, l.holds[:i])
 		}
+		holds.Judge(all, func(before, next holds.Hold) {
+			both := span{next.From, min(before.To, next.To)}
+			t.breaks(Exclusion, l.name, both, always, fmt.Sprintf("%s and %s held at once for %s",
+				before.Who, next.Who, history.Duration(both.to-both.from)))
+		}, func(before, next holds.Hold) {
+			t.breaks(Tokens, l.name, span{next.From, next.From}, always, fmt.Sprintf(
+				"%s got token %d after %d had been given out", next.Who, next.Token, before.Token))
+		})
 	}
 	for _, a := range t.attempts {
 		switch {
@@ -113,35 +124,6 @@ func (t *trial) judge(at int64) {
 		}
 	}
 	t.wasServed(at)
-}
-
-// overlap looks when two believed at once.
-func (t *trial) overlap(a, b *attempt, at int64) {
-	if both := (span{b.answer.At, min(a.until, b.until)}); both.from < both.to {
-		both.to = max(both.from, min(both.to, at))
-		t.breaks(Exclusion, a.lock.name, both, always, fmt.Sprintf("%s and %s held at once for %s",
-			who(a.ask), who(b.ask), history.Duration(both.to-both.from)))
-	}
-}
-
-// tokens: a token is greater than those of all holders who had theirs before this one asked, or whose
-// belief was over before it was granted.
-func (t *trial) tokens(a *attempt, before []*attempt) {
-	var over uint64
-	for _, o := range before {
-		if o.answer.At < a.ask.At || o.until <= a.answer.At {
-			over = max(over, o.answer.Token)
-		}
-	}
-	if a.answer.Token == 0 && over == 0 {
-		return
-	}
-	f := t.finding(Tokens)
-	f.applies = f.applies || len(before) > 0
-	if a.answer.Token <= over {
-		t.breaks(Tokens, a.lock.name, span{a.answer.At, a.answer.At}, always,
-			fmt.Sprintf("%s got token %d after %d had been given out", who(a.ask), a.answer.Token, over))
-	}
 }
 
 // told looks whether somebody else was granted the lock before a holder knew, at the time at, that it

@@ -148,8 +148,9 @@ func deadline(e *history.Event) int64 {
 
 func (t *trial) granted(a *attempt, e *history.Event) {
 	l := a.lock
-	if deadline(e) <= e.At {
-		return // over before it was looked at: nobody believed anything
+	if a.until = deadline(e); a.until <= e.At { // over before it was looked at: nobody believed anything
+		a.until, l.holds = e.At, append(l.holds, a)
+		return
 	}
 	for _, o := range l.holds {
 		if o.believes {
@@ -175,7 +176,7 @@ func (t *trial) granted(a *attempt, e *history.Event) {
 	if t.lasts() {
 		t.finding(FalseLoss).applies = true
 	}
-	a.believes, a.until = true, deadline(e)
+	a.believes = true
 	l.holds = append(l.holds, a)
 }
 
