@@ -183,12 +183,17 @@ func (b *bench) round(t task) error {
 	}
 	r.event(begin)
 	before := b.run.stalled.Load()
-	err := b.Do(func() { t.script(r) })
+	err := b.Do(func() { t.script(r); b.alive() })
 	if r.faulty {
 		r.faultEnd("it was healed after something else had failed")
 	}
 	if b.ctx.Err() != nil {
 		return err // what was cut short is not judged
+	}
+	for _, h := range b.holders() {
+		if h.crashed() {
+			end.Process = h.process
+		}
 	}
 	if err != nil {
 		if d := time.Duration(b.run.stalled.Load() - before); d > 0 {
@@ -239,14 +244,19 @@ func (b *bench) wait(limit time.Duration, cond func() bool) bool {
 		if time.Now().After(end) {
 			return cond()
 		}
-		for _, h := range b.holders() {
-			if h.crashed() {
-				b.Fatalf("the process of a holder (%s) ended by itself: %s", h.process, h.lastWords())
-			}
-		}
+		b.alive()
 		b.sleep(3 * time.Millisecond)
 	}
 	return true
+}
+
+// alive fails where the process of a holder has ended by itself.
+func (b *bench) alive() {
+	for _, h := range b.holders() {
+		if h.crashed() {
+			b.Fatalf("the process of a holder (%s) ended by itself: %s", h.process, h.lastWords())
+		}
+	}
 }
 
 // sleep does not return when the run is over.

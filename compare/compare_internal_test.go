@@ -233,7 +233,8 @@ func TestTheCommand(t *testing.T) {
 func TestWhatMakesNoVerdict(t *testing.T) {
 	t.Parallel()
 	for reason, inject := range map[string]func(b *bench){
-		"ended by itself": func(b *bench) { b.b.proc.Kill() },
+		"ended by itself":       func(b *bench) { b.b.proc.Kill() },
+		`-a1\) ended by itself`: func(b *bench) { b.a.proc.Kill() }, // which holds, without a deadline
 		`it was not granted \(this machine stood still for \S+s meanwhile\)`: func(b *bench) {
 			b.run.stalled.Add(int64(2 * time.Second))
 			b.Fatalf("it was not granted")

@@ -17,6 +17,8 @@
 //     TTL and slack: it shows what was left behind.
 //   - A Stall, of whichever process, is time that does not count where something was only too slow. It
 //     never excuses two holders at once. That a process was stopped is none.
+//   - A process that ended by itself is named by the TrialEnd, which has an Error then: until when it held,
+//     nobody knows.
 //
 // A lease's belief begins with Granted and ends with the earliest of its latest Until, ToldLost,
 // UnlockBegin, and the FaultBegin that kills its process. What each rule asks of these beliefs is in
@@ -67,7 +69,7 @@ func (c *Checker) Trial(events []history.Event) (news []string) {
 			t.fault, t.class = f.ID, f.Class
 		}
 	}
-	t.judge(end.At)
+	t.judge(end.At, end.Process)
 	return c.collect(t, end.Error)
 }
 

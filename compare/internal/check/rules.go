@@ -88,8 +88,8 @@ func (t *trial) witness(b *breach) *history.Witness {
 	return w
 }
 
-// judge judges a trial that was over at the time at.
-func (t *trial) judge(at int64) {
+// judge judges a trial that was over at the time at, and in which that process crashed, if any.
+func (t *trial) judge(at int64, crashed string) {
 	t.read()
 	for _, l := range t.locks {
 		if l.askers > 1 && len(l.holds) > 0 {
@@ -99,6 +99,9 @@ func (t *trial) judge(at int64) {
 		for _, a := range l.holds {
 			if a.believes && a.until < at-int64(toldGrace) {
 				t.told(a, at, "had not been told")
+			}
+			if a.ask.Process == crashed {
+				continue
 			}
 			all = append(all, holds.Hold{Who: who(a.ask), Asked: a.ask.At, From: a.answer.At, To: min(a.until, at),
 				Token: a.answer.Token})

@@ -46,7 +46,7 @@ const (
 // What the parent writes, and, of stalls, a child, too.
 const (
 	TrialBegin Kind = "trial_begin" // Fault is what is going to be done, Value the leases' TTL
-	TrialEnd   Kind = "trial_end"   // all calls had the time to return; with an Error it is not counted
+	TrialEnd   Kind = "trial_end"   // all calls had time to return. Error: why it does not count; Process: crashed
 	FaultBegin Kind = "fault_begin" // Process is the child that it is for, or Value servers are taken away
 	Evidence   Kind = "evidence"    // the fault was seen to have its effect; Detail says by what
 	FaultEnd   Kind = "fault_end"   // the fault is healed; Detail says if it could not be
