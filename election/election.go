@@ -80,7 +80,7 @@ type Candidate struct {
 	opts Options
 
 	running atomic.Bool
-	term    atomic.Pointer[term] // nil while it does not lead
+	term    atomic.Pointer[term] // the last one; nil: it has not led yet
 }
 
 // New returns a Candidate for the lock on name, which Run makes stand for election.
@@ -168,7 +168,6 @@ func (c *Candidate) serve(ctx context.Context, t *term, lead func(context.Contex
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
 	defer func() { // also when lead panics
-		c.term.Store(nil)
 		t.over = t.ctx.Err() != nil
 		t.end(nil)
 		stop()
