@@ -2,7 +2,9 @@ package slots_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,288 +21,207 @@ import (
 	"github.com/golockers/locker/slots"
 )
 
-// patient is a context for waits that end, unless a lock was left behind.
-func patient(t *testing.T) context.Context { return locktest.Within(t, 24*time.Hour) }
-
-func lock(t *testing.T, l locker.Locker, name string, n int) *slots.Slot {
-	t.Helper()
-	s, err := slots.Lock(patient(t), l, name, n)
-	require.NoError(t, err)
-	return s
+// shards has each name on a server of its own, one of which may be away, or not answer releases.
+type shards struct {
+	*memory.Backend
+	how sync.Map // by name: "away" or "mute"
 }
 
-// held has the locks that are held or waited for.
-func held(t *testing.T, c *locker.Client) (names []string) {
-	t.Helper()
-	synctest.Wait()
-	for l, err := range c.List(t.Context(), "") {
-		require.NoError(t, err)
-		names = append(names, l.Name)
+func (s *shards) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	how, _ := s.how.Load(req.Name)
+	if how == "away" {
+		return locker.Grant{}, fmt.Errorf("shard is away: %w", locker.ErrUnavailable)
 	}
-	return names
+	g, err := s.Backend.Acquire(ctx, req)
+	if g.Hold != nil && how == "mute" {
+		g.Hold = muteHold{g.Hold}
+	}
+	return g, err
 }
 
-// crowd has callers take slots again and again, and returns the most that were inside
-// at once.
-func crowd(t *testing.T, ctx context.Context, n, turns int, work time.Duration,
-	clients ...locker.Locker) int {
-	var now, most atomic.Int32
-	holders := make([]atomic.Int32, n)
-	var callers sync.WaitGroup
-	for _, c := range clients {
-		callers.Go(func() {
-			for range turns {
-				assert.NoError(t, slots.Do(ctx, c, "gpu", n, func(_ context.Context, slot *slots.Slot) error {
-					assert.EqualValues(t, 1, holders[slot.Number].Add(1), "slot %d", slot.Number)
-					for m, i := most.Load(), now.Add(1); i > m && !most.CompareAndSwap(m, i); m = most.Load() {
-					}
-					time.Sleep(work)
-					now.Add(-1)
-					holders[slot.Number].Add(-1)
-					return nil
-				}))
+type muteHold struct{ locker.Hold }
+
+func (h muteHold) Undo(ctx context.Context) error { return h.Release(ctx) }
+
+func (muteHold) Release(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// caller is a program with a client of its own, which is a Locker of somebody else: it locks other names than it is
+// asked for.
+type caller struct {
+	*locker.Client
+	ctx    context.Context
+	leave  context.CancelFunc
+	slot   *slots.Slot
+	err    error
+	answer bool
+}
+
+func called(name string) string { return strings.ToUpper(name) + "!" }
+
+func (c *caller) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	return c.Client.Lock(ctx, called(name), opts...)
+}
+
+func (c *caller) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	return c.Client.TryLock(ctx, called(name), opts...)
+}
+
+// asks begins to ask for a slot in one of the two ways.
+func (c *caller) asks(how func(context.Context, locker.Locker, string, int, ...locker.Option) (*slots.Slot, error),
+	n string, opts []locker.Option) {
+	c.answer = false
+	go func() {
+		of, _ := strconv.Atoi(n)
+		c.slot, c.err = how(c.ctx, c, "gpu", of, opts...)
+		c.answer = true
+	}()
+}
+
+// has is what the caller has been told: the number of its slot, or why it has none.
+func (c *caller) has(t *testing.T) string {
+	switch {
+	case !c.answer:
+		return "waits"
+	case errors.Is(c.err, locker.ErrHeld):
+		assert.Regexp(t, `^locker: trylock "gpu": none of \d slots is free: the lock is held by another$`, c.err.Error())
+		return "held"
+	case c.err != nil:
+		return c.err.Error()
+	}
+	return strconv.Itoa(c.slot.Number)
+}
+
+// In a history, "a locks 2: 0" is a program that asks for one of two slots and has number 0 at once, "a tries 2" does
+// not wait, "kept" gives it a MinHold of an hour, and "a: 0" is what it has later. Nothing is left in the end.
+func TestHistories(t *testing.T) {
+	for _, history := range []string{
+		// In order.
+		"a locks 3: 0, b locks 3: 1, c locks 3: 2, d locks 3: waits, e locks 3: waits, f locks 3: waits, 0 has 1 waiter, " +
+			"c unlocks, d: 2, e: waits, 1s, a unlocks, e: 0, f: waits, d unlocks, f: 2",
+		// n changes. A high slot that is free is not for those who know of two, who are in nobody's way.
+		"a locks 2: 0, b locks 2: 1, c locks 2: waits, d locks 4: 2, e locks 4: 3, f tries 4: held, " +
+			"e unlocks, c: waits, b unlocks, c: 1",
+		// A door that is not released holds up nobody who has a slot, and nobody who only tries.
+		"door2 mute, a locks 2: 0, b tries 2: 1, c tries 2: held",
+		// The one at the door leaves, is closed, or loses it.
+		"a locks 1: 0, b locks 1: waits, c locks 1: waits, b leaves, a unlocks, c: 0",
+		"a locks 1: 0, b locks 1: waits, c locks 1: waits, b closes, a unlocks, c: 0",
+		"a locks 1: 0, b locks 1: waits, c locks 1: waits, door1 lost, a unlocks, b: 0, b unlocks, c: 0",
+		// Two come free at once.
+		"a locks 2: 0, b locks 2: 1, c locks 2: waits, 0 lost 1, c: 0 or 1, d tries 2: 0 or 1, e tries 2: held",
+		// A worker's number is not given out again for the MinHold, although it dies at once.
+		"a tries 2 kept: 0, a closes, b tries 2 kept: 1, b closes, c tries 2 kept: held, 59m, c tries 2 kept: held, 2m, " +
+			"c tries 2 kept: 0",
+		// One comes back that was out of reach for longer than Lock's patience.
+		"a tries 2: 0, b tries 2: 1, 0 away, c locks 2: waits, 1m, 0 back, a unlocks, 5s, c: 0",
+	} {
+		for _, patience := range []time.Duration{0, locker.NoPatience} {
+			t.Run(history, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { play(t, patience, history) })
+			})
+		}
+	}
+}
+
+func play(t *testing.T, patience time.Duration, history string) {
+	locks, callers := &shards{Backend: memory.New()}, map[string]*caller{}
+	defer func() {
+		for _, c := range callers {
+			c.leave()
+			if c.slot != nil {
+				_ = c.slot.Unlock(t.Context())
 			}
-		})
+			_ = c.Close() // which an unanswered release of a door keeps from success
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		for left, err := range locks.List(t.Context(), "") {
+			how, _ := locks.how.Load(left.Name)
+			assert.True(t, err == nil && how == "mute", "%+v %v", left, err)
+		}
+	}()
+	for step := range strings.SplitSeq(history, ", ") {
+		what, want, asked := strings.Cut(step, ": ")
+		word := append(strings.Fields(what), "")
+		lock := called("gpu/" + word[0])
+		if pause, err := time.ParseDuration(step); err == nil {
+			time.Sleep(pause)
+			continue
+		}
+		c := callers[word[0]]
+		if c == nil && asked {
+			c = &caller{Client: locker.New(locks, &locker.Options{Patience: patience})}
+			c.ctx, c.leave = context.WithCancel(t.Context())
+			callers[word[0]] = c
+		}
+		var opts []locker.Option
+		if strings.HasSuffix(what, "kept") {
+			opts = append(opts, locker.MinHold(time.Hour))
+		}
+		switch word[1] {
+		case "locks":
+			c.asks(slots.Lock, word[2], opts)
+		case "tries":
+			c.asks(slots.TryLock, word[2], opts)
+		case "unlocks":
+			assert.NoError(t, c.slot.Unlock(t.Context()))
+		case "leaves":
+			c.leave()
+		case "closes":
+			assert.NoError(t, c.Close())
+		case "lost":
+			assert.True(t, locks.Delete(lock))
+			locks.Delete(called("gpu/" + word[2])) // at the same moment
+		case "away", "mute", "back":
+			locks.how.Store(lock, word[1])
+		case "has":
+			st, err := locks.Inspect(t.Context(), lock)
+			assert.NoError(t, err)
+			assert.Equal(t, word[2], strconv.Itoa(st.Waiters), "only the one at the door asks for slots")
+		}
+		synctest.Wait()
+		if asked {
+			require.Contains(t, want, c.has(t), step)
+		}
 	}
-	callers.Wait()
-	return int(most.Load())
 }
 
 func TestAtMostN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()
-		var clients []locker.Locker
+		var inside [3]atomic.Bool
+		var most atomic.Int32 // turns in which all slots were in use
+		var callers sync.WaitGroup
 		for range 12 {
-			clients = append(clients, locktest.Client(t, locks, nil))
-		}
-		assert.Equal(t, 3, crowd(t, patient(t), 3, 20, time.Millisecond, clients...))
-		assert.Empty(t, held(t, locktest.Client(t, locks, nil)))
-	})
-}
-
-func TestWaitersAreServedInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
-		const n = 3
-		var first []*slots.Slot
-		for i := range n {
-			first = append(first, lock(t, locktest.Client(t, locks, nil), "gpu", n))
-			assert.Equal(t, i, first[i].Number, "the lowest that is free")
-		}
-		var mu sync.Mutex
-		var order []int
-		var waiters sync.WaitGroup
-		for i := range 10 {
 			c := locktest.Client(t, locks, nil)
-			waiters.Go(func() {
-				assert.NoError(t, slots.Do(patient(t), c, "gpu", n, func(context.Context, *slots.Slot) error {
-					mu.Lock()
-					order = append(order, i)
-					mu.Unlock()
-					time.Sleep(time.Second)
-					return nil
-				}))
-			})
-			synctest.Wait()
-		}
-		st, err := locktest.Client(t, locks, nil).Inspect(t.Context(), "gpu/0")
-		require.NoError(t, err)
-		assert.Equal(t, 1, st.Waiters, "only the one at the door asks for slots")
-		for i := range first {
-			// Not in the order of their numbers, and each some time after the other.
-			time.Sleep(300 * time.Millisecond)
-			assert.NoError(t, first[(i+2)%n].Unlock(t.Context()))
-		}
-		waiters.Wait()
-		assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, order)
-		assert.Empty(t, held(t, locktest.Client(t, locks, nil)))
-	})
-}
-
-// n is changed in a running fleet, up and down, while callers wait.
-func TestNChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
-		two := []*slots.Slot{lock(t, locktest.Client(t, locks, nil), "gpu", 2), lock(t, locktest.Client(t, locks, nil), "gpu", 2)}
-		late := make(chan *slots.Slot)
-		waits := locktest.Client(t, locks, nil)
-		go func() {
-			s, err := slots.Lock(patient(t), waits, "gpu", 2)
-			assert.NoError(t, err)
-			late <- s
-		}()
-		synctest.Wait()
-		four := []*slots.Slot{lock(t, locktest.Client(t, locks, nil), "gpu", 4), lock(t, locktest.Client(t, locks, nil), "gpu", 4)}
-		assert.Equal(t, []int{2, 3}, []int{four[0].Number, four[1].Number},
-			"one who wants fewer is in nobody's way")
-		_, err := slots.TryLock(t.Context(), waits, "gpu", 4)
-		require.ErrorIs(t, err, locker.ErrHeld)
-		require.EqualError(t, err, `locker: trylock "gpu": none of 4 slots is free: the lock is held by another`)
-
-		require.NoError(t, four[1].Unlock(t.Context()))
-		synctest.Wait()
-		select {
-		case <-late:
-			t.Fatal("a third of two")
-		default: // a high slot is free, and is not for those who know of two
-		}
-		require.NoError(t, two[1].Unlock(t.Context()))
-		assert.Equal(t, 1, (<-late).Number)
-	})
-}
-
-func TestTryLockStandsBehindNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
-		// Somebody stands at the door for a moment while all slots are free.
-		_, err := locktest.Client(t, locks, nil).Lock(t.Context(), "gpu/door2")
-		require.NoError(t, err)
-		s, err := slots.TryLock(t.Context(), locktest.Client(t, locks, nil), "gpu", 2)
-		require.NoError(t, err)
-		assert.Equal(t, 0, s.Number)
-		assert.Equal(t, "gpu/0", s.Name())
-	})
-}
-
-// A worker's ID: every worker has one of its own, a number is not given out again for
-// the MinHold, and no second one stays behind.
-func TestNumbersOfWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
-		began := time.Now()
-		id := func() (int, error) {
-			c := locker.New(locks, nil)
-			defer func() { assert.NoError(t, c.Close()) }() // the worker dies at once
-			s, err := slots.TryLock(t.Context(), c, "ids", 8, locker.MinHold(time.Hour))
-			if err != nil {
-				return -1, err
-			}
-			return s.Number, nil
-		}
-		var all sync.Map
-		var workers sync.WaitGroup
-		for range 8 {
-			workers.Go(func() {
-				n, err := id()
-				assert.NoError(t, err)
-				_, twice := all.LoadOrStore(n, true)
-				assert.False(t, twice, n)
+			callers.Go(func() {
+				for range 20 {
+					assert.NoError(t, slots.Do(t.Context(), c, "gpu", len(inside), func(_ context.Context, slot *slots.Slot) error {
+						assert.False(t, inside[slot.Number].Swap(true), "two have slot %d", slot.Number)
+						if inside[0].Load() && inside[1].Load() && inside[2].Load() {
+							most.Add(1)
+						}
+						time.Sleep(time.Millisecond)
+						inside[slot.Number].Store(false)
+						return nil
+					}))
+				}
 			})
 		}
-		workers.Wait()
-		_, err := id()
-		require.ErrorIs(t, err, locker.ErrHeld)
-		time.Sleep(time.Until(began.Add(time.Hour + time.Minute)))
-		n, err := id()
-		require.NoError(t, err)
-		assert.Zero(t, n)
-
-		_, err = slots.Lock(t.Context(), locktest.Client(t, locks, nil), "ids", 8, locker.MinHold(time.Hour))
-		require.ErrorIs(t, err, locker.ErrInvalid)
-		assert.Equal(t, []string{"ids/0"}, held(t, locktest.Client(t, locks, nil)), "and nothing was locked for it")
-	})
-}
-
-// The one at the door dies, leaves, or loses the door: the next one gets in.
-func TestTheDoor(t *testing.T) {
-	for name, leave := range map[string]func(locks *memory.Backend, cancel func(), c *locker.Client){
-		"leaves":         func(_ *memory.Backend, cancel func(), _ *locker.Client) { cancel() },
-		"is closed":      func(_ *memory.Backend, _ func(), c *locker.Client) { _ = c.Close() },
-		"loses the door": func(locks *memory.Backend, _ func(), _ *locker.Client) { locks.Delete("gpu/door1") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				locks := memory.New()
-				one := lock(t, locktest.Client(t, locks, nil), "gpu", 1)
-				ctx, cancel := context.WithCancel(patient(t))
-				defer cancel()
-				var waiters sync.WaitGroup
-				first := locktest.Client(t, locks, nil)
-				waiters.Go(func() {
-					if s, err := slots.Lock(ctx, first, "gpu", 1); err == nil {
-						assert.NoError(t, s.Unlock(t.Context()))
-					}
-				})
-				synctest.Wait()
-				second := locktest.Client(t, locks, nil)
-				waiters.Go(func() { assert.NoError(t, lock(t, second, "gpu", 1).Unlock(t.Context())) })
-				synctest.Wait()
-				leave(locks, cancel, first)
-				synctest.Wait()
-				require.NoError(t, one.Unlock(t.Context()))
-				waiters.Wait()
-				assert.Empty(t, held(t, locktest.Client(t, locks, nil)))
-			})
-		})
-	}
-}
-
-// slowDoor is a service that does not answer releases of doors.
-type slowDoor struct{ *memory.Backend }
-
-type slowHold struct{ locker.Hold }
-
-func (b slowDoor) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	g, err := b.Backend.Acquire(ctx, req)
-	if g.Hold != nil && strings.Contains(req.Name, "door") {
-		g.Hold = slowHold{g.Hold}
-	}
-	return g, err
-}
-
-func (h slowHold) Undo(ctx context.Context) error { return h.Release(ctx) }
-
-func (slowHold) Release(ctx context.Context) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func TestTheDoorHoldsUpNobodyWhoHasASlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locker.New(slowDoor{memory.New()}, nil)
-		began := time.Now()
-		assert.Equal(t, 0, lock(t, c, "gpu", 2).Number)
-		assert.Zero(t, time.Since(began))
-		require.ErrorIs(t, c.Close(), locker.ErrUnavailable)
-		time.Sleep(time.Minute) // until the last request for the door has ended
+		callers.Wait()
+		assert.Positive(t, most.Load())
 	})
 }
 
 func TestALostSlotEndsTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()
-		c := locktest.Client(t, locks, nil)
 		time.AfterFunc(time.Second, func() { locks.Delete("gpu/0") })
-		err := slots.TryDo(t.Context(), c, "gpu", 2, func(ctx context.Context, _ *slots.Slot) error {
-			require.ErrorIs(t, slots.TryDo(ctx, c, "gpu", 1, nil), locker.ErrHeld)
-			<-ctx.Done()
-			return nil
-		})
-		require.ErrorIs(t, err, locker.ErrLost)
-		assert.Empty(t, held(t, c))
-	})
-}
-
-// renamed is a Locker of somebody else, that locks other names than it is asked for.
-type renamed struct{ locker.Locker }
-
-func (r renamed) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
-	return r.Locker.Lock(ctx, strings.ToUpper(name)+"!", opts...)
-}
-
-func (r renamed) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
-	return r.Locker.TryLock(ctx, strings.ToUpper(name)+"!", opts...)
-}
-
-func TestALockerOfSomebodyElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := renamed{locktest.Client(t, memory.New(), nil)}
-		assert.Equal(t, 0, lock(t, l, "gpu", 2).Number)
-		s, err := slots.TryLock(t.Context(), l, "gpu", 2)
-		require.NoError(t, err)
-		assert.Equal(t, 1, s.Number)
-		time.AfterFunc(time.Second, func() { _ = s.Unlock(context.Background()) })
-		assert.Equal(t, 1, lock(t, l, "gpu", 2).Number)
+		work := func(ctx context.Context, _ *slots.Slot) error { <-ctx.Done(); return nil }
+		require.ErrorIs(t, slots.TryDo(t.Context(), locktest.Client(t, locks, nil), "gpu", 2, work), locker.ErrLost)
 	})
 }
 
@@ -315,6 +236,8 @@ func TestNames(t *testing.T) {
 	_, err = slots.Lock(over, c, "gpu", 2)
 	require.ErrorIs(t, err, context.Canceled)
 
+	_, err = slots.Lock(t.Context(), c, "gpu", 2, locker.MinHold(time.Hour))
+	require.ErrorIs(t, err, locker.ErrInvalid)
 	before := c.Stats().Attempts
 	for what, wrong := range map[string]struct {
 		name string
@@ -336,39 +259,4 @@ func TestNames(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid, what)
 	}
 	assert.Equal(t, before, c.Stats().Attempts, "the service is not asked")
-}
-
-// shards has each name on a server of its own, one of which may be away.
-type shards struct {
-	*memory.Backend
-	away atomic.Pointer[string]
-}
-
-func (s *shards) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	if away := s.away.Load(); away != nil && strings.HasSuffix(req.Name, *away) {
-		return locker.Grant{}, fmt.Errorf("shard is away: %w", locker.ErrUnavailable)
-	}
-	return s.Backend.Acquire(ctx, req)
-}
-
-// One slot is out of reach for longer than Lock's patience while the other is held: it is
-// asked for again when it comes back.
-func TestASlotThatComesBackIsUsed(t *testing.T) {
-	for _, patience := range []time.Duration{0, locker.NoPatience} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &shards{Backend: memory.New()}
-			c, other := locktest.Client(t, s, &locker.Options{Patience: patience}), locktest.Client(t, s.Backend, nil)
-			held, theirs := locktest.Lock(t, other, "gpu/1"), locktest.Lock(t, other, "gpu/0")
-			ctx, name := patient(t), "/0"
-			s.away.Store(&name)
-			time.AfterFunc(time.Minute, func() { s.away.Store(nil); _ = theirs.Unlock(ctx) })
-			began := time.Now()
-			slot, err := slots.Lock(ctx, c, "gpu", 2)
-			require.NoError(t, err)
-			assert.Equal(t, 0, slot.Number)
-			assert.Less(t, time.Since(began), time.Minute+5*time.Second)
-			require.NoError(t, slot.Unlock(ctx))
-			require.NoError(t, held.Unlock(ctx))
-		})
-	}
 }
