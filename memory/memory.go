@@ -150,27 +150,28 @@ func (b *Backend) giveUp(h *hold, err error) error {
 	if h.token != 0 {
 		return nil
 	}
-	b.drop(h)
+	b.drop(h.Name, h.is)
 	return cmp.Or(err, b.fails(), locker.ErrUnavailable) // Fail may have cleared it meanwhile
 }
 
-// drop removes h from its queue, if it is there. The lock goes to those who are next. The
-// caller holds b.mu.
-func (b *Backend) drop(h *hold) {
-	i := slices.Index(b.queues[h.Name], h)
-	if i < 0 {
-		return
-	}
-	h.stop()
-	b.queues[h.Name] = slices.Delete(b.queues[h.Name], i, i+1)
-	b.admit(h.Name)
+// drop removes from a queue those who are meant, and returns them. When all of them are gone, the lock goes to those
+// who are next. The caller holds b.mu.
+func (b *Backend) drop(name string, meant func(*hold) bool) (gone []*hold) {
+	b.queues[name] = slices.DeleteFunc(b.queues[name], func(h *hold) bool {
+		if !meant(h) {
+			return false
+		}
+		if gone = append(gone, h); h.timer != nil {
+			h.timer.Stop()
+		}
+		return true
+	})
+	b.admit(name)
+	return gone
 }
 
-func (h *hold) stop() {
-	if h.timer != nil {
-		h.timer.Stop()
-	}
-}
+// is is for drop.
+func (h *hold) is(other *hold) bool { return h == other }
 
 // admit gives the lock to the first entry of a queue, and to the sharers who follow it if
 // it is one. The caller holds b.mu.
@@ -273,16 +274,7 @@ func (b *Backend) Break(_ context.Context, st locker.State) error {
 		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
 	}
 	b.mu.Lock()
-	var broken []*hold
-	b.queues[st.Name] = slices.DeleteFunc(b.queues[st.Name], func(h *hold) bool {
-		is := token != 0 && h.token == token
-		if is {
-			broken = append(broken, h)
-			h.stop()
-		}
-		return is
-	})
-	b.admit(st.Name) // when all are gone: who waits is no holder that st tells of
+	broken := b.drop(st.Name, func(h *hold) bool { return token != 0 && h.token == token })
 	b.mu.Unlock()
 	for _, h := range broken { // without b.mu: Lost may call back
 		h.Lost()
@@ -344,7 +336,7 @@ func (h *hold) Renew(context.Context) (locker.Validity, error) {
 }
 
 // Release gives the lock to the next waiter.
-func (h *hold) Release(context.Context) error { return h.held(func() { h.backend.drop(h) }) }
+func (h *hold) Release(context.Context) error { return h.held(func() { h.backend.drop(h.Name, h.is) }) }
 
 // Undo implements [locker.Hold]. While the Backend fails, only the TTL removes the lock.
 func (h *hold) Undo(context.Context) error {
@@ -354,7 +346,7 @@ func (h *hold) Undo(context.Context) error {
 	if b.fault != nil && slices.Contains(b.queues[h.Name], h) {
 		return b.fault
 	}
-	b.drop(h)
+	b.drop(h.Name, h.is)
 	return nil
 }
 
@@ -384,6 +376,6 @@ func (h *hold) expire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !time.Now().Before(h.end) { // and was not renewed at this very moment
-		b.drop(h)
+		b.drop(h.Name, h.is)
 	}
 }
