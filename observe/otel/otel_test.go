@@ -2,6 +2,7 @@ package otel_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -12,7 +13,6 @@ import (
 	"github.com/golockers/locker/observe/otel"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -20,49 +20,31 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// watched is a client, and what it tells.
-type watched struct {
-	*locker.Client
-	spans   *tracetest.InMemoryExporter
-	reader  *sdkmetric.ManualReader
-	tracers *sdktrace.TracerProvider
-}
-
-func watch(t *testing.T, name func(lock string) string) (c watched) {
-	c.spans, c.reader = tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader()
-	c.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(c.spans))
-	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(c.reader))
-	opts := &otel.Options{Tracers: c.tracers, Meters: meters, Name: name}
+// Name may cut a letter in two, and a caller may ask for a name that is none: one such text would cost the exporter its
+// whole batch.
+func TestSpansAndMetrics(t *testing.T) {
+	spans, reader := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader()
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	opts := &otel.Options{Tracers: tracers, Meters: meters, Name: func(lock string) string { return lock[:1] }}
 	told, err := otel.NewTrace(opts)
 	require.NoError(t, err)
-	c.Client = locker.New(memory.New(), &locker.Options{Trace: told})
+	c := locker.New(memory.New(), &locker.Options{Trace: told})
 	t.Cleanup(func() { _ = c.Close() })
-	require.NoError(t, otel.Watch(opts, c.Client))
-	return c
-}
+	require.NoError(t, otel.Watch(opts, c))
 
-// metrics are those of a client that holds a lock for which a caller waits.
-func (c watched) metrics(t *testing.T, name string) []metricdata.Metrics {
-	locktest.Lock(t, c, name)
-	go func() { _, _ = c.Lock(context.Background(), name) }() // until the client is closed
-	locktest.Eventually(t, 30*time.Second, "a caller waits", func() bool { return len(c.Waits()) == 1 })
-	var out metricdata.ResourceMetrics
-	require.NoError(t, c.reader.Collect(context.Background(), &out))
-	return out.ScopeMetrics[0].Metrics
-}
-
-func TestSpansAndMetrics(t *testing.T) {
-	c := watch(t, func(string) string { return "all" })
-	ctx, caller := c.tracers.Tracer("test").Start(t.Context(), "caller")
-	lease, err := c.Lock(ctx, "a")
+	ctx, caller := tracers.Tracer("test").Start(t.Context(), "caller")
+	lease, err := c.Lock(ctx, "é")
 	require.NoError(t, err)
-	_, err = c.TryLock(ctx, "a")
+	_, err = c.TryLock(ctx, "é")
 	require.ErrorIs(t, err, locker.ErrHeld)
 	require.NoError(t, lease.Unlock(ctx))
+	_, err = c.TryLock(ctx, "\xff")
+	require.ErrorIs(t, err, locker.ErrInvalid)
 	caller.End()
 
 	var names []string
-	for _, s := range c.spans.GetSpans() {
+	for _, s := range spans.GetSpans() {
 		names = append(names, s.Name)
 		if s.Name == "caller" {
 			continue
@@ -70,12 +52,21 @@ func TestSpansAndMetrics(t *testing.T) {
 		assert.Equal(t, caller.SpanContext().SpanID(), s.Parent.SpanID(), "%s: the parent is the caller's span",
 			s.Name)
 		assert.Equal(t, caller.SpanContext().TraceID(), s.SpanContext.TraceID(), s.Name)
-		assert.Equal(t, s.Name == "trylock a", s.Status.Code == codes.Error, s.Name)
+		assert.Equal(t, strings.HasPrefix(s.Name, "trylock "), s.Status.Code == codes.Error, s.Name)
+		assert.True(t, utf8.ValidString(s.Status.Description), "%q", s.Status.Description)
+		for _, a := range s.Attributes {
+			assert.True(t, utf8.ValidString(a.Value.Emit()), "%s %q", a.Key, a.Value.Emit())
+		}
 	}
-	assert.ElementsMatch(t, []string{"attempt a", "lock a", "trylock a", "unlock a", "caller"}, names)
+	assert.ElementsMatch(t, []string{"attempt é", "lock é", "trylock é", "unlock é", "trylock \uFFFD", "caller"}, names)
 
+	locktest.Lock(t, c, "é")
+	go func() { _, _ = c.Lock(context.Background(), "é") }() // until the client is closed
+	locktest.Eventually(t, 30*time.Second, "a caller waits", func() bool { return len(c.Waits()) == 1 })
+	var out metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(context.Background(), &out))
 	counts := map[string]uint64{}
-	for _, m := range c.metrics(t, "b") {
+	for _, m := range out.ScopeMetrics[0].Metrics {
 		switch h := m.Data.(type) {
 		case metricdata.Gauge[int64]:
 			counts[m.Name] = uint64(h.DataPoints[0].Value)
@@ -91,33 +82,8 @@ func TestSpansAndMetrics(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]uint64{
-		"locker.lock.duration ok all": 2, "locker.lock.duration held all": 1, "locker.hold.duration ok all": 1,
-		"locker.held": 1, "locker.waiting": 1, "locker.wait.longest all": 1,
+		"locker.lock.duration ok \uFFFD": 2, "locker.lock.duration held \uFFFD": 1,
+		"locker.lock.duration invalid \uFFFD": 1, "locker.hold.duration ok \uFFFD": 1,
+		"locker.held": 1, "locker.waiting": 1, "locker.wait.longest \uFFFD": 1,
 	}, counts)
-}
-
-// Name may cut a letter in two, and a caller may ask for a name that is none. One such text
-// would cost the exporter its whole batch.
-func TestANameThatIsNotUTF8(t *testing.T) {
-	c := watch(t, func(lock string) string { return lock[:1] })
-	metrics := c.metrics(t, "é")
-	_, err := c.TryLock(t.Context(), "\xff")
-	require.ErrorIs(t, err, locker.ErrInvalid)
-
-	for _, s := range c.spans.GetSpans() {
-		assert.True(t, utf8.ValidString(s.Name), "%q", s.Name)
-		assert.True(t, utf8.ValidString(s.Status.Description), "%q", s.Status.Description)
-		for _, a := range s.Attributes {
-			assert.True(t, utf8.ValidString(a.Value.Emit()), "%s %q", a.Key, a.Value.Emit())
-		}
-	}
-	name := attribute.String("locker.name", "\uFFFD")
-	for _, m := range metrics {
-		switch h := m.Data.(type) {
-		case metricdata.Gauge[float64]:
-			assert.Contains(t, h.DataPoints[0].Attributes.ToSlice(), name, m.Name)
-		case metricdata.Histogram[float64]:
-			assert.Contains(t, h.DataPoints[0].Attributes.ToSlice(), name, m.Name)
-		}
-	}
 }
