@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -23,9 +22,6 @@ func TestMain(m *testing.M) {
 	lab.RunRole(lab.Roles{"member": memberRole})
 	goleak.VerifyTestMain(m)
 }
-
-// allEnv asks for what takes too long for every run: all pairs, a hundred moves.
-const allEnv = "LOCKER_BRIDGE_ALL"
 
 // Two in one process: nothing fails here but what is the pair's own.
 func TestConformanceOfMemory(t *testing.T) {
@@ -62,23 +58,11 @@ func join(ct conformance.T, first, second locker.Backend) locker.Backend {
 	return b
 }
 
-// A service with messages and one with sessions, with faults on both; and, in a long run, with
-// faults of the first one alone, where the second serves.
+// A service with messages and one with sessions, with faults on both. (In the campaign of package backends, one or the
+// other fails.)
 func TestProveConformance(t *testing.T) {
 	lab.NeedProve(t)
-	t.Run("redis etcd, faults of both", func(t *testing.T) {
-		conformance.Run(t, harness(t, redisService(t), etcdService(t), true))
-	})
-	t.Run("redis etcd, faults of redis", func(t *testing.T) {
-		if os.Getenv(allEnv) == "" {
-			t.Skip("it takes a minute: set " + allEnv + "=1")
-		}
-		conformance.Run(t, harness(t, redisService(t), etcdService(t), false))
-	})
-}
-
-// harness cuts the network of the first service, and of the second one if both fail.
-func harness(t *testing.T, first, second *service, both bool) conformance.Harness {
+	first, second := redisService(t), etcdService(t)
 	each := [2]locker.Backend{open(t, first.ownURL()), open(t, second.ownURL())}
 	t.Cleanup(func() { assert.NoError(t, errors.Join(each[0].Close(), each[1].Close())) })
 	look := func(ct conformance.T, name string, do func(locker.Operator, locker.State) error) {
@@ -90,7 +74,7 @@ func harness(t *testing.T, first, second *service, both bool) conformance.Harnes
 			}
 		}
 	}
-	return conformance.Harness{
+	conformance.Run(t, conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend {
 			return join(ct, open(ct, first.ownURL()), open(ct, second.ownURL()))
@@ -109,15 +93,8 @@ func harness(t *testing.T, first, second *service, both bool) conformance.Harnes
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			way := lab.StartProxy(ct)
-			var urls []string
-			for i, s := range []*service{first, second} {
-				addrs := s.addrs
-				if i == 0 || both {
-					addrs = way.Through(addrs...)
-				}
-				urls = append(urls, s.url(addrs))
-			}
-			return join(ct, open(ct, urls[0]), open(ct, urls[1])), way
+			through := func(s *service) locker.Backend { return open(ct, s.url(way.Through(s.addrs...))) }
+			return join(ct, through(first), through(second)), way
 		},
 		// One service ends its half of a hold before the other, which keeps it until the engine undoes it: an answer
 		// that no rule of one service explains.
@@ -132,5 +109,5 @@ func harness(t *testing.T, first, second *service, both bool) conformance.Harnes
 			"google.golang.org/grpc/internal/transport.(*http2Client).reader",
 			"google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run",
 		},
-	}
+	})
 }
