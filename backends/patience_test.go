@@ -1,7 +1,6 @@
 package backends_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
@@ -70,8 +70,7 @@ func TestALockWaitsForAServiceThatIsNotThereYet(t *testing.T) {
 			t.Cleanup(func() { _ = c.Close() })
 			_, err = c.TryLock(t.Context(), "a")
 			require.ErrorIs(t, err, locker.ErrUnavailable)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := locktest.Within(t, time.Minute)
 			granted := make(chan error, 1)
 			go func() {
 				l, err := c.Lock(ctx, "a")
