@@ -1,8 +1,6 @@
 package file_test
 
 import (
-	"encoding/hex"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -52,32 +50,9 @@ func FuzzFileName(f *testing.F) {
 		if a == "" || b == "" {
 			return
 		}
-		got := checkFileName(t, a)
+		got := file.FileName(a)
 		require.Equal(t, a == b, got == strings.ToLower(file.FileName(b)))
+		require.LessOrEqual(t, len(got), 143)
+		require.Regexp(t, `^[!#-\-0-@\[\]-~][!-.0-@\[\]-~]*\.lock$`, got) // ASCII, not hidden, no capitals, slashes, backslashes
 	})
-}
-
-// checkFileName checks what makes a file name good on every file system.
-func checkFileName(t *testing.T, name string) string {
-	t.Helper()
-	got := file.FileName(name)
-	require.LessOrEqual(t, len(got), 143)
-	require.Regexp(t, `^[!-/0-@\[-~]+\.lock$`, got) // ASCII without capitals
-	require.NotContains(t, "./", got[:1])
-	require.NotContains(t, got, "/")
-	require.NotContains(t, got, `\`)
-	if strings.Contains(got, "~") {
-		return got
-	}
-	// Where there is a way back, no two names can meet.
-	back := regexp.MustCompile(`\^.|%..`).ReplaceAllStringFunc(strings.TrimSuffix(got, ".lock"), func(s string) string {
-		if s[0] == '^' {
-			return strings.ToUpper(s[1:])
-		}
-		c, err := hex.DecodeString(s[1:])
-		require.NoError(t, err)
-		return string(c)
-	})
-	require.Equal(t, name, back)
-	return got
 }

@@ -57,27 +57,3 @@ func TestNumbersAreThoseOfFlock(t *testing.T) {
 	assert.Equal(t, [...]localfile.How{unix.LOCK_SH, unix.LOCK_EX, unix.LOCK_NB, unix.LOCK_UN},
 		[...]localfile.How{localfile.Shared, localfile.Exclusive, localfile.NoWait, localfile.Unlock})
 }
-
-func TestOpenFlagsKeepLinksAndPipesOut(t *testing.T) {
-	dir := t.TempDir()
-	target, link, pipe := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
-	require.NoError(t, os.WriteFile(target, nil, 0o600))
-	require.NoError(t, os.Symlink(target, link))
-	_, err := os.OpenFile(link, os.O_RDWR|localfile.OpenFlags, 0)
-	assert.Error(t, err)
-	require.NoError(t, unix.Mkfifo(pipe, 0o600))
-	f, err := os.OpenFile(pipe, os.O_RDONLY|localfile.OpenFlags, 0) // hangs if it blocks: nobody writes
-	if assert.NoError(t, err) {
-		assert.NoError(t, f.Close())
-	}
-}
-
-func TestMissingDirectoryIsAnError(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "none")
-	_, err := localfile.Dir(dir)
-	assert.ErrorIs(t, err, fs.ErrNotExist)
-	var path *fs.PathError
-	require.ErrorAs(t, err, &path)
-	assert.Equal(t, "statfs", path.Op)
-	assert.Equal(t, dir, path.Path)
-}
