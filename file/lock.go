@@ -13,12 +13,10 @@ func (b *Backend) openLocked(path string, how localfile.How) (*os.File, error) {
 	return localfile.Open(path, how, func() (*os.File, error) {
 		f, err := b.create(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			switch _, gone := os.Stat(b.dir); {
-			case gone == nil:
-				err = fs.ErrExist // it was there, and is gone again
-			case errors.Is(gone, fs.ErrNotExist):
-				err = noDir(b.dir)
+			if _, gone := os.Stat(b.dir); gone != nil {
+				return nil, noDir(b.dir)
 			}
+			err = fs.ErrExist // it was there, and is gone again
 		}
 		return f, err
 	})

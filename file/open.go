@@ -7,17 +7,14 @@ import (
 )
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{
-	"file": Open,
-}
+var Openers = locker.Openers{"file": Open}
 
 // Open is the [locker.Opener] of file:// URLs; see [New] about the directory.
 func Open(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 	switch {
 	case u.User != nil || u.Hosts != nil:
-		return nil, u.Invalid("there is no host, and no relative path: write the whole path after three " +
-			"slashes," +
-			" as in file:///var/lib/locks")
+		return nil, u.Invalid("there is no host, and no relative path: write the whole path after three slashes, " +
+			"as in file:///var/lib/locks")
 	case u.Path == "" || u.Path == "/":
 		return nil, u.Invalid("the directory is missing: write it as in file:///var/lib/locks")
 	}
