@@ -61,6 +61,11 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	if err != nil {
 		return nil, err
 	}
+	opener := o[u.Scheme]
+	if opener == nil {
+		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid,
+			u.Scheme, strings.Join(slices.Sorted(maps.Keys(o)), ", "))
+	}
 	var merged Options
 	if opts != nil {
 		merged = *opts
@@ -78,9 +83,18 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	merged.Label = u.Param("label", merged.Label)
 	merged.Prefix = u.Param("prefix", merged.Prefix)
 	merged.TokenBase = u.Uint("token_base", merged.TokenBase)
-	b, err := o.backend(ctx, u, merged)
+	if u.err != nil {
+		return nil, u.err
+	}
+	if err := merged.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", u, err)
+	}
+	b, err := opener(ctx, u, merged)
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
+	}
 	if err != nil {
-		return nil, err
+		return nil, fromBackend(ctx, err)
 	}
 	c := New(b, &merged)
 	c.owned = true
@@ -89,24 +103,4 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 		return nil, errors.Join(err, b.Close())
 	}
 	return c, nil
-}
-
-// backend opens u with the settings of the future Client.
-func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, error) {
-	opener := o[u.Scheme]
-	if opener == nil {
-		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid,
-			u.Scheme, strings.Join(slices.Sorted(maps.Keys(o)), ", "))
-	}
-	if u.err != nil {
-		return nil, u.err
-	}
-	if err := opts.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", u, err)
-	}
-	b, err := opener(ctx, u, opts)
-	if err != nil && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
-	}
-	return b, fromBackend(ctx, err)
 }

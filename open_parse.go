@@ -2,9 +2,7 @@ package locker
 
 import (
 	"errors"
-	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -87,8 +85,8 @@ func ParseURL(rawURL string) (*URL, error) {
 			u.order = append(u.order, name)
 		}
 	}
-	if strings.ContainsFunc(u.Path+strings.Join(slices.Concat(slices.Collect(maps.Values(u.params))...),
-		""), unicode.IsControl) {
+	query, _ = url.QueryUnescape(query)
+	if strings.ContainsFunc(u.Path+query, unicode.IsControl) {
 		return nil, u.Invalid("its path or a parameter has a control character or line end in it: remove " +
 			"what begins with %%0 or %%1")
 	}
