@@ -262,11 +262,11 @@ func (c *Client) close() error {
 func (c *Client) isClosed() bool { return c.life.Err() != nil }
 
 // untilClose returns the context of a call that waits, and the function with which
-// Close ends it. A ctx that cannot end is replaced by one that all such calls share and
-// that ends with the client; the function then does nothing.
+// Close ends it. In place of the background, all calls share one context that ends with
+// the client; the function then does nothing.
 func (c *Client) untilClose(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	if ctx.Done() == nil {
-		return carrying(c.life, ctx), func(error) {}
+	if ctx == context.Background() {
+		return c.life, func(error) {}
 	}
 	return context.WithCancelCause(ctx)
 }

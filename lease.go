@@ -275,7 +275,7 @@ func (l *Lease) release(ctx context.Context) error {
 		l.released(ctx, now, 0, nil)
 		return nil
 	}
-	brief := l.client.briefly(ctx)
+	brief := clock.Within(ctx, unlockTimeout)
 	defer brief.Cancel()
 	if l.client.guarantees.Queue && !l.settings.Shared {
 		// The next caller in line may ask while the release is in flight: its request
@@ -334,33 +334,4 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	}
 	c.attempted(next, took, passed)
 	return err
-}
-
-// briefly returns a context for a release, which ends with ctx, and after unlockTimeout. If ctx cannot
-// end, it ends with Close.
-func (c *Client) briefly(ctx context.Context) *clock.Limited {
-	if ctx.Done() == nil {
-		ctx = carrying(c.rest, ctx)
-	}
-	return clock.Within(ctx, unlockTimeout)
-}
-
-// carrying returns ctx with the values of another context, too.
-func carrying(ctx, values context.Context) context.Context {
-	if values == context.Background() {
-		return ctx
-	}
-	return withValues{ctx, values}
-}
-
-type withValues struct {
-	context.Context
-	values context.Context
-}
-
-func (c withValues) Value(key any) any {
-	if v := c.Context.Value(key); v != nil { // first: the context package looks for its own there
-		return v
-	}
-	return c.values.Value(key)
 }

@@ -259,6 +259,6 @@ func (l *Lease) finish(why ending, err error) bool {
 // close ends the lease because its client is closed, and releases it.
 func (l *Lease) close() {
 	if l.finish(unlocked, ErrClosed) {
-		l.client.busy.run(func() { _ = l.release(context.Background()) })
+		l.client.busy.run(func() { _ = l.release(l.client.rest) })
 	}
 }
