@@ -143,17 +143,13 @@ func (l *Lease) due() {
 	}
 	l.plan()
 	l.mu.Unlock()
-	if renew {
-		defer l.client.busy.done()
-		// An attempt that hangs must leave time for others, but not so little that none can succeed.
-		l.renewWithin(min(remains, max(remains/2, l.settings.TTL/10)))
+	if !renew {
+		return
 	}
-}
-
-// renewWithin makes one attempt to renew and plans the next: a failure does not end
-// the lease, only the deadline does (R3).
-func (l *Lease) renewWithin(d time.Duration) {
-	ctx, cancel := context.WithTimeout(l.client.life, d)
+	defer l.client.busy.done()
+	// An attempt that hangs must leave time for others, but not so little that none can succeed. A failure
+	// does not end the lease, only the deadline does (R3).
+	ctx, cancel := context.WithTimeout(l.client.life, min(remains, max(remains/2, l.settings.TTL/10)))
 	err := l.renewOnce(ctx, l.client.life)
 	cancel()
 	l.mu.Lock()
