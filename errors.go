@@ -115,11 +115,8 @@ func waited(err, state error) error {
 // of the package's errors or the error of ctx. A time-out that is not the caller's is
 // ErrUnavailable, and matches no error of a context; an unknown error is ErrRefused.
 func fromBackend(ctx context.Context, err error) error {
-	if over := ctx.Err(); err != nil && over != nil {
-		if cause := context.Cause(ctx); !errors.Is(over, cause) && errors.Is(err, cause) {
-			// It is why ctx has ended, and says nothing of this lock: what became of the request is not known.
-			err = fmt.Errorf("%w (%w)", over, unlikeError{err, sentinels})
-		}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(ctx.Err(), cause) && errors.Is(err, cause) {
+		err = ctxError(ctx) // it says nothing of this lock: what became of the request is not known
 	}
 	return matching(ctx, err)
 }
