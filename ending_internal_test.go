@@ -2,8 +2,6 @@ package locker
 
 import (
 	"context"
-	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -50,13 +48,4 @@ func TestATakeBackWaitsForItsTime(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, asked.Load())
 	})
-}
-
-func TestALabelWithoutAProgramName(t *testing.T) {
-	args := os.Args
-	defer func() { os.Args = args }()
-	os.Args = nil
-	assert.Contains(t, makeLabel(), "unknown-program@")
-	os.Args = []string{strings.Repeat("é", MaxLabelLen)}
-	assert.NoError(t, checkLabel("one that is too long", makeLabel()))
 }

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/golockers/locker/internal/label"
 )
 
 // The greatest lengths of names.
@@ -277,26 +277,5 @@ func checkName(name string) error {
 	return nil
 }
 
-// defaultLabel is program@host[pid], cut to MaxLabelLen.
-var defaultLabel = sync.OnceValue(makeLabel)
-
-func makeLabel() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
-	program := "unknown-program" // it may be started without any argument
-	if len(os.Args) > 0 {
-		program = os.Args[0]
-	}
-	label := []rune(filepath.Base(program) + "@" + host + "[" + strconv.Itoa(os.Getpid()) + "]")
-	for i, r := range label {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			label[i] = '?'
-		}
-	}
-	for len(string(label)) > MaxLabelLen {
-		label = label[1:]
-	}
-	return string(label)
-}
+// defaultLabel tells of this process.
+var defaultLabel = sync.OnceValue(func() string { return label.Of(os.Args, MaxLabelLen) })

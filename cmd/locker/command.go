@@ -7,14 +7,12 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/label"
 )
 
 // The environment variables that the command gets.
@@ -49,7 +47,7 @@ func environment(lease *locker.Lease, command string) []string {
 		return slices.Contains([]string{nameEnv, tokenEnv, slotEnv, outerEnv}, name)
 	})
 	held := outerLocks()
-	held.Set(lease.Name(), label(command))
+	held.Set(lease.Name(), label.Of([]string{command}, locker.MaxLabelLen))
 	if token, ok := lease.Token(); ok {
 		text := strconv.FormatUint(token, 10)
 		held.Add(lease.Name(), text)
@@ -69,23 +67,4 @@ func outerLocks() url.Values {
 func nested() bool {
 	_, inside := os.LookupEnv(nameEnv)
 	return inside
-}
-
-// label tells others who holds the lock: command@host[pid of locker].
-func label(command string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
-	text := strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, filepath.Base(command)+"@"+host+"["+strconv.Itoa(os.Getpid())+"]")
-	for len(text) > locker.MaxLabelLen {
-		_, size := utf8.DecodeRuneInString(text)
-		text = text[size:]
-	}
-	return text
 }

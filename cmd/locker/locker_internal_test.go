@@ -10,24 +10,9 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
-	"github.com/golockers/locker/memory"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-func TestLabelIsWithinItsLimits(t *testing.T) {
-	for _, command := range []string{
-		"backup", "/usr/bin/backup", "a\x1b[2Jb", "\xff", strings.Repeat("ü", 100), strings.Repeat("x", 200),
-	} {
-		l := label(command)
-		assert.LessOrEqual(t, len(l), locker.MaxLabelLen)
-		c := locker.New(memory.New(), &locker.Options{Label: l})
-		_, err := c.TryLock(t.Context(), "a")
-		assert.NoError(t, err, "the engine takes %q", l)
-		assert.NoError(t, c.Close())
-	}
-	assert.Regexp(t, `^backup@.+\[\d+\]$`, label("/usr/bin/backup"))
-}
 
 // A renewal may be under way when the command has ended and all is closed.
 func TestARenewalThatOurCloseEndsIsNoNews(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/label"
 	"github.com/golockers/locker/slots"
 )
 
@@ -128,7 +129,7 @@ func (s *session) open(ctx context.Context, command []string) (client *locker.Cl
 		client, err = open(ctx, &s.flags.backend, &locker.Options{
 			// A service with sessions makes them for this TTL.
 			TTL:   s.flags.ttl,
-			Label: label(command[0]), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
+			Label: label.Of(command, locker.MaxLabelLen), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
 		})
 		if err != nil && ctx.Err() != nil && last != nil {
 			return nil, last // it says why; this attempt was cut short by --wait
