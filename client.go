@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -241,20 +242,22 @@ func (c *Client) close() error {
 	var err error
 	if !quiet || c.Stats().LeftBehind > before {
 		err = fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)
+	}
+	if c.owned {
+		ctx, cancel := context.WithDeadline(context.Background(), began.Add(closeTimeout-lastWord))
+		defer cancel()
+		closeErr := aside(ctx, c.backend.Close)
+		if ctx.Err() != nil && errors.Is(closeErr, ctx.Err()) {
+			closeErr = fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w",
+				c.guarantees.Backend, ErrUnavailable)
+		}
+		if err != nil && closeErr != nil {
+			closeErr = fmt.Errorf("%w; %w", err, closeErr)
+		}
+		err = cmp.Or(closeErr, err)
+	}
+	if err != nil {
 		err = &Error{Op: "close", Err: err}
-	}
-	if !c.owned {
-		return err
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), began.Add(closeTimeout-lastWord))
-	defer cancel()
-	closeErr := aside(ctx, c.backend.Close)
-	if ctx.Err() != nil && errors.Is(closeErr, ctx.Err()) {
-		closeErr = fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w",
-			c.guarantees.Backend, ErrUnavailable)
-	}
-	if closeErr != nil {
-		err = errors.Join(err, &Error{Op: "close", Err: closeErr})
 	}
 	return err
 }

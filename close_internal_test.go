@@ -40,31 +40,6 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 	})
 }
 
-// Together they are bounded, and not each of them.
-func TestCloseOfAServiceThatHangsInAllThings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		end := make(chan struct{})
-		c, err := Openers{"x": func(context.Context, *URL, Options) (Backend, error) {
-			return &crowd{renew: hangs, release: hangs, closes: func() { <-end }}, nil
-		}}.Open(t.Context(), "x://", nil)
-		require.NoError(t, err)
-		for _, name := range []string{"a", "b"} {
-			_, err := c.Lock(t.Context(), name)
-			require.NoError(t, err)
-		}
-		began := time.Now()
-		err = c.Close()
-		assert.Equal(t, closeTimeout, time.Since(began))
-		require.ErrorIs(t, err, ErrUnavailable)
-		assert.ErrorContains(t, err, "not every lock could be released")
-		assert.ErrorContains(t, err, "does not end its connections yet")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.Zero(t, c.busy.count(), "a release goes on after Close")
-		close(end)
-	})
-}
-
 func (f *inFlight) count() int { return int(f.n.Load()) }
 
 // Otherwise Close could come between: it leaves a lease that has ended to who

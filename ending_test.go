@@ -78,6 +78,9 @@ func TestClose(t *testing.T) {
 			client closes: ok in 1s; a: canceled
 			job is free`,
 		"does not wait for a service that hangs": `a locks; release: 1m; client closes: unavailable in 2s-5s`,
+		"nor for its connections: together they are bounded, and not each of them": `
+			service owned deaf; a locks; b locks on b; release: 1h; close: 1h
+			client closes: unavailable "not every lock could be released" "does not end its connections yet" in 4s`,
 		"says so if a lock is left behind, at once": `
 			a locks; release: down; client closes: unavailable in 0s; job is held; count LeftBehind 1`,
 		"nor for a renewal that does": `

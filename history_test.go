@@ -155,7 +155,7 @@ func (p *player) step(text string) {
 		verb = words[1]
 	}
 	switch {
-	case slices.Contains(kinds, who):
+	case slices.Contains(kinds, who), who == "close":
 		p.s.script(strings.Join(words, " "), want)
 	case who == "down", who == "up":
 		p.s.set(map[string]string{"down": "down", "up": "ok"}[who])

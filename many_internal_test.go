@@ -16,7 +16,7 @@ import (
 // crowd is a service that grants everything, and keeps nothing of it. What is set is called.
 type crowd struct {
 	granting
-	asked, closes  func()
+	asked          func()
 	renew, release func(ctx context.Context) error
 }
 
@@ -25,13 +25,6 @@ func (s *crowd) Acquire(_ context.Context, req Request) (Grant, error) {
 		s.asked()
 	}
 	return Grant{Hold: s, Validity: Validity{Since: time.Now(), TTL: req.TTL}}, nil
-}
-
-func (s *crowd) Close() error {
-	if s.closes != nil {
-		s.closes()
-	}
-	return nil
 }
 
 func (s *crowd) Renew(ctx context.Context) (Validity, error) {

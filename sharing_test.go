@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -158,56 +156,6 @@ func manyReaders(t *testing.T, minHold time.Duration, fails bool) {
 	assert.LessOrEqual(t, b.most.Load(), int64(65), "at once, and whoever is at the head")
 	assert.Zero(t, c.Stats().Failed)
 	assert.Zero(t, c.Stats().Held+c.Stats().Waiting)
-}
-
-// Beside 16,000 sharers that wait, while others come and leave, a lock on another name takes about as long
-// as one of a client of its own does. Half of all are judged, so that a machine may stall: a line that is
-// looked through shows there.
-func TestSharersThatWaitCostOtherNamesNothing(t *testing.T) {
-	b := memory.New()
-	clients := []*locker.Client{locker.New(b, nil), locker.New(b, nil)}
-	busy, beside := clients[0], clients[1]
-	alone := locktest.Lock(t, beside, "job")
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	comes := func(ctx context.Context) {
-		if l, err := busy.Lock(ctx, "job", locker.Shared()); err == nil {
-			_ = l.Unlock(t.Context())
-		}
-	}
-	const many = 16_000
-	for range many {
-		all.Go(func() { comes(ctx) })
-	}
-	locktest.Eventually(t, 2*time.Minute, "all wait", func() bool { return busy.Stats().Waiting == many })
-	for range 32 {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				brief, leave := context.WithTimeout(ctx, 50*time.Microsecond)
-				comes(brief)
-				leave()
-				_, err := busy.TryLock(ctx, "job", locker.Shared())
-				assert.Error(t, err)
-			}
-		})
-	}
-	var took [2][]time.Duration
-	for range 500 {
-		for i, c := range clients {
-			began := time.Now()
-			l := locktest.Lock(t, c, "another")
-			took[i] = append(took[i], time.Since(began))
-			assert.NoError(t, l.Unlock(t.Context()))
-		}
-		time.Sleep(100 * time.Microsecond)
-	}
-	slices.Sort(took[0])
-	slices.Sort(took[1])
-	t.Logf("half of them in %v and %v, 99 %% in %v and %v", took[0][250], took[1][250], took[0][495], took[1][495])
-	assert.Less(t, took[0][250], 30*took[1][250])
-	assert.NoError(t, alone.Unlock(t.Context()))
-	cancel()
-	all.Wait()
 }
 
 // distant is a service that takes 20 ms for an answer.
