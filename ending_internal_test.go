@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -48,4 +49,10 @@ func TestATakeBackWaitsForItsTime(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, asked.Load())
 	})
+}
+
+// A note that a writer has left is not forgotten because its answer also tells of a time-out.
+func TestAnErrorThatMatchesLessKeepsItsType(t *testing.T) {
+	err := fmt.Errorf("%w: %w", &HeldError{}, context.DeadlineExceeded)
+	assert.ErrorAs(t, matching(t.Context(), err), new(*HeldError))
 }

@@ -2,8 +2,7 @@ package locker_test
 
 import (
 	"context"
-	"errors"
-	"io/fs"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,49 +152,13 @@ func TestPassingOn(t *testing.T) {
 // What ended the caller's context may have been another lock: an error of this one says
 // nothing of that.
 func TestTheCauseOfAContextIsNoStateOfThisLock(t *testing.T) {
-	own := errors.New("my own reason")
-	for _, cause := range []error{
-		locker.ErrHeld, &locker.Error{Op: "lease", Name: "outer", Err: locker.ErrLost}, locker.ErrLost,
-		locker.ErrUnavailable, own,
-		locker.ErrClosed, // of another client
-		&fs.PathError{Op: "open", Err: fs.ErrNotExist},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			s := newScripted("prompt")
-			c := closing(t, locker.New(s, nil))
-			l, err := c.Lock(t.Context(), "job")
-			require.NoError(t, err)
-			unlocks, err := c.Lock(t.Context(), "another job")
-			require.NoError(t, err)
-			for _, kind := range []string{"acquire", "renew"} {
-				s.script(kind, "ok cause then ok") // from a backend that takes the cause for its answer
-			}
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			_, askErr := c.Lock(ctx, "asked")
-			ctx, cancel = context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			renewErr := l.Renew(ctx)
-			assert.NoError(t, l.Err())
-			s.script("release", "cause then 1ms")
-			ctx, cancel = context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			releaseErr := unlocks.Unlock(ctx)
-			unlockErr := l.Unlock(ctx)
-			_, lockErr := c.Lock(ctx, "other")
-			time.Sleep(time.Minute / 2)
-			assert.False(t, s.held("asked") || s.held("job") || s.held("another job"), "it is taken back")
-			for _, err := range []error{askErr, renewErr, releaseErr, unlockErr, lockErr} {
-				require.ErrorIs(t, err, context.Canceled)
-				assert.ErrorContains(t, err, cause.Error())
-				for _, sentinel := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable, locker.ErrClosed} {
-					assert.NotErrorIs(t, err, sentinel)
-				}
-				assert.Equal(t, cause == own, errors.Is(err, own)) //nolint:errorlint // which of the table
-				var path, want *fs.PathError
-				assert.Equal(t, errors.As(cause, &want), errors.As(err, &path))
-			}
-		})
+	for cause, own := range map[string]string{"held": "", "lost": "", "unavailable": "", "closed": "", "mine": "mine"} {
+		is := fmt.Sprintf("canceled %s %q", own, sentinels[cause])
+		play(t, map[string]string{cause: strings.NewReplacer("CAUSE", cause, "IS", is).Replace(`
+			service prompt; acquire: ok cause then ok; a locks: waits; a leaves for CAUSE; a: IS; 1s; job is free
+			b locks; renew: ok cause then ok; b renews: waits; b leaves for CAUSE; b: IS; b holds
+			release: cause then 1ms; b unlocks: waits; b leaves for CAUSE; b: IS; 30s; job is free
+			others hold job 1h; c locks: waits; c leaves for CAUSE; c: held IS`)})
 	}
 }
 

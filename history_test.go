@@ -33,7 +33,7 @@ const ttl = 9 * time.Second
 //	b tries ttl 2s on x: held in 0s     b calls TryLock for x (others: "job"), and gets this error at once
 //	a: held deadline "text"    what has come of a's call: all that its error matches ("held?": it may), a part
 //	                           of its text, and with !"text" what is no part
-//	a leaves                   a's context ends
+//	a leaves                   a's context ends; "for lost": for that cause
 //	a unlocks, a renews        with "until 1s" for the context, "endless" for one that cannot end, or "within b"
 //	                           for that of b's lease, as all calls
 //	a locks all of x y, a locks any of x y, a has x y     several names, and the leases that it has
@@ -71,7 +71,7 @@ func play(t *testing.T, histories map[string]string) {
 func playOne(t *testing.T, traits string, steps []string) {
 	s := newScripted(strings.Fields(traits)...)
 	p := &player{t: t, s: s, calls: map[string]*outcome{}, locks: map[string]*outcome{},
-		ends: map[string]context.CancelFunc{}, others: map[string]locker.Hold{}}
+		ends: map[string]context.CancelCauseFunc{}, others: map[string]locker.Hold{}}
 	opts := &locker.Options{TTL: ttl, Trace: p.told.trace()}
 	if p.c = locker.New(s.backend(), opts); s.is("owned") {
 		var err error
@@ -101,7 +101,7 @@ func (p *player) end() {
 		assert.LessOrEqual(p.t, time.Since(began), time.Second)
 	}
 	for _, end := range p.ends {
-		end()
+		end(nil)
 	}
 	for _, hold := range p.others {
 		_ = hold.Release(p.t.Context())
@@ -122,7 +122,7 @@ type player struct {
 	told   told
 	calls  map[string]*outcome // the last of each
 	locks  map[string]*outcome // the last that was for a lease
-	ends   map[string]context.CancelFunc
+	ends   map[string]context.CancelCauseFunc
 	others map[string]locker.Hold // in the service
 
 	mu    sync.Mutex
@@ -188,7 +188,7 @@ func (p *player) step(text string) {
 		o := p.locks[who]
 		p.expect(&outcome{began: o.ended, ended: time.Now(), err: l.Err(), done: o.done}, want, text)
 	case verb == "leaves":
-		p.ends[who]()
+		p.ends[who](sentinels[words[len(words)-1]])
 		synctest.Wait()
 	case verb == "":
 		if d, err := time.ParseDuration(who); err == nil {
@@ -207,7 +207,8 @@ func (p *player) step(text string) {
 func (p *player) call(who, verb string, words []string) {
 	endless := context.WithValue(context.Background(), caller{}, who)
 	name, several := "job", []string(nil)
-	ctx, end := context.WithCancel(endless)
+	ctx, end := context.WithCancelCause(endless)
+	stop := func() {}
 	var opts []locker.Option
 	for len(words) > 0 {
 		word, value := words[0], words[min(1, len(words)-1)]
@@ -223,11 +224,11 @@ func (p *player) call(who, verb string, words []string) {
 			ctx = endless
 			continue
 		case "until":
-			ctx, end = context.WithTimeout(ctx, amount(value))
+			ctx, stop = context.WithTimeout(ctx, amount(value))
 		case "on":
 			name = value
 		case "within":
-			ctx, end = p.leases(value)[0].Context(ctx)
+			ctx, stop = p.leases(value)[0].Context(ctx)
 		case "all", "any": // of
 			several, words, verb = words[1:], words[:1], verb+" "+word
 		case "patience":
@@ -243,6 +244,7 @@ func (p *player) call(who, verb string, words []string) {
 		words = words[1:]
 	}
 	p.ends[who] = end
+	p.t.Cleanup(stop)
 	o := &outcome{began: time.Now(), done: make(chan struct{})}
 	var mine locker.Leases
 	switch p.calls[who] = o; verb {
@@ -300,7 +302,7 @@ var quoted = regexp.MustCompile(`!?"[^"]*"`)
 var sentinels = map[string]error{"ok": nil, "held": locker.ErrHeld, "lost": locker.ErrLost,
 	"unlocked": locker.ErrUnlocked, "closed": locker.ErrClosed, "unavailable": locker.ErrUnavailable,
 	"refused": locker.ErrRefused, "invalid": locker.ErrInvalid, "unsupported": errors.ErrUnsupported,
-	"canceled": context.Canceled, "deadline": context.DeadlineExceeded}
+	"canceled": context.Canceled, "deadline": context.DeadlineExceeded, "mine": errors.New("my own reason")}
 
 // expect checks what has come of a call.
 func (p *player) expect(o *outcome, want, text string) {
