@@ -29,7 +29,7 @@ func (p *Poll) Wait(ctx context.Context, b Backend, name string, refused error) 
 	return p.sleep(ctx, p.delay(refused, 0))
 }
 
-// End ends the wake-ups.
+// End ends the wake-ups. The Poll is not used any more.
 func (p *Poll) End() {
 	if p.reply != nil {
 		p.cancel()
@@ -37,7 +37,6 @@ func (p *Poll) End() {
 	if p.stop != nil {
 		p.stop()
 	}
-	*p = Poll{}
 }
 
 // The pauses between attempts.

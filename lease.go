@@ -290,12 +290,7 @@ func (l *Lease) release(ctx context.Context) error {
 		err = fmt.Errorf("it was gone before the release: %w", err)
 	default:
 		l.takeBack(unreleased)
-		free := ""
-		// Not after a refusal, since the service may keep it for longer, as a session does, nor without a deadline.
-		if errors.Is(err, ErrUnavailable) && !l.grant.Session && !l.expiry().IsZero() {
-			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.TTL) // MinHold is over
-		}
-		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
+		err = fmt.Errorf("the release is not confirmed and is tried again in the background: %w", err)
 	}
 	return err
 }

@@ -208,12 +208,9 @@ func (l *Lease) expire() {
 	l.mu.Lock()
 	until := l.until()
 	l.mu.Unlock()
-	cause := fmt.Errorf("it could not be renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
-	switch {
-	case !until.Before(l.limit()):
+	cause := fmt.Errorf("it was not renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
+	if !until.Before(l.limit()) {
 		cause = fmt.Errorf("MaxHold of %v is reached: %w", l.settings.MaxHold, ErrLost)
-	case l.settings.NoRenew:
-		cause = fmt.Errorf("it was not renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
 	}
 	l.lose(cause)
 }

@@ -29,28 +29,6 @@ func TestCloseWaitsForALossThatIsBeingTold(t *testing.T) {
 	})
 }
 
-// A Poll that has ended listens again when it is used again.
-func TestAPollMayBeUsedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newScripted("notifies")
-		var p locker.Poll
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			for f.count("listeners") == 0 { // the first waits are short, until the backend listens
-				require.NoError(t, p.Wait(ctx, f.backend(), "job", locker.ErrHeld))
-				synctest.Wait()
-			}
-			began := time.Now()
-			f.wake()
-			require.NoError(t, p.Wait(ctx, f.backend(), "job", locker.ErrHeld))
-			assert.Zero(t, time.Since(began))
-			p.End()
-			cancel()
-			assert.Zero(t, f.count("listeners"), "nobody listens any more")
-		}
-	})
-}
-
 // Callers of other names waited for 6.9 s while 100,000 left: each looked for its place
 // in the whole line, under the mutex of all lines. With -race, half as many took 22 s.
 func TestManyCallersLeaveALineAtOnce(t *testing.T) {
