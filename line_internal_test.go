@@ -168,13 +168,13 @@ func TestLinesHoldTogether(t *testing.T) {
 // Beside 16,000 TryLock of sharers, a lock on another name took a third of a second: each looked through
 // all that asked. So did each answer in an outage, through all that waited.
 func TestALineIsNotLookedThrough(t *testing.T) {
-	waiter := func(_ *lines, ln *line) { ln.waiter() }
+	admit := func(ls *lines, ln *line) { ls.admit(ln) }
 	for what, test := range map[string]struct {
 		trying, waiting int // in a long line
 		do              func(ls *lines, ln *line)
 	}{
-		"where many ask":           {MaxSharers, 0, waiter},
-		"where one waits for them": {MaxSharers, 1, waiter},
+		"where many ask":           {MaxSharers, 0, admit},
+		"where one waits for them": {MaxSharers, 1, admit},
 		"where many wait":          {1, MaxSharers, func(ls *lines, ln *line) { ls.refused(ln.first, ErrUnavailable) }},
 	} {
 		t.Run(what, func(t *testing.T) {
