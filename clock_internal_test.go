@@ -97,21 +97,3 @@ func TestMinHoldDoesNotEndWithAStepOfTheWallClock(t *testing.T) {
 	require.NoError(t, c.Close())
 	assert.Zero(t, c.Stats().TakenBack, "MinHold lasts")
 }
-
-// bounded can do some TTLs only.
-type bounded struct {
-	granting
-	lo, hi time.Duration
-}
-
-func (b bounded) Guarantees() Guarantees { return Guarantees{MinTTL: b.lo, MaxTTL: b.hi} }
-
-func TestTheDefaultTTLIsOneThatTheBackendCanDo(t *testing.T) {
-	for want, b := range map[time.Duration]bounded{
-		10 * time.Second: {hi: 10 * time.Second}, time.Minute: {lo: time.Minute}, DefaultTTL: {},
-	} {
-		s, err := New(b, nil).settingsFor([]Option{nil})
-		require.NoError(t, err)
-		assert.Equal(t, want, s.TTL)
-	}
-}

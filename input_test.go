@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/memory"
 )
 
 func TestOptionsHaveBounds(t *testing.T) {
@@ -62,4 +63,15 @@ func TestBadInput(t *testing.T) {
 	_, err := locker.New(nil, nil).Lock(t.Context(), "a")
 	assert.ErrorContains(t, err, "no Backend")
 	assert.False(t, f.held("a"), "nothing is left behind")
+}
+
+func TestTheDefaultTTLIsOneThatTheBackendCanDo(t *testing.T) {
+	for want, g := range map[time.Duration]locker.Guarantees{
+		10 * time.Second: {MaxTTL: 10 * time.Second}, time.Minute: {MinTTL: time.Minute}, locker.DefaultTTL: {},
+	} {
+		c := closing(t, locker.New(claiming{memory.NewExpiring(), g}, nil))
+		l, err := c.TryLock(t.Context(), "job", nil)
+		require.NoError(t, err)
+		assert.InDelta(t, want, time.Until(l.Until()), float64(want/20))
+	}
 }

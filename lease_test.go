@@ -148,46 +148,41 @@ func TestContextEndsWithTheLease(t *testing.T) {
 }
 
 func TestDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newScripted()
-		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
-		mine := errors.New("mine")
-
-		err := locker.Do(t.Context(), c, "job", func(_ context.Context, _ *locker.Lease) error {
-			assert.True(t, f.held("job"))
-			return mine
+	mine := errors.New("mine")
+	lost := func(ctx context.Context) {
+		<-ctx.Done()
+		assert.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
+	}
+	for what, test := range map[string]struct {
+		does func(ctx context.Context, cancel func()) error
+		want []error
+	}{
+		"the error of fn": {func(context.Context, func()) error { return mine }, []error{mine}},
+		"the caller's context ends: the lock is given back all the same": {
+			func(ctx context.Context, cancel func()) error { cancel(); <-ctx.Done(); return context.Cause(ctx) },
+			[]error{context.Canceled}},
+		"a loss is told even if fn does not care": {
+			func(ctx context.Context, _ func()) error { lost(ctx); return nil }, []error{locker.ErrLost}},
+		"and beside its error": {
+			func(ctx context.Context, _ func()) error { lost(ctx); return mine }, []error{locker.ErrLost, mine}},
+		"unlocked although fn panics": {func(context.Context, func()) error { panic("oops") }, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newScripted()
+			c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			defer func() {
+				assert.Equal(t, test.want == nil, recover() != nil, what)
+				assert.False(t, f.held("job"), what)
+			}()
+			err := locker.Do(ctx, c, "job", func(ctx context.Context, _ *locker.Lease) error {
+				assert.True(t, f.held("job"))
+				return test.does(ctx, cancel)
+			}, locker.NoRenew())
+			for _, want := range test.want {
+				assert.ErrorIs(t, err, want, what)
+			}
 		})
-		assert.Equal(t, mine, err)
-		assert.False(t, f.held("job"))
-
-		// The caller's context ends: the lock is given back all the same.
-		ctx, cancel := context.WithCancel(t.Context())
-		err = locker.Do(ctx, c, "job", func(ctx context.Context, _ *locker.Lease) error {
-			cancel()
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.False(t, f.held("job"))
-
-		// A loss is told even if fn does not care.
-		err = locker.Do(t.Context(), c, "job", func(ctx context.Context, _ *locker.Lease) error {
-			<-ctx.Done()
-			assert.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
-			return nil
-		}, locker.NoRenew())
-		assert.ErrorIs(t, err, locker.ErrLost)
-
-		err = locker.Do(t.Context(), c, "job", func(ctx context.Context, _ *locker.Lease) error {
-			<-ctx.Done()
-			return mine
-		}, locker.NoRenew())
-		assert.ErrorIs(t, err, locker.ErrLost)
-		assert.ErrorIs(t, err, mine)
-
-		assert.PanicsWithValue(t, "oops", func() {
-			_ = locker.Do(t.Context(), c, "job", func(context.Context, *locker.Lease) error { panic("oops") })
-		})
-		assert.False(t, f.held("job"), "unlocked although fn panicked")
-	})
+	}
 }

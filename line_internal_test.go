@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -106,7 +107,7 @@ func (p *inLines) holdsTogether() {
 	assert.Equal(p.t, []int{n, asking, waiting}, []int{ln.calls, ln.asking, ln.waiting})
 	held, all := p.c.lines.count()
 	assert.Equal(p.t, []int{len(p.leases), waiting}, []int{held, all})
-	assert.Equal(p.t, held > 0 && !ln.isShared(), ln.alone)
+	assert.Equal(p.t, held > 0 && ln.sharers == 0, ln.alone)
 	assert.True(p.t, !ln.alone || asking == 0, "whoever holds alone is asked beside")
 	assert.True(p.t, n == 0 || ln.alone || ln.first.asks(), "nobody asks")
 	assert.True(p.t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
@@ -117,8 +118,6 @@ func (p *inLines) holdsTogether() {
 	}
 }
 
-func (ln *line) isShared() bool { return ln.sharers > 0 }
-
 // Whatever happens in a line, the first may ask, and no two that may not do.
 func TestLinesHoldTogether(t *testing.T) {
 	for seed := range uint64(300) {
@@ -126,13 +125,7 @@ func TestLinesHoldTogether(t *testing.T) {
 			p, r := newInLines(t), rand.New(rand.NewPCG(seed, 1))
 			for i := 0; i < 60 && !t.Failed(); i++ {
 				asking := p.asking()
-				held := slices.Sorted(func(yield func(string) bool) {
-					for who := range p.leases {
-						if !yield(who) {
-							return
-						}
-					}
-				})
+				held := slices.Sorted(maps.Keys(p.leases))
 				switch n := r.IntN(10); {
 				case n < 4:
 					time.Sleep(time.Duration(r.IntN(2)) * 10 * time.Second)
