@@ -21,8 +21,7 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 }
 
 func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Option) (*Lease, error) {
-	began := time.Now()
-	cl := &call{client: c, op: op, name: name, wait: wait, began: began}
+	cl := &call{client: c, op: op, name: name, wait: wait, began: time.Now()}
 	returns := false
 	defer func() {
 		// The backend or a function of Trace has panicked: the caller may recover, and go on with the Client.
@@ -35,7 +34,7 @@ func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Op
 	if err != nil {
 		err = &Error{Op: op, Name: name, Err: err}
 	}
-	cl.done(ctx, time.Since(began), err)
+	cl.done(ctx, time.Since(cl.began), err)
 	returns = true
 	return cl.lease, err
 }
