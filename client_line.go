@@ -349,8 +349,8 @@ func (ls *lines) behind(l *Lease) (cl *call, yield bool) {
 }
 
 // refused notes that the service has refused cl, or could not be asked, and returns for how long
-// that outage has lasted, and how much longer cl waits for it to end: not at all for an error that is
-// none. A call behind it that would not wait any longer is sent away.
+// that outage has lasted, and how much longer cl waits for it to end. A call behind it that would
+// not wait any longer is sent away.
 func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

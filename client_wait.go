@@ -7,6 +7,28 @@ import (
 	"time"
 )
 
+// sequel is what follows an attempt that was not granted.
+type sequel uint8
+
+const (
+	ends   sequel = iota // the call ends
+	stands               // it waits in its line until it may ask again: at once, if it is the first
+	polls                // it asks again after a pause, or when it is woken
+)
+
+// sequelOf is what follows err, the answer to an attempt of a call that waits, or does not; that
+// stands beside the first of its line, or is the first; and that has so much left of its patience
+// with an outage.
+func sequelOf(err error, wait bool, at place, left time.Duration) sequel {
+	switch held := errors.Is(err, ErrHeld); {
+	case !wait, !held && (left <= 0 || !errors.Is(err, ErrUnavailable)):
+		return ends
+	case at == beside: // it has not waited in the service
+		return stands
+	}
+	return polls
+}
+
 // follow returns nil when it is time for another attempt after one that has failed. Its
 // error ends the call.
 func (cl *call) follow(ctx context.Context, err error) error {
@@ -17,14 +39,14 @@ func (cl *call) follow(ctx context.Context, err error) error {
 	held := errors.Is(err, ErrHeld)
 	lasted, left := c.lines.refused(cl, err)
 	cl.poll.count(err)
-	switch {
-	case !cl.wait, !held && left <= 0:
+	switch sequelOf(err, cl.wait, cl.place, left) {
+	case ends:
 		if tries := cl.poll.tries; cl.wait && !held && tries > 1 && errors.Is(err, ErrUnavailable) {
 			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond),
 				tries, err)
 		}
 		return err
-	case cl.place == beside: // it has not waited in the service
+	case stands:
 		return c.lines.again(ctx, cl)
 	}
 	if !held || cl.poll.tries == 1 {
