@@ -42,7 +42,7 @@ compiled: servers $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
 	go list -race -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance ./cas ./memory ./compare >/dev/null; \
 	CGO_ENABLED=0 go list -export -deps ./file/testdata/defaultdir >/dev/null; \
-	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3 examples/etcd examples/zookeeper; do \
+	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/etcd examples/zookeeper; do \
 		(cd $$tests && go list -export -deps -test ./... >/dev/null); done; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."
 
@@ -59,7 +59,7 @@ test-beside:
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m ./compare
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) $(LINK) -vet=off -timeout 10m ./...
 	nice $(GATE) $(LINK) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance ./cas ./memory
-	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./s3 ./etcd ./zookeeper # make prove runs the programs
+	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./etcd ./zookeeper # make prove has S3, whose driver takes long to compile
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
 # newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since
@@ -75,6 +75,7 @@ prove: servers $(GATE)
 	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
 	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./... # with -race, SQLite takes minutes to compile
+	cd examples && $(GATE) $(LINK) -vet=off ./s3
 	$(MAKE) --no-print-directory prove-guards
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test $(LINK) -vet=off -run '^TestTheChecker' ./...
 	$(MAKE) test-newest
