@@ -27,7 +27,7 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 		h, now := k.history(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		var asking, holding []*call
 		var shared bool // the last one is
-		held := map[*attempt]*holds.Hold{}
+		var all []holds.Hold
 		last := uint64(100)
 		for n := range 24 {
 			now = now.Add(time.Millisecond)
@@ -42,7 +42,7 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 			case what == 1 && len(holding) > 0:
 				i := random.IntN(len(holding))
 				add(opRelease, holding[i].of).ended = now
-				held[holding[i].of].To = now.UnixNano()
+				all[slices.IndexFunc(all, func(h holds.Hold) bool { return h.Who == holding[i].who })].To = now.UnixNano()
 				holding = slices.Delete(holding, i, i+1)
 			case what == 2 && len(asking) > 0:
 				i := random.IntN(len(asking))
@@ -63,14 +63,10 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 				last, shared = token-off, c.of.req.Shared
 				c.ended, c.grant = now, locker.Grant{Hold: struct{ locker.Hold }{}, Token: last,
 					Validity: locker.Validity{Since: c.began, TTL: time.Minute}}
-				held[c.of] = &holds.Hold{Who: c.who, Shared: shared, Asked: c.began.UnixNano(), From: now.UnixNano(),
-					To: math.MaxInt64, Token: last}
+				all = append(all, holds.Hold{Who: c.who, Shared: shared, Asked: c.began.UnixNano(), From: now.UnixNano(),
+					To: math.MaxInt64, Token: last})
 				asking, holding = slices.Delete(asking, i, i+1), append(holding, c)
 			}
-		}
-		var all []holds.Hold
-		for _, hold := range held {
-			all = append(all, *hold)
 		}
 		both, wrong := false, false
 		holds.Judge(all, func(a, b holds.Hold) { both = both || !a.Shared || !b.Shared },

@@ -15,14 +15,12 @@ func TestJudge(t *testing.T) {
 	for i := range int64(1000) {
 		many = append(many, holds.Hold{Shared: true, From: i + 1, To: i + 2, Token: 1})
 	}
-	writer := func(from, to int64, token uint64) holds.Hold { return holds.Hold{From: from, To: to, Token: token} }
+	writer := func(from, to int64, token uint64) holds.Hold {
+		return holds.Hold{Asked: from - 1, From: from, To: to, Token: token}
+	}
 	reader := func(from, to int64, token uint64) holds.Hold {
 		return holds.Hold{Shared: true, From: from, To: to, Token: token}
 	}
-	early := writer(0, 5, 2)
-	early.Who = "early"
-	later := writer(3, 9, 1)
-	later.Asked = 2
 	for _, test := range []struct {
 		name  string
 		holds []holds.Hold
@@ -37,7 +35,9 @@ func TestJudge(t *testing.T) {
 		{"sharers without tokens", []holds.Hold{writer(0, 1, 5), reader(1, 2, 0), writer(2, 3, 6)}, ""},
 		{"a token twice", []holds.Hold{writer(0, 1, 1), writer(1, 2, 1)}, "fell"},
 		{"no token after one", []holds.Hold{writer(0, 1, 1), writer(1, 2, 0)}, "fell"},
-		{"a lower one of somebody who asked later", []holds.Hold{early, later}, "early at once early fell"},
+		{"a lower one of one who asked later", []holds.Hold{writer(1, 5, 2), writer(3, 9, 1)}, "at once  fell"},
+		{"a lower one of one who asked before", []holds.Hold{writer(2, 5, 2), writer(3, 9, 1)}, "at once"},
+		{"a writer with a reader's token", []holds.Hold{reader(0, 1, 1), writer(1, 2, 1)}, "fell"},
 		{"a reader with a writer's token", []holds.Hold{writer(0, 1, 1), reader(1, 2, 1)}, "fell"},
 		{"a reader with the token of a reader that left", []holds.Hold{reader(0, 1, 1), reader(1, 2, 1)}, ""},
 		{"readers with other tokens", []holds.Hold{reader(0, 3, 1), reader(1, 2, 2)}, "fell"},
