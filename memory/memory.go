@@ -21,9 +21,9 @@ type Backend struct {
 	mu     sync.Mutex
 	queues map[string][]*hold // by name: first the holder, or all sharers; then those who wait, longest first
 	token  uint64             // the last one given out, to whatever name
-	closed bool
-	fault  error         // what every call returns; nil: none
-	ended  chan struct{} // of those who wait now: closed when the Backend is, or fault is set
+	closed error              // locker.ErrClosed after Close
+	fault  error              // what every call returns; nil: none
+	ended  chan struct{}      // of those who wait now: closed when the Backend is, or fault is set
 }
 
 var (
@@ -53,18 +53,10 @@ func NewExpiring() *Backend {
 func (b *Backend) Fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.fault = err; err != nil && !b.closed {
+	if b.fault = err; err != nil && b.closed == nil {
 		close(b.ended)
 		b.ended = make(chan struct{})
 	}
-}
-
-// fails is why no request is granted; nil: nothing is wrong. The caller holds b.mu.
-func (b *Backend) fails() error {
-	if b.closed {
-		return locker.ErrClosed
-	}
-	return b.fault
 }
 
 // Guarantees returns the promises of the package comment.
@@ -120,11 +112,12 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 func (b *Backend) enter(ctx context.Context, h *hold) (ended <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err = cmp.Or(ctx.Err(), b.closed, b.fault); err != nil {
+		return nil, err
+	}
 	queue := b.queues[h.Name]
 	free := len(queue) == 0 || h.follows(queue[len(queue)-1])
 	switch {
-	case ctx.Err() != nil || b.fails() != nil:
-		return nil, cmp.Or(ctx.Err(), b.fails())
 	case !free && !h.Wait:
 		return nil, locker.ErrHeld
 	case free && len(queue) >= locker.MaxSharers:
@@ -151,7 +144,7 @@ func (b *Backend) giveUp(h *hold, err error) error {
 		return nil
 	}
 	b.drop(h.Name, h.is)
-	return cmp.Or(err, b.fails(), locker.ErrUnavailable) // Fail may have cleared it meanwhile
+	return cmp.Or(err, b.closed, b.fault, locker.ErrUnavailable) // Fail may have cleared it meanwhile
 }
 
 // drop removes from a queue those who are meant, and returns them. When all of them are gone, the lock goes to those
@@ -300,10 +293,10 @@ func (b *Backend) Prompt() bool { return true }
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed {
+	if b.closed == nil {
 		close(b.ended)
 	}
-	b.closed = true
+	b.closed = locker.ErrClosed
 	return nil
 }
 
@@ -375,7 +368,6 @@ func (h *hold) expire() {
 	b := h.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !time.Now().Before(h.end) { // and was not renewed at this very moment
-		b.drop(h.Name, h.is)
-	}
+	// It may have been renewed at this very moment.
+	b.drop(h.Name, func(other *hold) bool { return h == other && !time.Now().Before(h.end) })
 }

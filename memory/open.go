@@ -7,9 +7,7 @@ import (
 )
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{
-	"memory": Open,
-}
+var Openers = locker.Openers{"memory": Open}
 
 // Open is the [locker.Opener] of memory:// URLs. Its Backend belongs to one Client;
 // to share locks between Clients, use [New].
