@@ -60,3 +60,31 @@ func ExampleLabel() {
 	// held by web-1
 	// held by web-1, request 4711
 }
+
+// A page is made of two articles, which others may read meanwhile and nobody changes. Names are
+// locked in one order, whoever asks, so that no two calls wait for each other.
+func ExampleLockAll() {
+	ctx := context.Background()
+	client := locker.New(memory.New(), nil)
+	defer func() { _ = client.Close() }()
+
+	articles, err := locker.LockAll(ctx, client, []string{"article/9", "article/2"}, locker.Shared())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, lease := range articles {
+		fmt.Println("reads", lease.Name())
+	}
+	others, err := locker.LockAll(ctx, client, []string{"article/2", "article/3"}, locker.Shared())
+	fmt.Println("other readers:", len(others), err)
+	_, err = client.TryLock(ctx, "article/2")
+	fmt.Println("a writer has to wait:", errors.Is(err, locker.ErrHeld))
+	fmt.Println(articles.Unlock(ctx), others.Unlock(ctx))
+	// Output:
+	// reads article/2
+	// reads article/9
+	// other readers: 2 <nil>
+	// a writer has to wait: true
+	// <nil> <nil>
+}
