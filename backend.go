@@ -36,6 +36,8 @@ type Backend interface {
 	//     reply was lost, ctx ended with the request in flight, or one of several copies of it
 	//     may have been granted. The engine then calls Undo of the Hold.
 	//
+	// The error of a call that the end of ctx has ended matches ctx.Err(), whatever the cause of ctx is.
+	//
 	// The backend bounds each single request that it sends, here and in a Hold, by a time of
 	// its own, also if ctx never ends: the engine cannot tell a request that hangs from one that
 	// waits its turn, and all callers behind it in line wait as long. After that time, the error
@@ -51,7 +53,8 @@ type Backend interface {
 
 	// Close ends the connections, sessions and goroutines that the backend has
 	// started itself, and nothing that its user has given it. Before, the engine has
-	// released all holds. Afterwards, Acquire returns ErrClosed. The engine waits 1.5
+	// released all holds. Afterwards, Acquire returns ErrClosed, and so does one that waits
+	// in a queue. The engine waits 1.5
 	// seconds or more for Close, and then lets it go on in the background.
 	Close() error
 }
@@ -112,7 +115,8 @@ type Request struct {
 	// the end of a session): the backend then calls Lost. Lost does not block and may
 	// be called at any time, from any goroutine, more than once; it has no effect for
 	// an attempt that was not granted or is over. If the service reports nothing, the
-	// backend does not call it. The engine never passes nil.
+	// backend does not call it; if it reports a removal, it does so to each holder, of sharers
+	// to all. The engine never passes nil.
 	Lost func()
 
 	// Queued is for services that keep a queue: with Wait, the backend calls it
@@ -267,8 +271,9 @@ type Notifier interface {
 	// Notify arranges for wake to be called whenever name may be free, until stop is
 	// called. It returns when the service has confirmed this. The engine then calls
 	// Acquire once more, with Wait set. If that Acquire is refused, the backend must
-	// report the release of the lock that was in the way; other releases need not be
-	// reported. wake does not block. The backend also calls wake when it may have
+	// report the release of the lock that was in the way, and its removal by Break; if the
+	// lock was passed on since, the release of what Pass has granted. Other releases need not
+	// be reported. wake does not block. The backend also calls wake when it may have
 	// missed a message, and may call it when nothing has happened. stop does not wait
 	// for the service.
 	Notify(ctx context.Context, name string, wake func()) (stop func(), err error)
@@ -376,6 +381,8 @@ type Aser interface {
 // date when it arrives.
 type State struct {
 	Name string
+	// Held: somebody holds the name. One that is only kept for a client that has yet to come
+	// for it is not held.
 	Held bool
 	// Holder is who holds the name, for Break: the attempt, or of sharers all that have held
 	// it together without a pause. It has a meaning only for the backend that gave it; "" if

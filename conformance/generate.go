@@ -461,7 +461,7 @@ func (g *generator) end(c cell, life time.Duration) {
 }
 
 // specials is how many there are.
-const specials = 18
+const specials = 22
 
 // special makes one of the histories that need steps in a certain order. They come in turn: a slow service plays few.
 func (g *generator) special(sc *script, turn int) {
@@ -469,9 +469,63 @@ func (g *generator) special(sc *script, turn int) {
 	switch turn % specials {
 	case 17:
 		sc.what = "an operator who has seen nobody, and those that wait longer than the holder lasts"
-		g.add(does(other, doInspect), g.unkept(doAcquire, earlier, g.chance(30), 0),
-			g.unkept(doWait, rival, false, g.bounded(24*time.Hour)), does(other, doBreak), does(other, doInspect),
-			does(earlier, doRenew), does(earlier, doRelease), pause(2*g.k.soon+g.k.tol))
+		first := g.unkept(doAcquire, earlier, g.chance(30), 0)
+		if g.chance(60) {
+			first.ttl = g.bounded(g.k.ttl)
+		}
+		g.add(does(other, doInspect), first, g.unkept(doWait, rival, false, g.bounded(24*time.Hour)), does(other, doBreak),
+			does(other, doInspect))
+		if first.ttl > 0 { // it ends, and another comes before the next one that waits
+			g.add(pause(first.ttl+g.k.g.DeadHolderSlack+g.k.tol), g.unkept(doWait, late, false, 0), pause(first.ttl))
+		}
+		g.add(does(earlier, doRenew), does(earlier, doRelease), pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
+			pause(2*g.k.wake))
+	case 18:
+		sc.what = "undone before its MinHold is over"
+		hold := g.unkept(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
+		if g.k.h.Unproven[histMinHold] == "" && (!hold.shared || g.k.h.Unproven[sharedMinHold] == "") {
+			hold.min = min(4*g.k.soon, g.k.g.MaxMinHold)
+		}
+		g.add(hold)
+		if g.chance(60) { // later than its TTL, and than its session
+			g.add(breaks(silent), pause(hold.ttl+g.k.g.DeadHolderSlack+g.k.tol), step{do: doUndo, who: subject_, limit: brief},
+				breaks(noFault), does(subject_, doFinish))
+		}
+		g.add(g.unkept(doWait, rival, g.chance(30), 0), does(subject_, doUndo), does(subject_, doUndo),
+			pause(2*g.k.soon+g.k.tol), does(rival, doRelease), g.alone(late))
+	case 19:
+		sc.what = "an end that each of them is told"
+		n := []int{1, 3, 60}[g.IntN(3)]
+		for i := range n {
+			who := []int{friend, subject_, earlier}[i%3]
+			g.add(g.unkept(doAcquire, who, n > 1, 0), does(who, doRenew))
+		}
+		if n == 1 && g.chance(60) {
+			g.add(step{do: doRaise, who: friend, ttl: 1}, pause(g.k.air))
+		}
+		g.maybe(50, g.unkept(doWait, rival, false, 0))
+		g.add(does(other, doInspect))
+		if n > 1 {
+			g.maybe(60, step{do: doRelease, who: friend, old: n}) // the first of them
+		}
+		if n == 1 && g.k.h.Unproven[histDelete] == "" && g.chance(40) {
+			g.add(does(other, doDelete))
+		} else {
+			g.add(does(other, doBreak))
+		}
+		g.add(pause(g.k.soon+2*g.k.air), does(subject_, doRenew), does(earlier, doRenew), does(friend, doRenew), g.alone(late))
+	case 20:
+		sc.what = "a gate in a second generation of sharers"
+		g.add(g.unkept(doAcquire, friend, true, 0), g.unkept(doWait, rival, false, 0),
+			step{do: doFault, who: rival, fault: silent}, does(rival, doCancel), pause(g.k.air), does(friend, doRelease),
+			step{do: doFault, who: rival}, does(rival, doFinish), pause(time.Second+g.k.tol),
+			g.unkept(doAcquire, other, true, 0), g.unkept(doWait, rival, false, 0), g.unkept(doAcquire, late, true, 0))
+	case 21:
+		sc.what = "a writer that does not know whether it waits, and is undone"
+		asks := g.unkept(doWait, subject_, false, g.bounded(g.k.ttl/8)) // it is over before its note
+		asks.limit = brief
+		g.add(g.unkept(doAcquire, friend, true, 0), breaks(replyLost), asks, pause(g.k.ttl/5), breaks(noFault),
+			does(subject_, doFinish), does(subject_, doUndo), does(subject_, doUndo), g.unkept(doAcquire, other, true, 0))
 	case 13:
 		sc.what = "nobody but the backend ends a request"
 		asks := step{do: g.one(doAcquire, doRenew, doRelease, doUndo), who: subject_, limit: never}
@@ -569,9 +623,10 @@ func (g *generator) special(sc *script, turn int) {
 	case 3:
 		sc.what = "a turn for another"
 		g.add(g.alone(subject_), g.acquire(doWait, rival, g.chance(60), 0))
+		g.maybe(40, step{do: doFault, who: rival, fault: silent}) // it does not come for it
 		pass := g.acquire(doPass, subject_, false, g.ttl())
-		pass.yield = g.chance(80)
-		g.add(pass, g.alone(late))
+		pass.yield = g.chance(70)
+		g.add(pass, does(other, doInspect), does(other, doList), g.alone(late))
 	case 4:
 		sc.what = "told late"
 		ttl := g.ttl()
@@ -582,6 +637,10 @@ func (g *generator) special(sc *script, turn int) {
 	case 0:
 		sc.what = "MinHold, and the holder is gone"
 		shared := g.chance(50)
+		joins := shared && g.chance(50)
+		if joins {
+			g.add(g.unkept(doAcquire, friend, true, 0))
+		}
 		hold := g.acquire(doAcquire, subject_, shared, g.bounded(g.k.ttl))
 		if hold.min = keep; g.k.h.Unproven[histMinHold] != "" || hold.shared && g.k.h.Unproven[sharedMinHold] != "" {
 			hold.min = 0
@@ -597,8 +656,12 @@ func (g *generator) special(sc *script, turn int) {
 		for range g.IntN(3) {
 			g.add(step{do: g.one(doRenew, doAgain), who: subject_})
 		}
-		if shared && g.chance(40) {
-			g.add(g.acquire(doAcquire, friend, true, g.bounded(g.k.ttl)), does(friend, doRelease))
+		if !joins && shared && g.chance(40) {
+			joins = true
+			g.add(g.unkept(doAcquire, friend, true, g.bounded(g.k.ttl)))
+		}
+		if joins {
+			g.add(does(friend, doRelease))
 		}
 		g.end(cell{end: g.one(doExpire, doClose)}, max(g.k.ttl, keep))
 	case 1:

@@ -159,13 +159,19 @@ type facts struct {
 	known map[string]bool
 }
 
-// knows judges what a State does not tell, by what another one told.
-func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad func(hint, format string, args ...any)) {
+// keepsBack reports whether something is not told that was told before; told: now it is.
+func (k *kit) keepsBack(what string, told bool) bool {
 	k.facts.mu.Lock()
 	defer k.facts.mu.Unlock()
 	if k.facts.known == nil {
 		k.facts.known = map[string]bool{}
 	}
+	k.facts.known[what] = k.facts.known[what] || told
+	return k.facts.known[what] && !told
+}
+
+// knows judges what a State does not tell, by what another one told.
+func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad func(hint, format string, args ...any)) {
 	kind := "of one that holds alone"
 	if a.req.Shared {
 		kind = "of sharers"
@@ -176,13 +182,8 @@ func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad
 		"the token":      {k.g.Fencing != locker.FencingNone, st.Token != 0},
 		"who waits":      {true, st.Waiters >= 0},
 		"all the labels": {a.req.Shared && named, len(st.Sharing) > 0},
-		"the holder":     {true, st.Holder != ""},
 	} {
-		key := fmt.Sprintf("%s %s by %s", what, kind, c.op)
-		switch {
-		case is.asked && is.told:
-			k.facts.known[key] = true
-		case is.asked && k.facts.known[key]:
+		if is.asked && k.keepsBack(fmt.Sprintf("%s %s by %s", what, kind, c.op), is.told) {
 			bad("", "nothing of %s %s, which it has told of others", what, kind)
 		}
 	}

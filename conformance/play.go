@@ -240,9 +240,10 @@ func (p *player) patient(ctx context.Context) context.Context {
 func (p *player) limited(ctx context.Context, st step) (context.Context, context.CancelFunc) {
 	switch st.limit {
 	case brief:
-		return context.WithTimeout(ctx, p.k.ttl/5)
+		return context.WithTimeoutCause(ctx, p.k.ttl/5, errCause)
 	case middle:
-		ctx, cancel := context.WithCancel(ctx)
+		ctx, because := context.WithCancelCause(ctx)
+		cancel := func() { because(errCause) }
 		after := time.Duration(p.r.Int64N(int64(2 * p.k.usual)))
 		if st.do == doWait {
 			after = time.Duration(p.r.Int64N(int64(p.k.ttl / 4)))
@@ -250,9 +251,9 @@ func (p *player) limited(ctx context.Context, st step) (context.Context, context
 		timer := time.AfterFunc(after, cancel)
 		return ctx, func() { timer.Stop(); cancel() }
 	case beyond:
-		ctx, cancel := context.WithCancel(ctx)
-		cancel()
-		return ctx, cancel
+		ctx, because := context.WithCancelCause(ctx)
+		because(errCause)
+		return ctx, func() {}
 	case never:
 		return endless{ctx}, func() {}
 	}

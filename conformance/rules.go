@@ -220,7 +220,7 @@ func (j *judge) outagesTold() {
 			case c.op == opRenew && c.err == nil && j.knownBefore(c, o): // told of a session
 			case c.op == opRaise && c.err == nil && j.knowsToken(c):
 			case c.op == opUndo && c.err == nil && (j.grants[c.of] == nil || j.lostBefore(c)): // nothing was sent, or is left
-			case c.op == opUndo && c.err == nil && c.ended.Sub(j.sent(c.of, c)) >= c.of.req.TTL-j.k.tol:
+			case c.op == opUndo && c.err == nil && c.ended.Sub(j.sent(c.of, c)) >= max(c.of.req.TTL, c.of.req.MinHold)-j.k.tol:
 			case c.err == nil:
 				j.broken(c, "the answer is not waited for", "%s was done, and no answer can have come since %s; it holds since %s",
 					c.op, j.at(o.from), j.at(c.grant.Validity.Since))
@@ -332,6 +332,11 @@ func (j *judge) removedDuring(c *call) bool {
 	return slices.ContainsFunc(j.calls, func(d *call) bool {
 		return (d.op == opDelete || d.op == opBreak) && d.name == c.name && span{d.began, j.arrives(d)}.touches(c.span())
 	})
+}
+
+// deleted reports whether what there was of a may have been removed behind the backend's back.
+func (j *judge) deleted(a *attempt) bool {
+	return slices.ContainsFunc(j.about[a], func(d *call) bool { return d.op == opDelete })
 }
 
 // hidesContext reports whether the error of a call whose context has ended says nothing of it.
@@ -485,6 +490,22 @@ func (j *judge) losses() {
 		if c.op == opLost && !j.closedBefore(c) && j.heldBut(c).covers(c.span()) &&
 			!slices.ContainsFunc(j.about[c.of], func(d *call) bool { return d.op == opLost && d.began.Before(c.began) }) {
 			j.broken(c, "", "Lost was called of %v, which is held", c.of)
+		}
+		if (c.op != opBreak && c.op != opDelete) || c.err != nil || c.ended.IsZero() {
+			continue
+		}
+		for _, a := range j.attempts {
+			soon := call{who: a.who, began: c.began, ended: c.ended.Add(j.k.soon)}
+			renewed, told, quiet := false, false, true
+			for _, d := range j.about[a] {
+				renewed = renewed || d.op == opRenew && d.err == nil && d.span().to.Before(c.began)
+				told = told || d.op == opLost && d.span().touches(soon.span())
+				quiet = quiet && (d == c || d.op == opLost || !d.span().touches(soon.span()))
+			}
+			if a.req.Name == c.name && renewed && quiet && len(a.earlier) == 0 && j.held[a].touches(span{c.began, c.began}) &&
+				(c.op == opDelete || j.surelyBreaks(c, a)) && j.well(&soon) && j.k.keepsBack("Lost after "+string(c.op), told) {
+				j.broken(c, "", "Lost was not called of %v, as it was of others whose lock was removed", a)
+			}
 		}
 	}
 }
@@ -695,8 +716,8 @@ func (j *judge) gate(b *attempt) (s span) {
 			} else if !c.ended.IsZero() {
 				s.to = arrived
 			}
-		case c.op == opLeave && slices.Contains(c.noted, b) && c.err == nil && c.began.After(s.from) &&
-			!c.ended.IsZero() && !arrived.After(c.began):
+		case (c.op == opLeave && slices.Contains(c.noted, b) || c.op == opUndo && c.of == b) && c.err == nil &&
+			c.began.After(s.from) && !c.ended.IsZero() && !arrived.After(c.began):
 			s.to = earliest(s.to, c.ended)
 		}
 	}
@@ -784,7 +805,8 @@ func (j *judge) shut(w *attempt) (s span) {
 		if he != nil && he.AskWithin > 0 {
 			s = span{c.ended, c.began.Add(he.AskWithin)}.orNone() // its note is older than the answer
 			for _, l := range j.calls {
-				again := l.op == opLeave && (l.who == c.who || j.askedBetween(l.who, c, l)) || l.op == opAcquire && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
+				again := l.op == opLeave && (l.who == c.who || j.askedBetween(l.who, c, l)) ||
+					(l.op == opAcquire || l.op == opUndo) && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
 					l.op == opAcquire && !l.of.req.Shared && l.granted(l.of) // which removes the notes of all
 				if again && l != c && l.name == c.name && l.span().to.After(c.began) {
 					s.to = earliest(s.to, latest(l.began, c.ended))
@@ -851,7 +873,7 @@ func (j *judge) state(c *call, st locker.State) {
 		j.broken(c, hint, "%s tells %s: %s", c.op, fmt.Sprintf(format, args...), tellState(st))
 	}
 	var life time.Duration
-	most, waiters := 0, 0
+	most, waiters, waiting := 0, 0, j.surelyWait(c)
 	for _, a := range may {
 		if len(sure) == 0 || sure[0].req.Shared || a == sure[0] {
 			life = max(life, j.may[a].to.Sub(c.began), j.k.life(a))
@@ -870,12 +892,14 @@ func (j *judge) state(c *call, st locker.State) {
 		bad("", "of a holder, and nobody may hold the name")
 	case !st.Held && len(sure) > 0:
 		bad("", "of none, and %v holds the name", sure[0])
+	case st.Held && j.k.keepsBack(fmt.Sprintf("the Holder by %s, shared %t", c.op, st.Sharers > 0), st.Holder != ""):
+		bad("", "of a holder that cannot be removed")
 	case st.Remaining < 0 || st.Remaining > life && st.Held:
 		bad("it is in another unit", "that %v remain, of %v at most", st.Remaining, life)
 	case st.Waiters < -1 || st.Waiters > waiters:
 		bad("", "of %d that wait, and there are %d at most", st.Waiters, waiters)
-	case st.Waiters >= 0 && st.Waiters < j.surelyWait(c):
-		bad("", "of %d that wait, and there are %d", st.Waiters, j.surelyWait(c))
+	case st.Waiters >= 0 && st.Waiters < len(waiting):
+		bad("", "of %d that wait, and there are %d", st.Waiters, len(waiting))
 	case (st.Sharers > most || st.Sharers < 0) && !j.maybeMiscounted():
 		bad("", "of %d sharers, and there are %d at most", st.Sharers, most)
 	case !st.Held && (st.Sharers != 0 || st.Token != 0 || st.Label != "" || len(st.Sharing) > 0 || st.Remaining != 0):
@@ -893,6 +917,12 @@ func (j *judge) state(c *call, st locker.State) {
 	}
 	labels("sharing", st.Sharing, func(a *attempt) bool { return a.req.Shared && slices.Contains(may, a) })
 	labels("waiting", st.Waiting, func(a *attempt) bool { return j.mayWait(a, c) })
+	for _, a := range waiting {
+		label := a.req.Label
+		if label != "" && waiters <= 16 && j.k.keepsBack("labels that wait by "+string(c.op), slices.Contains(st.Waiting, label)) {
+			bad("", "of those that wait, and not the label of %v", a)
+		}
+	}
 	if !st.Held {
 		return
 	}
@@ -914,7 +944,7 @@ func (j *judge) state(c *call, st locker.State) {
 		if token := j.grants[a].grant.Token; st.Token != 0 && st.Token != token && !j.raisedTo(a, st.Token) {
 			bad("", "token %d, and %v has %d", st.Token, a, token)
 		}
-		if len(st.Sharing) > 0 && a.req.Shared && a.req.Label != "" && !slices.Contains(st.Sharing, a.req.Label) && sharers <= 16 {
+		if len(st.Sharing) > 0 && a.req.Shared && a.req.Label != "" && !slices.Contains(st.Sharing, a.req.Label) && most <= 16 {
 			bad("", "of sharers, and not the label of %v", a)
 		}
 	}
@@ -958,16 +988,16 @@ func (j *judge) raisedTo(a *attempt, token uint64) bool {
 	return slices.ContainsFunc(j.about[a], func(c *call) bool { return c.op == opRaise && c.token == token })
 }
 
-// surelyWait is how many are in the queue of the service, for sure.
-func (j *judge) surelyWait(at *call) (n int) {
+// surelyWait are those that are in the queue of the service, for sure.
+func (j *judge) surelyWait(at *call) (all []*attempt) {
 	for _, c := range j.calls {
 		if c.op == opAcquire && c.name == at.name && c.of.req.Wait && j.k.g.Queue && !c.queued.IsZero() &&
 			c.queued.Add(j.k.air).Before(at.began) && c.span().to.After(at.span().to.Add(j.k.air)) && !j.broke(c) &&
 			(c.ctxEnded.IsZero() || c.ctxEnded.After(at.ended)) {
-			n++
+			all = append(all, c.of)
 		}
 	}
-	return n
+	return all
 }
 
 func (j *judge) lists() {
@@ -1036,17 +1066,23 @@ func (j *judge) wakes() {
 				continue
 			}
 			switch r.op {
-			case opRelease, opUndo, opPass:
-				if j.grants[r.of] == nil || !j.refusedBy(e.who, e.from, r) || !j.heldBut(r).covers(span{r.began, r.began}) {
-					continue
-				}
-				passed := r.op == opPass && r.grant.Hold != nil
-				switch {
-				case passed && r.yield:
-					j.broken(r, "Pass does not see who waits", "%v was passed on inside of %s, which was to yield, and %s waits",
-						r.of, r.who, e.who)
-				case !passed && stays(r) && !j.heard(e.call, "", r) && !j.presentAfter(r) && !(r.op == opPass && j.heard(nil, e.who, r)):
-					j.broken(r, wakeHint, "%s listened, was refused, and was not told when %v had left", e.who, r.of)
+			case opRelease, opUndo, opPass, opBreak:
+				for _, left := range j.leavers(r) {
+					since, is := j.refusedBy(e.who, e.from, left)
+					if j.grants[left.of] == nil || !is || !j.heldBut(left).covers(span{r.began, r.began}) {
+						continue
+					}
+					told := *left
+					told.began = since
+					passed := r.op == opPass && r.grant.Hold != nil
+					switch {
+					case passed && r.yield:
+						j.broken(r, "Pass does not see who waits", "%v was passed on inside of %s, which was to yield, and %s waits",
+							left.of, r.who, e.who)
+					case !passed && stays(r) && !j.heard(e.call, "", &told) && !j.presentAfter(r) &&
+						!(r.op == opPass && j.heard(nil, e.who, r)):
+						j.broken(r, wakeHint, "%s listened, was refused, and was not told when %v had left", e.who, left.of)
+					}
 				}
 			case opLeave:
 				if stays(r) && j.keptOutBy(e.who, e.from, r) && !j.heard(e.call, "", r) {
@@ -1060,8 +1096,10 @@ func (j *judge) wakes() {
 // missed judges what a client is told that was out of reach when one has left.
 func (j *judge) missed(ear *call, s span, r *call) {
 	for _, o := range j.outages {
-		if o.who != ear.who || r.began.Before(o.sure) || !o.span().covers(r.span()) || r.of == nil || j.grants[r.of] == nil || r.op == opPass ||
-			!j.refusedBy(ear.who, s.from, r) || j.presentAfter(r) {
+		if o.who != ear.who || r.began.Before(o.sure) || !o.span().covers(r.span()) || r.of == nil || j.grants[r.of] == nil || r.op == opPass {
+			continue
+		}
+		if _, is := j.refusedBy(ear.who, s.from, r); !is || j.presentAfter(r) {
 			continue
 		}
 		told := span{r.began, o.span().to.Add(2 * j.k.soon)}
@@ -1093,16 +1131,36 @@ func (j *judge) keptOutBy(who string, since time.Time, r *call) (is bool) {
 	})
 }
 
+// leavers is a call as that of each who leaves with it, for sure.
+func (j *judge) leavers(r *call) (all []*call) {
+	if r.op != opBreak {
+		return []*call{r}
+	}
+	for _, a := range j.attempts {
+		if j.surelyBreaks(r, a) {
+			left := *r
+			left.of = a
+			all = append(all, &left)
+		}
+	}
+	return all
+}
+
 // refusedBy reports whether a client that listens and waits was refused because of one that
-// has left later, and has not asked since.
-func (j *judge) refusedBy(who string, since time.Time, r *call) (is bool) {
+// has left later, or has passed on the lock to it, and has not asked since; and from when on it may be told.
+func (j *judge) refusedBy(who string, since time.Time, r *call) (from time.Time, is bool) {
 	for _, c := range j.calls {
 		if c.op == opAcquire && c.who == who && c.name == r.name && c.ended.Before(r.began) && !c.ended.IsZero() &&
 			!(r.of.req.Shared && c.of.req.Shared) {
-			is = c.of.req.Wait && refused(c.err) && !c.began.Before(since) && j.held[r.of].from.Before(c.began)
+			a := r.of
+			from = r.began
+			for p := j.grants[a]; p != nil && p.op == opPass && p.next == a && !p.ended.Before(c.began) && j.well(p); p = j.grants[a] {
+				a, from = p.of, p.began
+			}
+			is = c.of.req.Wait && refused(c.err) && !c.began.Before(since) && j.held[a].from.Before(c.began)
 		}
 	}
-	return is
+	return from, is
 }
 
 // heard reports whether an ear was told soon after a call; nil: any, but of one client.
@@ -1124,7 +1182,8 @@ func (j *judge) healthy(who string, r *call) bool {
 func (j *judge) presentAfter(r *call) bool {
 	return slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		s := j.may[a]
-		return a != r.of && a.req.Name == r.name && s.from.Before(r.ended) && s.to.After(r.began) &&
+		broken := r.op == opBreak && !s.to.After(r.ended)
+		return a != r.of && a.req.Name == r.name && s.from.Before(r.ended) && s.to.After(r.began) && !broken &&
 			!(a.req.Wait && refused(j.first(a).err))
 	})
 }
@@ -1166,11 +1225,12 @@ func (j *judge) closes() {
 			j.broken(c, "Close waits for a service that is silent", "Close took %v", c.span().to.Sub(c.began))
 		case c.op == opClose && c.err != nil && !j.broke(c):
 			j.broken(c, "", "Close failed: %v", oneLine(c.err))
-		case c.op != opAcquire || closed == nil || c.err != nil && !errors.Is(c.err, locker.ErrHeld) && c.began.Before(closed.began):
+		case c.op != opAcquire || closed == nil:
 		case c.began.After(closed.span().to) && !errors.Is(c.err, locker.ErrClosed):
 			j.broken(c, "", "Acquire of a closed Backend returned %v", c.err)
 		case j.k.g.Queue && !c.queued.IsZero() && c.queued.Before(closed.began) && c.ended.After(closed.began) && c.err != nil &&
-			!errors.Is(c.err, locker.ErrClosed) && (c.ctxEnded.IsZero() || c.ctxEnded.After(closed.span().to.Add(j.k.air))):
+			!errors.Is(c.err, locker.ErrClosed) && !j.broke(c) && !j.deleted(c.of) &&
+			(c.ctxEnded.IsZero() || c.ctxEnded.After(closed.span().to.Add(j.k.air))):
 			j.broken(c, "", "Acquire that waited when its Backend was closed returned %v", c.err)
 		}
 	}

@@ -99,6 +99,8 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 		context.AfterFunc(asked, func() { c.do(func() { c.release(c.look(req.Name), req.Owner) }) })
 	case err != nil && (c.flaw == leavesGhost || c.flaw == ghostAfterReset && outage):
 		grant = locker.Grant{}
+	case err != nil && c.flaw == hidesByCause && asked.Err() != nil:
+		err = context.Cause(asked)
 	case outage && c.flaw == outageIsHeld, errors.Is(err, context.DeadlineExceeded) && c.flaw == timeoutIsHeld:
 		err = locker.ErrHeld
 	case held && c.flaw == vagueRefusal:
@@ -165,6 +167,9 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 			if c.flaw == closeIsHeld {
 				return locker.Grant{}, fmt.Errorf("%w: %w", locker.ErrHeld, context.Canceled)
 			}
+			if c.flaw == closeIsOutage {
+				return locker.Grant{}, locker.ErrUnavailable
+			}
 			return locker.Grant{}, locker.ErrClosed
 		}
 		poll.Stop()
@@ -188,7 +193,11 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case namesByClient:
 		h.Name += fmt.Sprintf("%p", c)
 	}
-	h.undo.Sends(max(req.TTL, req.MinHold))
+	lasts := max(req.TTL, req.MinHold)
+	if c.flaw == undoesTooEarly {
+		lasts = req.TTL
+	}
+	h.undo.Sends(lasts)
 	late := true
 	defer func() { h.undo.Sent(late) }()
 	v, err := c.acquireIn(ctx, h, req.Wait && c.kind.queued)

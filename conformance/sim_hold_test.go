@@ -67,12 +67,22 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 }
 
 // Undo is that of a service whose locks end with their TTL.
-func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
+func (h *hold) Undo(ctx context.Context) error {
+	return h.undo.Undo(ctx, func(ctx context.Context) error { return h.remove(ctx, h.client.flaw != undoLeavesNote) })
+}
 
 // Release removes the hold.
-func (h *hold) Release(ctx context.Context) error {
+func (h *hold) Release(ctx context.Context) error { return h.remove(ctx, false) }
+
+// remove removes the hold, and the note of its client.
+func (h *hold) remove(ctx context.Context, note bool) error {
 	c := h.client
-	release := func(l *lock) bool { return c.release(l, h.Owner) }
+	release := func(l *lock) bool {
+		if note && h.Wait && !h.Shared {
+			delete(l.notes, c.noteOf(h.place))
+		}
+		return c.release(l, h.Owner)
+	}
 	switch c.flaw {
 	case releaseHangs:
 		ctx = c.stubborn(ctx)

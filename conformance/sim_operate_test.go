@@ -65,13 +65,18 @@ func (s *service) state(l *lock, k kind) locker.State {
 	if k.queued {
 		st.Waiters = len(l.queue)
 	}
+	for _, p := range l.queue[:min(len(l.queue), 16)] {
+		if !slices.Contains(st.Waiting, p.Label) && !(s.flaw == inspectsWritersOnly && p.Shared) {
+			st.Waiting = append(st.Waiting, p.Label)
+		}
+	}
 	if s.flaw == inspectsNoWaiters {
 		st.Waiters = 0
 	}
 	sharers := l.of(true)
 	switch {
 	case len(l.holders) == 0:
-		st.Held = s.flaw == inspectsThePast && l.token > 0
+		st.Held = s.flaw == inspectsThePast && l.token > 0 || s.flaw == inspectsTurn && time.Now().Before(l.turn)
 		return st
 	case s.flaw == inspectsNothing, s.flaw == inspectsNoSharers && len(sharers) > 0:
 		return st
@@ -134,17 +139,22 @@ func (s *service) list(prefix string, k kind) (all []locker.State) {
 func (s *service) breaks(l *lock, holder string) (found bool) {
 	found = holder != "" && l.holder() == holder
 	next := s.flaw == breaksNext || s.flaw == breaksUnseen && holder == ""
-	if !found && !next || s.flaw == breaksNothing {
+	left := s.flaw == breaksFounders && found && !slices.Contains(l.holders, l.founder) && l.holders[0].Shared
+	if !found && !next || s.flaw == breaksNothing || left {
 		return found
 	}
+	l.quiet = s.flaw == breaksSilently
 	for _, other := range s.names {
 		if s.flaw == breaksQueue && strings.HasPrefix(other.name, l.name) {
 			s.evict(other, -1)
 		}
 	}
-	if s.flaw == breaksOneSharer {
+	switch s.flaw {
+	case breaksOneSharer:
 		s.evict(l, 1)
-	} else {
+	case breaksFifty:
+		s.evict(l, 50)
+	default:
 		s.evict(l, -1)
 	}
 	return found
@@ -156,7 +166,8 @@ func (s *service) evict(l *lock, most int) {
 		if i == most {
 			break
 		}
-		if rec.client.kind.queued && s.flaw != deletionUnnoticed {
+		untold := s.flaw == deletionUnnoticed || s.flaw == tellsFirstLost && i > 0 || s.flaw == raisedUnwatched && rec.raised
+		if rec.client.kind.queued && !untold {
 			s.after = append(s.after, func() { rec.client.net.push(nil, rec.Lost) })
 		}
 		if s.flaw == waitsOnDeleted && len(l.queue) > 0 {

@@ -91,6 +91,7 @@ func (s *service) pass(l *lock, owner string, next place, yield bool) (v verdict
 		l.holders = nil
 		return verdict{}
 	case yield:
+		l.turn = time.Now().Add(200 * time.Millisecond)
 		s.remove(l, rec)
 		return verdict{}
 	case s.flaw == passesSame && rec != nil:
@@ -99,6 +100,7 @@ func (s *service) pass(l *lock, owner string, next place, yield bool) (v verdict
 		next.MinHold = 0
 	}
 	granted := s.grant(l, next)
+	l.quiet = s.flaw == passHushes
 	if s.flaw == passRemains && rec != nil {
 		s.arm(l, granted, rec.expires)
 	}
@@ -130,7 +132,8 @@ func (s *service) release(l *lock, owner string) (found bool) {
 		return found
 	}
 	rec.count--
-	if rec.Shared || rec.count <= 0 && (s.flaw != minHoldSticks || !time.Now().Before(rec.keep)) {
+	sticks := s.flaw == minHoldSticks || s.flaw == keepsExpired && time.Since(rec.began) > rec.TTL
+	if rec.Shared || rec.count <= 0 && !(sticks && time.Now().Before(rec.keep)) {
 		s.remove(l, rec)
 	}
 	return true

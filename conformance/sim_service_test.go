@@ -38,8 +38,12 @@ type lock struct {
 	queue   []*place
 	token   uint64
 	raised  uint64
-	waited  bool      // somebody was refused who waits
-	entry   cas.Entry // where the service is a store with compare-and-swap
+	waited  bool              // somebody was refused who waits
+	quiet   bool              // with a flaw, nobody is told when the next one leaves
+	waits   time.Time         // with a flaw, nobody is told afterwards
+	turn    time.Time         // with a flaw, until when Inspect sees one that is kept
+	noted   map[string]uint64 // with a flaw, the tokens of the first notes
+	entry   cas.Entry         // where the service is a store with compare-and-swap
 	written time.Time
 }
 
@@ -101,7 +105,7 @@ func (s *service) look(name string) *lock {
 	name = s.key(name)
 	l := s.names[name]
 	if l == nil {
-		l = &lock{name: name, notes: map[string]time.Time{}}
+		l = &lock{name: name, notes: map[string]time.Time{}, noted: map[string]uint64{}}
 		s.names[name] = l
 	}
 	over := func(t time.Time) bool { return !time.Now().Before(t) }
@@ -151,8 +155,10 @@ func (s *service) keptOut(l *lock, p place) (out bool, note time.Duration) {
 	if s.flaw == noGate || !p.Shared {
 		return false, 0
 	}
-	for _, ends := range l.notes {
-		out, note = true, max(note, time.Until(ends))
+	for who, ends := range l.notes {
+		if s.flaw != noteOfGeneration || l.noted[who] == l.token {
+			out, note = true, max(note, time.Until(ends))
+		}
 	}
 	for _, q := range l.queue {
 		if q.Owner == p.Owner {
@@ -216,6 +222,9 @@ func (s *service) acquire(l *lock, p place, wait bool) (v verdict) {
 		own.confirmed = true
 		return verdict{granted: true, token: own.token}
 	}
+	if p.Wait && time.Now().After(l.waits) {
+		l.waits = time.Now().Add(v.remaining + noteLasts)
+	}
 	l.waited = l.waited || p.Wait && !(p.Shared && s.flaw == yieldsToWriters)
 	switch alone := slices.ContainsFunc(others, func(rec *record) bool { return !rec.Shared }); {
 	case wait:
@@ -226,6 +235,9 @@ func (s *service) acquire(l *lock, p place, wait bool) (v verdict) {
 			lasts *= 1000
 		}
 		l.notes[s.noteOf(p)] = time.Now().Add(lasts)
+		if l.noted[s.noteOf(p)] == 0 {
+			l.noted[s.noteOf(p)] = l.token
+		}
 		v.note = true
 	}
 	return v
@@ -295,6 +307,9 @@ func (s *service) grant(l *lock, p place) *record {
 		rec.token = p.drawn
 	}
 	rec.keep = rec.began.Add(s.minHold(p))
+	if s.flaw == minHoldOfFirst && len(sharers) > 0 {
+		rec.keep = rec.began
+	}
 	if p.Shared && (len(sharers) == 0 || s.flaw == generationOfFounder && rec.token != l.founder.token) {
 		l.founder = rec
 	}
@@ -416,7 +431,8 @@ func (s *service) advance(l *lock) {
 
 // tell wakes everybody who listens for a name. s.mu is held.
 func (s *service) tell(l *lock) {
-	if s.flaw == wakeLost || s.flaw == forgetsWaiters {
+	hushed := l.quiet || s.flaw == waitedBriefly && time.Now().After(l.waits)
+	if l.quiet = false; hushed || s.flaw == wakeLost || s.flaw == forgetsWaiters {
 		return
 	}
 	for c := range s.clients {

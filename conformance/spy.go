@@ -32,6 +32,9 @@ func newSpy(b locker.Backend, who string, h *history, names []string, patience t
 		under: map[*call]context.CancelFunc{}, stops: map[string]func(){}}
 }
 
+// errCause is why contexts end. What a backend returns matches the error of the context, whatever its cause.
+var errCause = errors.New("the caller has its reasons")
+
 // endless is a context that no step of a script ends.
 type endless struct{ context.Context }
 
@@ -42,7 +45,8 @@ func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (locker.G
 		err   error
 	}
 	_, c.endless = ctx.(endless)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancelBecause := context.WithCancelCause(ctx)
+	cancel := func() { cancelBecause(errCause) }
 	defer cancel()
 	if !c.endless {
 		defer s.cancellable(c, cancel)()
