@@ -1076,7 +1076,7 @@ func (j *judge) wakes() {
 					told.began = since
 					passed := r.op == opPass && r.grant.Hold != nil
 					switch {
-					case passed && r.yield:
+					case passed && r.yield && since.Equal(r.began): // and not one that has been passed on before
 						j.broken(r, "Pass does not see who waits", "%v was passed on inside of %s, which was to yield, and %s waits",
 							left.of, r.who, e.who)
 					case !passed && stays(r) && !j.heard(e.call, "", &told) && !j.presentAfter(r) &&
