@@ -77,13 +77,13 @@ func (r *remote) ask(ctx context.Context, path string, form url.Values) (
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	resp, err := r.http.Do(req)
 	if err != nil {
-		return false, 0, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+		return false, 0, unanswered(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	switch {
 	case err != nil:
-		return false, 0, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+		return false, 0, unanswered(ctx, err)
 	case resp.StatusCode == http.StatusConflict:
 		remaining, err = time.ParseDuration(strings.TrimSpace(string(text)))
 		return false, remaining, err
@@ -91,6 +91,14 @@ func (r *remote) ask(ctx context.Context, path string, form url.Values) (
 		return false, 0, fmt.Errorf("the service says %s: %s", resp.Status, text)
 	}
 	return true, 0, nil
+}
+
+// unanswered is the error of a request without an answer. Where its context has ended, http tells the cause of that.
+func unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
 }
 
 func (r *remote) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {

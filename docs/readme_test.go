@@ -16,7 +16,8 @@ import (
 
 var block = regexp.MustCompile("(?s)```(sh|go)\n(.*?)```\n")
 
-// blocksOf returns what stands in the blocks of a part of a page, with their languages.
+// blocksOf returns what stands in the blocks of a part of a page, with their languages. What is to be typed has no
+// comments: at the prompt of a zsh, as macOS has it, they are arguments.
 func blocksOf(t *testing.T, page, from, to string) (blocks [][2]string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -25,6 +26,7 @@ func blocksOf(t *testing.T, page, from, to string) (blocks [][2]string) {
 	part, _, ends := strings.Cut(rest, to)
 	require.True(t, begins && ends)
 	for _, m := range block.FindAllStringSubmatch(part, -1) {
+		require.False(t, m[1] == "sh" && strings.Contains(m[2], "#"), m[2])
 		blocks = append(blocks, [2]string{m[1], m[2]})
 	}
 	return blocks
