@@ -68,7 +68,7 @@ test-beside:
 prove: servers $(GATE)
 	./scripts/etcd before
 	./scripts/build kube-apiserver nats-server
-	CONFORMANCE_HISTORIES=60s LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
+	CONFORMANCE_HISTORIES=60s LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
 	go test $(LINK) -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
 	LOCKER_PROVE=1 go test $(LINK) -vet=off -run $(VIRTUAL) ./conformance ./cas # with more seeds
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
