@@ -23,7 +23,7 @@ AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test compiled test-packages test-beside prove prove-guards $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
+.PHONY: all test compiled test-packages test-beside prove search prove-guards $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -59,25 +59,29 @@ test-beside:
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m ./compare
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) $(LINK) -vet=off -timeout 10m ./...
 	nice $(GATE) $(LINK) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance ./cas ./memory
-	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./etcd ./zookeeper # make prove has S3, whose driver takes long to compile
+	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./etcd ./zookeeper # make search has S3, whose driver takes long to compile
 
-# Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
-# newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since
-# many of them start several servers for one test. BY_NAME are those that are not to run with -race, or are in a
-# module of their own, where there is no lab.NeedProve to call.
+# What `make test` leaves out since it takes longer: what months bring, fleets, further deployments. Such tests call
+# lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since many of them start several servers
+# for one test. BY_NAME are those that are not to run with -race, or are in a module of their own, where there is no
+# lab.NeedProve to call. HISTORIES is how long those of conformance take on each deployment.
+HISTORIES ?= 60s
 prove: servers $(GATE)
 	./scripts/etcd before
 	./scripts/build kube-apiserver nats-server
-	CONFORMANCE_HISTORIES=60s LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
-	go test $(LINK) -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
-	LOCKER_PROVE=1 go test $(LINK) -vet=off -run $(VIRTUAL) ./conformance ./cas # with more seeds
+	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
-	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
 	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./... # with -race, SQLite takes minutes to compile
-	cd examples && $(GATE) $(LINK) -vet=off ./s3
 	$(MAKE) --no-print-directory prove-guards
+
+# What only computes, for long, or compiles other drivers: a machine of two cores does it at night.
+search: servers $(GATE)
+	go test $(LINK) -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
+	LOCKER_PROVE=1 go test $(LINK) -vet=off -run $(VIRTUAL) ./conformance ./cas # with more seeds
+	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test $(LINK) -vet=off -run '^TestTheChecker' ./...
+	cd examples && $(GATE) $(LINK) -vet=off ./s3
 	$(MAKE) test-newest
 
 # Guarded writes on every store with a server while its network breaks: none is stale. GUARDS_FOR is how long each.

@@ -29,7 +29,7 @@ func TestGoodBackendsKeepEveryRule(t *testing.T) {
 	}
 }
 
-// In `make prove`, with five seeds; a rule that nothing breaks proves nothing.
+// In `make search`, with five seeds; a rule that nothing breaks proves nothing.
 func TestBrokenBackendsBreakARule(t *testing.T) {
 	seeds := uint64(1)
 	if os.Getenv(lab.ProveEnv) == "1" {

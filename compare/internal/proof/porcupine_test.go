@@ -17,7 +17,7 @@ import (
 )
 
 // histories is how many random histories are compared: all that were promised
-// with LOCKER_HISTORIES=100000, as `make prove` has it.
+// with LOCKER_HISTORIES=100000, as `make search` has it.
 func histories(t *testing.T) int {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("LOCKER_HISTORIES"), "2000"))
 	require.NoError(t, err)
