@@ -84,11 +84,13 @@ func (l *Lease) takeBack(why ending) {
 	}
 	l.undoAt = at
 	c.pending[l] = struct{}{}
+	closed := c.isClosed()
+	if !closed {
+		c.schedule.set(l, at) // before c.mu is free: a later time does not replace a sooner one
+	}
 	c.mu.Unlock()
-	if c.isClosed() { // Close may not have seen it
+	if closed { // Close may not have seen it
 		l.undoAtClose()
-	} else {
-		c.schedule.set(l, at)
 	}
 }
 
