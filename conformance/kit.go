@@ -344,7 +344,7 @@ func shrink(b brokenScript, again func([]step) brokenScript) *brokenScript {
 }
 
 const (
-	atOnce     = 14 // scripts that are played side by side on a real service
+	atOnce     = 40 // scripts that are played side by side on a real service
 	eventually = 3  // failing scripts after which a run ends
 )
 
@@ -378,7 +378,8 @@ func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.
 	cells := k.cells()
 	var mu sync.Mutex
 	next := 0
-	most := min(atOnce, 4*runtime.GOMAXPROCS(0)) // side by side: fewer while the machine, or the service, is slow
+	most := min(atOnce, 8*runtime.GOMAXPROCS(0)) // side by side: fewer while the machine, or the service, is slow
+	slower := began                              // when they last became fewer
 	take := func(worker int) (n int, wait bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -395,14 +396,15 @@ func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.
 		next++
 		return next - 1, false
 	}
-	add := func(more []brokenScript, slow bool) {
+	add := func(more []brokenScript, slow bool, since time.Time) {
 		mu.Lock()
 		defer mu.Unlock()
 		broken = append(broken, more...)
-		if slow {
-			most = max(2, most/2)
-		} else {
+		switch {
+		case !slow:
 			most = min(most+1, atOnce)
+		case since.After(slower): // one stall meets many scripts
+			most, slower = max(2, most/2), time.Now()
 		}
 	}
 	again := map[int]bool{} // scripts that a stall explained
@@ -421,14 +423,17 @@ func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.
 					k.pause(r.Context(), k.air)
 					continue
 				}
-				add(k.steady(note, func(k *kit) []brokenScript {
+				since := time.Now()
+				more, slow := k.steady(note, func(k *kit) []brokenScript {
 					return []brokenScript{k.one(r.Context(), n, k.script(cells, seed, n), func(*recorder, server) {})}
-				}))
+				})
+				add(more, slow, since)
 			}
 		})
 	}
 	all.Wait()
-	log = append(log, fmt.Sprintf("%d scripts in %v", next, time.Since(began).Round(time.Millisecond)))
+	log = append(log, fmt.Sprintf("%d scripts, at last %d side by side, in %v", next, most,
+		time.Since(began).Round(time.Millisecond)))
 	broken = append(broken, hidden(len(again), next)...)
 	if (only < 0 || only >= ofEvents) && len(broken) == 0 {
 		for _, event := range serverEvents {

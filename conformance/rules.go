@@ -716,8 +716,8 @@ func (j *judge) gate(b *attempt) (s span) {
 			} else if !c.ended.IsZero() {
 				s.to = arrived
 			}
-		case (c.op == opLeave && slices.Contains(c.noted, b) || c.op == opUndo && c.of == b) && c.err == nil &&
-			c.began.After(s.from) && !c.ended.IsZero() && !arrived.After(c.began):
+		case (c.op == opLeave && slices.Contains(c.noted, b) && !arrived.After(c.began) || c.op == opUndo && c.of == b) &&
+			c.err == nil && c.began.After(s.from) && !c.ended.IsZero(): // of what is undone nothing can arrive
 			s.to = earliest(s.to, c.ended)
 		}
 	}
@@ -1051,9 +1051,9 @@ func (j *judge) wakes() {
 		}
 	}
 	for _, e := range ears {
-		stays := func(r *call) bool { // and is within reach, until it has to be told
+		stays := func(r *call) bool { // and is within reach, until it would be told; it need not wait for the bound itself
 			c := *r
-			c.who, c.ended = e.who, r.ended.Add(j.k.wake)
+			c.who, c.ended = e.who, r.ended.Add(min(2*j.k.air, j.k.wake))
 			return e.covers(c.span()) && j.well(&c)
 		}
 		for _, r := range j.calls {

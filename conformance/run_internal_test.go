@@ -453,7 +453,7 @@ func TestEachOperationMeetsEachFaultBeforeAnyMeetsOneTwice(t *testing.T) {
 		}
 		for seed := range uint64(3) {
 			met := map[int]bool{}
-			for n := range 2 * len(groups) {
+			for n := range specials + 2*len(groups) {
 				if i, is := of[k.script(groups, seed, n).what]; is {
 					met[i] = true
 				}
