@@ -53,6 +53,7 @@ func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.RaiseToken(t.Context(), 150))
 	require.NoError(t, l.RaiseToken(t.Context(), 99), "every token here is greater")
+	require.ErrorIs(t, l.RaiseToken(t.Context(), 100+locker.MaxToken), locker.ErrInvalid, "no token is greater")
 	require.NoError(t, l.Unlock(t.Context()))
 	assert.ErrorIs(t, l.RaiseToken(t.Context(), 200), locker.ErrUnlocked)
 	l, err = c.Lock(t.Context(), state.Name)

@@ -209,8 +209,8 @@ func (l *Lease) As(target any) bool {
 
 // RaiseToken gives every later holder of this name a token greater than token, for
 // example when locks move here from a service that has given out token. The error
-// matches [errors.ErrUnsupported] if the service cannot do this, and ErrLost if the
-// lease is over.
+// matches [errors.ErrUnsupported] if the service cannot do this, ErrLost if the
+// lease is over, and ErrInvalid if no token is greater.
 func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if err := l.Err(); err != nil {
 		return l.fail("raise token", err)
@@ -223,6 +223,9 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 			errors.ErrUnsupported)
 	case !ok:
 		err = fmt.Errorf("backend %s cannot raise its tokens: %w", l.client.guarantees.Backend, errors.ErrUnsupported)
+	case token > base && token-base >= MaxToken:
+		err = fmt.Errorf("%w: the token %d leaves none above it: at most %d", ErrInvalid, token,
+			base+MaxToken-1)
 	case token > base: // which is added to every token
 		err = aside(ctx, func() error { return r.RaiseToken(ctx, token-base) })
 	}
