@@ -40,6 +40,18 @@ var brokenForChecks = []struct {
 	{opensFirst, poor, "url", "was refused with"},
 	{asciiNames, poor, "names", "invalid name"},
 	{namesByClient, poor, "names", "TryLock of another client returned <nil>"},
+	{sharersUnbounded, poor, "many", "beyond 4096, number 0 of 4: it returned <nil>"},
+	{boundIsHeld, poor, "many", "beyond 4096, number 0 of 4: it returned the lock is held"},
+	{countsThoseWhoLeft, poor, "many", "Acquire of a sharer after another has left, number"},
+	{breaksOnePage, rich, "many", "whom Break has removed, number"},
+	{tellsOnePageLost, queued, "many", "Lost was called for 1000"},
+	{listsOnePage, rich, "many", "List of 1100 names told of"},
+	{listsBordersTwice, rich, "many", "twice"},
+	{countsWaitersInAByte, queued, "many", "does not tell how many wait"},
+	{tellsEveryPlace, queued, "many", "for which 300 wait"},
+	{holdsInAByte, poor, "many", "Renew of a lease, number"},
+	{listensToFew, rich, "many", "the last does not get its name"},
+	{waitsTakeRequests, queued, "many", "does not tell how many wait"},
 }
 
 func checkNamed(t *testing.T, name string) conformance.OneCheck {

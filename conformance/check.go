@@ -69,6 +69,12 @@ func allChecks(s subject) []check {
 			run: checkExclusion,
 		},
 		{
+			Name: "many",
+			Promise: "Thousands of names, waiters and sharers are each their own, up to MaxSharers of one name, and each " +
+				"is told of once.",
+			run: checkMany,
+		},
+		{
 			Name:    "names",
 			Promise: "Any UTF-8 name up to 512 bytes works, and no two names are one lock (R18).",
 			run:     checkNames,
@@ -198,7 +204,7 @@ func (h Harness) validate() error {
 	if h.URL != "" && h.Open == nil {
 		return fmt.Errorf("the Harness has a URL and no Openers in Open to open it with")
 	}
-	names := []string{histories, histDelete, histLabels, histMinHold, sharedMinHold}
+	names := []string{histories, histDelete, histLabels, histMinHold, sharedMinHold, manySharers}
 	for _, c := range allChecks(subject{}) {
 		names = append(names, c.Name)
 	}

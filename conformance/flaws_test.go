@@ -57,6 +57,20 @@ var (
 	labelIsOwner      = wrong("who has the holder's label has the lock", poor)
 	oneAtATime        = wrong("Acquire keeps a mutex while it waits", queued)
 
+	// Many of them.
+	sharersUnbounded     = byHand("any number of sharers is granted", poor, rich, queued)
+	boundIsHeld          = byHand("one sharer too many is told that the name is held", poor)
+	countsThoseWhoLeft   = byHand("sharers that have left count as long as others are there", poor)
+	breaksOnePage        = byHand("Break removes the first thousand of more sharers", rich)
+	tellsOnePageLost     = byHand("Lost is called of the first thousand of more sharers", queued)
+	listsOnePage         = byHand("List tells of a thousand names", rich)
+	listsBordersTwice    = byHand("List tells the first name of its second page twice", rich)
+	countsWaitersInAByte = byHand("waiters are counted in a byte", queued)
+	tellsEveryPlace      = byHand("the labels of all that wait are told", queued)
+	holdsInAByte         = byHand("the hold after 256 others of a client is taken for the first", poor)
+	listensToFew         = byHand("a client listens to 256 names, and to another when one of them has been had", rich)
+	waitsTakeRequests    = byHand("256 calls that wait are all that a client can make", queued)
+
 	// Waiting.
 	thirdStays          = wrong("the third in the queue keeps its place when it leaves", queued)
 	leavesGrant         = wrong("a wait that ends when its lock is granted leaves the lock", queued)

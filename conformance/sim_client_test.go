@@ -19,17 +19,19 @@ type client struct {
 	kind   kind
 	closed chan struct{}
 	alone  chan struct{} // for the flaw of doing one thing at a time; a mutex would stop virtual time
+	slots  chan struct{} // for the flaw of waiting in a pool of requests
 	off    time.Duration // how far the wall clock of its machine is ahead
 
-	own    sync.Mutex
-	gone   bool
-	tokens uint64             // for the flaw of counting them here
-	wakers map[*func()]string // names
+	own      sync.Mutex
+	gone     bool
+	tokens   uint64             // for the flaw of counting them here
+	numbered []string           // of holds, for the flaw of numbering them
+	wakers   map[*func()]string // names
 }
 
 func newClient(s *service, k kind) *client {
 	c := &client{service: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}),
-		alone: make(chan struct{}, 1), wakers: map[*func()]string{}}
+		alone: make(chan struct{}, 1), slots: make(chan struct{}, 256), wakers: map[*func()]string{}}
 	c.net.fragile, c.net.patient = s.flaw == neverReconnects, s.flaw == requestsUnbounded
 	c.net.mended = func() {
 		if s.flaw != missedNotTold {
@@ -114,6 +116,10 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 func (c *client) hold(ctx context.Context, req locker.Request) *hold {
 	h := &hold{place: place{Request: req, client: c}, ctx: ctx, since: time.Now()}
 	h.Lost = func() { h.gone.Store(true); req.Lost() }
+	c.own.Lock()
+	defer c.own.Unlock()
+	h.number = uint8(len(c.numbered)) //nolint:gosec // the flaw
+	c.numbered = append(c.numbered, req.Name)
 	return h
 }
 
@@ -133,6 +139,10 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 		default:
 		}
 	})()
+	if c.flaw == waitsTakeRequests {
+		c.slots <- struct{}{}
+		defer func() { <-c.slots }()
+	}
 	known := false // that the lock is held
 	for {
 		grant, err := c.ask(ctx, req)
@@ -390,6 +400,11 @@ func (n notifier) Notify(ctx context.Context, name string, wake func()) (func(),
 	if c.flaw == subscribesLate {
 		time.AfterFunc(50*time.Millisecond, func() { c.listen(name, wake) })
 		return nothing, nil
+	}
+	if c.flaw == listensToFew {
+		c.slots <- struct{}{}
+		stop := c.listen(name, wake)
+		return func() { stop(); <-c.slots }, nil
 	}
 	stop := c.listen(name, wake)
 	asks := func(ctx context.Context) error {

@@ -52,6 +52,9 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 			return newClient(s, k).backend(), nil
 		}},
 	}
+	if k.stores {
+		h.Unproven = map[string]string{"many-sharers": "each writes a record of all, again and again in the way of others"}
+	}
 	if k.notices {
 		h.Victim = func(t conformance.T, name string, ttl time.Duration) (kill func()) {
 			c := newClient(s, k)

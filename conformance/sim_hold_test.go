@@ -17,6 +17,8 @@ type hold struct {
 	busy  atomic.Bool     // for the flaw of one renewal at a time
 	undo  locker.Undo
 	gone  atomic.Bool // it was told so
+
+	number uint8 // for the flaw of looking for holds by it
 }
 
 // RaiseToken makes every later holder's token greater.
@@ -129,7 +131,13 @@ func (h *hold) send(ctx context.Context, releasing bool, op func(*lock) bool) (f
 			return len(alone) > 0
 		}
 	}
-	return ask(ctx, c, h.Name, op)
+	name := h.Name
+	if c.flaw == holdsInAByte {
+		c.own.Lock()
+		name = c.numbered[h.number]
+		c.own.Unlock()
+	}
+	return ask(ctx, c, name, op)
 }
 
 // sessionHold is a hold of a service whose sessions keep what they hold.

@@ -28,6 +28,12 @@ func (o operator) Inspect(ctx context.Context, name string) (locker.State, error
 func (o operator) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
 	return func(yield func(locker.State, error) bool) {
 		all, err := ask(ctx, o.c, prefix, func(*lock) []locker.State { return o.c.list(prefix, o.c.kind) })
+		switch next := all[min(len(all), page):]; o.c.flaw {
+		case listsOnePage:
+			all = all[:min(len(all), page)]
+		case listsBordersTwice:
+			all = slices.Insert(all, min(len(all), page), next[:min(len(next), 1)]...)
+		}
 		for _, st := range all {
 			if !yield(st, nil) {
 				return
@@ -38,6 +44,9 @@ func (o operator) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 		}
 	}
 }
+
+// page is how much of something a service tells at once.
+const page = 1000
 
 // Break asks the service.
 func (o operator) Break(ctx context.Context, st locker.State) error {
@@ -65,7 +74,14 @@ func (s *service) state(l *lock, k kind) locker.State {
 	if k.queued {
 		st.Waiters = len(l.queue)
 	}
-	for _, p := range l.queue[:min(len(l.queue), 16)] {
+	places := 16
+	switch s.flaw {
+	case countsWaitersInAByte:
+		st.Waiters %= 256
+	case tellsEveryPlace:
+		places = len(l.queue)
+	}
+	for _, p := range l.queue[:min(len(l.queue), places)] {
 		if !slices.Contains(st.Waiting, p.Label) && !(s.flaw == inspectsWritersOnly && p.Shared) {
 			st.Waiting = append(st.Waiting, p.Label)
 		}
@@ -154,6 +170,8 @@ func (s *service) breaks(l *lock, holder string) (found bool) {
 		s.evict(l, 1)
 	case breaksFifty:
 		s.evict(l, 50)
+	case breaksOnePage:
+		s.evict(l, page)
 	default:
 		s.evict(l, -1)
 	}
@@ -166,7 +184,7 @@ func (s *service) evict(l *lock, most int) {
 		if i == most {
 			break
 		}
-		untold := s.flaw == deletionUnnoticed || s.flaw == tellsFirstLost && i > 0 || s.flaw == raisedUnwatched && rec.raised
+		untold := s.flaw == deletionUnnoticed || s.flaw == tellsFirstLost && i > 0 || s.flaw == tellsOnePageLost && i >= page || s.flaw == raisedUnwatched && rec.raised
 		if rec.client.kind.queued && !untold {
 			s.after = append(s.after, func() { rec.client.net.push(nil, rec.Lost) })
 		}

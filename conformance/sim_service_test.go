@@ -43,6 +43,7 @@ type lock struct {
 	waits   time.Time         // with a flaw, nobody is told afterwards
 	turn    time.Time         // with a flaw, until when Inspect sees one that is kept
 	noted   map[string]uint64 // with a flaw, the tokens of the first notes
+	came    int               // sharers, since there was none
 	entry   cas.Entry         // where the service is a store with compare-and-swap
 	written time.Time
 }
@@ -215,6 +216,10 @@ func (s *service) acquire(l *lock, p place, wait bool) (v verdict) {
 		v.remaining = remaining(l.holders)
 	case out:
 		v.remaining = note
+	case p.Shared && s.sharers(l) >= locker.MaxSharers && s.flaw == boundIsHeld:
+		v.remaining = remaining(l.holders)
+	case p.Shared && s.sharers(l) >= locker.MaxSharers:
+		return verdict{err: errFull}
 	default:
 		own = s.grant(l, p)
 	}
@@ -241,6 +246,20 @@ func (s *service) acquire(l *lock, p place, wait bool) (v verdict) {
 		v.note = true
 	}
 	return v
+}
+
+// errFull refuses one sharer too many.
+var errFull = fmt.Errorf("%w: no more can share it", locker.ErrRefused)
+
+// sharers is how many share a name, for the bound.
+func (s *service) sharers(l *lock) int {
+	switch s.flaw {
+	case sharersUnbounded:
+		return 0
+	case countsThoseWhoLeft:
+		return l.came
+	}
+	return len(l.holders)
 }
 
 const noteLasts = time.Second
@@ -300,6 +319,9 @@ func (s *service) grant(l *lock, p place) *record {
 	case s.flaw == tokenLater, s.flaw == tokenTwice && l.token%3 == 2:
 	default:
 		l.token++
+	}
+	if l.came++; len(sharers) == 0 {
+		l.came = 1
 	}
 	rec := &record{place: p, token: l.token, began: time.Now(), count: 1}
 	rec.Owner = s.cut(p.Owner, comparesOwner32, cutsOwner)
@@ -404,6 +426,9 @@ func (s *service) advance(l *lock) {
 	for len(l.queue) > 0 {
 		next := l.queue[0]
 		gone := !time.Now().Before(next.expires)
+		if !gone && next.Shared && s.sharers(l) >= locker.MaxSharers {
+			break
+		}
 		if !gone && len(s.inTheWay(l, *next)) > 0 {
 			break
 		}

@@ -29,7 +29,7 @@ const (
 // end, so that a busy machine is in nobody's way.
 var lasting = []string{
 	"restart", "failover", "server-crashes", "clock-jump", "names", "deletion",
-	"wake-up", "nothing-piles-up", "exclusion",
+	"wake-up", "nothing-piles-up", "exclusion", "many",
 }
 
 func sessionOf(check string) time.Duration {
