@@ -50,8 +50,8 @@ var brokenForChecks = []struct {
 	{countsWaitersInAByte, queued, "many", "does not tell how many wait"},
 	{tellsEveryPlace, queued, "many", "for which 300 wait"},
 	{holdsInAByte, poor, "many", "Renew of a lease, number"},
-	{listensToFew, rich, "many", "the last does not get its name"},
 	{waitsTakeRequests, queued, "many", "does not tell how many wait"},
+	{waitsTakeRequests, kind{name: "queued, without operators", queued: true}, "many", "the last does not get its name"},
 }
 
 func checkNamed(t *testing.T, name string) conformance.OneCheck {

@@ -70,8 +70,8 @@ func allChecks(s subject) []check {
 		},
 		{
 			Name: "many",
-			Promise: "Thousands of names, waiters and sharers are each their own, up to MaxSharers of one name, and each " +
-				"is told of once.",
+			Promise: "A client holds a thousand names, hundreds wait, MaxSharers share one name and no more: each has " +
+				"what is its own, and List tells each name once.",
 			run: checkMany,
 		},
 		{

@@ -79,8 +79,12 @@
 //	CONFORMANCE_SEED=483/12 go test -run '^TestConformance$/^histories$' .
 //
 // Checks by hand are there for what no history shows: claims and their hooks, URLs, encodings of names,
-// a crowd of Clients, wake-ups in time, the 100 ms of Prompt, what piles up, what Close must leave alone,
-// processes that are killed.
+// a crowd of Clients, hundreds and
+// thousands of names, waiters and sharers, wake-ups in time, the 100 ms of Prompt, what piles up, what Close
+// must leave alone, processes that are killed.
+//
+// The check called many has sharers come for four seconds. If MaxSharers, or as many as there is room for, have come
+// by then, one more has to be refused; its log says how many came.
 //
 // The unit of time is Harness.TTL, or up to four times that on a service that is slow. What fails while the
 // machine or the service stalls for a good part of it is tried again, at most twice and with more time, and

@@ -68,7 +68,6 @@ var (
 	countsWaitersInAByte = byHand("waiters are counted in a byte", queued)
 	tellsEveryPlace      = byHand("the labels of all that wait are told", queued)
 	holdsInAByte         = byHand("the hold after 256 others of a client is taken for the first", poor)
-	listensToFew         = byHand("a client listens to 256 names, and to another when one of them has been had", rich)
 	waitsTakeRequests    = byHand("256 calls that wait are all that a client can make", queued)
 
 	// Waiting.

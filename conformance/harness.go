@@ -103,7 +103,8 @@ type Harness struct {
 	// excuses nothing but a missing hook; and "histories", which are then not played,
 	// with all that they alone prove. Or something is left out of them: with "histories-delete"
 	// nothing is deleted, with "histories-labels" no label is as long as can be, with "histories-min-hold"
-	// nobody asks for MinHold, and with "shared-min-hold" no sharer does.
+	// nobody asks for MinHold, and with "shared-min-hold" no sharer does. With "many-sharers", the check called many
+	// does without sharers.
 	Unproven map[string]string
 
 	// Virtual returns the harness of a new service of the same kind, which lives in memory

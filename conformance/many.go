@@ -19,13 +19,13 @@ const (
 	lineAt  = crowd / 2       // this one has the line, in the middle of what is listed
 	lined   = 300             // stand in it, in the queue of the service
 	places  = 16              // of a queue are told
-	abreast = 64              // calls are made at the same time
+	abreast = 128             // calls are made at the same time
 	fewest  = 1000            // sharers have room, of up to MaxSharers
 	leaving = 100             // of them leave, and as many come
 	coming  = 4 * time.Second // is the time in which all come, on a service that is quick enough
 )
 
-// manySharers is what the harness may say that it cannot have: sharers that are as many as may be.
+// manySharers is what Harness.Unproven calls the part with sharers.
 const manySharers = "many-sharers"
 
 func checkMany(s *trial) {
@@ -267,8 +267,8 @@ func (s *trial) shareMany() {
 			}
 			return nil
 		}
-		// Where Lost is called for some, it is for all, and nobody has to ask.
-		s.each(abreast, "Renew of a sharer whom Break has removed", lost)
+		// A service that tells one of them unasked tells all.
+		s.eventually(settle, func() bool { return told() > 0 })
 		if !s.eventually(s.patience(), func() bool { k := told(); return k == 0 || k == n }) {
 			s.not("Break has removed %d sharers, and Lost was called for %d", n, told())
 		}

@@ -401,11 +401,6 @@ func (n notifier) Notify(ctx context.Context, name string, wake func()) (func(),
 		time.AfterFunc(50*time.Millisecond, func() { c.listen(name, wake) })
 		return nothing, nil
 	}
-	if c.flaw == listensToFew {
-		c.slots <- struct{}{}
-		stop := c.listen(name, wake)
-		return func() { stop(); <-c.slots }, nil
-	}
 	stop := c.listen(name, wake)
 	asks := func(ctx context.Context) error {
 		_, err := c.net.call(ctx, func() any { return nil })
