@@ -31,6 +31,7 @@
 //	SurvivesRestart                   Restart
 //	SurvivesFailover                  Failover
 //	ServerCrashes                     Crash
+//	the same, of one client           CutSome, where clients ask a quorum of servers themselves
 //	SurvivesClockJump                 JumpClock, where servers have a part in exclusion
 //	no client's clock decides         OffClock, where it can be had
 //	Close of what is the user's       Pair, where a backend is made of a driver's client
@@ -51,7 +52,7 @@
 // The contract is said once, as rules that hold for whatever several clients do. A history is what comes
 // of a script: clients acquire, wait, renew, release, undo, pass, raise tokens, inspect, list, break,
 // listen and close, under contexts that end early or never, with names, labels and TTLs that hurt, while
-// requests are held, lost or overtaken, replies are lost or late, connections are reset, owners ask again, locks
+// requests are held, lost or overtaken, replies are lost or late, connections are reset, all or those to some servers, owners ask again, locks
 // are deleted, servers restart and clocks step. Half of the scripts are cells of the matrix of operation,
 // fault and end, with a rival beside; the others are drawn. For each attempt the judge knows when its
 // holder may act, until when the service has to keep it, and when something of it may be there. An answer

@@ -27,6 +27,7 @@ type generator struct {
 	k *kit
 	*rand.Rand
 	steps []step
+	some  bool // as in the script
 }
 
 // cell is a case of the matrix.
@@ -136,6 +137,7 @@ func (k *kit) script(cells [][]cell, seed uint64, n int) script {
 		return sc
 	}
 	m := n - specials
+	g.some = k.h.CutSome != nil && k.g.ServerCrashes > 0 && sc.seed%5 < 2
 	order, nth := rand.New(rand.NewPCG(seed, 0)), m/4*2+m%2
 	group := cells[order.Perm(len(cells))[nth%len(cells)]] // one of each group, before a second one of any
 	c := group[order.Perm(len(group))[(nth/len(cells)+nth%len(cells))%len(group)]]
@@ -144,10 +146,12 @@ func (k *kit) script(cells [][]cell, seed uint64, n int) script {
 	}
 	switch {
 	case m%4 < 2 || c.end == doServers:
-		sc.what, sc.event = c.String(), c.event
+		sc.what, sc.event, g.some = c.String(), c.event, g.some && c.end != doServers
 		g.cell(c)
 	case m%8 == 6:
 		g.special(&sc, int(seed%specials)+m/8)
+	case m%4 == 3 && g.some:
+		g.quorum(&sc)
 	case m%8 == 2 || m%16 == 3:
 		sc.what = "a crowd"
 		g.crowd()
@@ -155,8 +159,37 @@ func (k *kit) script(cells [][]cell, seed uint64, n int) script {
 		sc.what = "a random history"
 		g.random(12 + g.IntN(20))
 	}
-	sc.steps = g.steps
+	if g.some {
+		g.minorities()
+	}
+	sc.steps, sc.some = g.steps, g.some
 	return sc
+}
+
+// minorities has faults of connections to some of the servers come and go: each client has others out of reach.
+func (g *generator) minorities() {
+	for _, who := range []int{subject_, rival, other} {
+		for at := 0; g.chance(65); at = g.IntN(len(g.steps) + 1) {
+			g.steps = slices.Insert(g.steps, at, step{do: doFault, who: who, fault: faults[g.IntN(len(faults))]},
+				does(who, g.one(doInspect, doList, doAcquire, doRenew)))
+		}
+		g.steps = slices.Insert(g.steps, g.IntN(len(g.steps)+1), step{do: doFault, who: who})
+	}
+}
+
+// quorum makes a history of locks of which some servers know nothing, and others do not hear of their end.
+func (g *generator) quorum(sc *script) {
+	sc.what = "a quorum that is not another's"
+	g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), g.unkept(doWait, rival, g.chance(30), 0), does(subject_, doRenew),
+		does(rival, doInspect), does(other, doInspect), does(other, doList), g.alone(other), does(subject_, doRenew))
+	g.maybe(30, does(other, doBreak), does(subject_, doRenew))
+	g.add(does(subject_, g.one(doUndo, doRelease)), does(other, doInspect), does(rival, doRelease), g.alone(late))
+	at := len(g.steps)
+	g.add(breaks(noFault), g.unkept(doAcquire, subject_, g.chance(30), 0), pause(g.k.air),
+		breaks(faults[g.IntN(len(faults))]), does(subject_, g.one(doUndo, doUndo, doRelease)), g.alone(late))
+	for i := range g.steps[at:] {
+		g.steps[at+i].name = 1
+	}
 }
 
 // names draws two names that are alike. What is different in some service, and the same in
@@ -291,7 +324,7 @@ func (g *generator) unkept(do verb, who int, shared bool, ttl time.Duration) ste
 // others do meanwhile, the end, and what comes late.
 func (g *generator) cell(c cell) {
 	life := g.ttl()
-	if c.end != doExpire && c.end != doClose && c.fault == noFault && g.chance(70) {
+	if c.end != doExpire && c.end != doClose && (c.fault == noFault || g.some) && g.chance(70) {
 		life = g.longTTL()
 	}
 	with := func() {

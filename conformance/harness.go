@@ -42,6 +42,12 @@ type Harness struct {
 	// it looks like a goroutine that the backend has left behind.
 	Cut func(t T) (locker.Backend, Fault)
 
+	// CutSome returns one more client of the same service, as New does, whose
+	// connections to these of its servers alone can be broken: ServerCrashes numbers from 0 up to
+	// 2*ServerCrashes. While they are, the service has to answer as if nothing was wrong. It is
+	// optional, and for services whose clients ask a quorum of servers themselves.
+	CutSome func(t T, servers []int) (locker.Backend, Fault)
+
 	// Pair returns two Backends, each as New returns one, that were made of the same
 	// driver's client, pool or connection, which their user has given them and closes
 	// after both. nil: backends are made of nothing that is their user's.

@@ -81,6 +81,7 @@ type call struct {
 type outage struct {
 	who      string
 	fault    fault
+	some     bool      // it is to some of the servers only
 	from, to time.Time // zero to: it lasts
 	sure     time.Time // it was set
 }
@@ -157,19 +158,20 @@ func (h *history) attempt(who string, req locker.Request) *attempt {
 
 // line says that a client's connection is in another state from now on. What the history
 // tells of an outage is never more than what was.
-func (h *history) line(who string, f fault, set func()) {
+func (h *history) line(s *spy, f fault) {
 	end := func() {
 		for _, o := range h.outages {
-			if o.who == who && o.to.IsZero() {
+			if o.who == s.who && o.to.IsZero() {
 				o.to = time.Now()
 			}
 		}
 	}
 	h.change(end)
 	from := time.Now()
-	set()
+	f.set(s.line)
 	if f != noFault {
-		h.change(func() { h.outages = append(h.outages, &outage{who: who, fault: f, from: from, sure: time.Now()}) })
+		o := &outage{who: s.who, fault: f, some: s.some, from: from, sure: time.Now()}
+		h.change(func() { h.outages = append(h.outages, o) })
 	}
 }
 
@@ -261,7 +263,7 @@ func (h *history) tell(c *call) string {
 	}
 	for _, o := range h.outages {
 		if o.who == c.who && o.from.Before(c.span().to) && (o.to.IsZero() || c.began.Before(o.to)) {
-			fmt.Fprintf(&b, " [%s]", o.fault)
+			fmt.Fprintf(&b, " [%s%s]", o.fault, map[bool]string{true: ", of some servers"}[o.some])
 			break
 		}
 	}

@@ -250,13 +250,17 @@ func (j *judge) lands(a *attempt, c *call) time.Time {
 
 // underWay is until when the request of a call that has no answer may be on its way.
 func (j *judge) underWay(c *call) time.Time {
-	land := c.span().to.Add(j.k.air)
+	return earliest(latest(c.span().to.Add(j.k.air), j.delayed(c, false)), far)
+}
+
+// delayed is when a request of a call arrives that was held back, at some of the servers or at all.
+func (j *judge) delayed(c *call, some bool) (land time.Time) {
 	for _, o := range j.outages {
-		if o.who == c.who && o.span().touches(c.span()) && o.fault.delays() {
+		if o.who == c.who && o.some == some && o.span().touches(c.span()) && o.fault.delays() {
 			land = latest(land, o.span().to.Add(j.k.air))
 		}
 	}
-	return earliest(land, far)
+	return land
 }
 
 // life is how long a lasts at most after the last request for it has arrived.
@@ -396,11 +400,55 @@ func (j *judge) closedBy(at time.Time, who string) bool {
 // cutOff is since when a client has been out of reach for good; zero: it is not.
 func (j *judge) cutOff(who string) time.Time {
 	for _, o := range j.outages {
-		if o.who == who && o.to.IsZero() && o.fault.mutes() {
+		if o.who == who && o.to.IsZero() && o.fault.mutes() && !o.some {
 			return o.sure
 		}
 	}
 	return time.Time{}
+}
+
+// parted reports whether some of the servers were out of reach of the client of a call.
+func (j *judge) parted(c *call) bool {
+	return slices.ContainsFunc(j.outages, func(o *outage) bool {
+		return o.some && o.who == c.who && o.span().touches(span{c.began, c.span().to.Add(j.k.air)})
+	})
+}
+
+// rest is until when some of the servers may have something of a, of whose end they were not told; zero: none has.
+func (j *judge) rest(a *attempt) (to time.Time) {
+	if !slices.ContainsFunc(j.about[a], j.parted) {
+		return time.Time{}
+	}
+	for _, c := range j.about[a] {
+		if gives(a, c) {
+			to = latest(to, earliest(latest(j.underWay(c), j.delayed(c, true)).Add(j.k.life(a)), far))
+		} else if c.op == opUndo && c.err == nil && !c.ended.IsZero() {
+			to = earliest(to, c.ended)
+		}
+	}
+	return to
+}
+
+// spoilt reports whether more servers than may be missing may be of no use to a call: some are out of reach, and
+// others have a rest, or those with a rest are different ones.
+func (j *judge) spoilt(c *call) bool {
+	s, out := c.span(), map[string]bool{}
+	if c.of != nil && j.grants[c.of] != nil {
+		s.from = earliest(s.from, j.grants[c.of].began)
+	}
+	if j.parted(c) {
+		out[c.who] = true
+	}
+	for _, b := range j.attempts {
+		if rest := j.rest(b); b.req.Name == c.name && (span{j.may[b].to, rest}).orNone().touches(s) {
+			for _, d := range j.about[b] {
+				if j.parted(d) {
+					out[d.who] = true
+				}
+			}
+		}
+	}
+	return len(out) > 1
 }
 
 // gone reports whether nothing of a is there now, for certain.
@@ -410,11 +458,11 @@ func (k *kit) gone(h *history, a *attempt) bool {
 }
 
 // well reports whether nothing was wrong with the service or the client's connection
-// during a call, or shortly before.
+// during a call, or shortly before, or with that to some of the servers only.
 func (j *judge) well(c *call) bool {
 	s := span{c.began.Add(-j.k.soon), c.span().to}
 	for _, o := range j.outages {
-		if o.who == c.who && s.touches(o.span()) {
+		if o.who == c.who && s.touches(o.span()) && !o.some {
 			return false
 		}
 	}
@@ -436,7 +484,7 @@ func (j *judge) closedBefore(c *call) bool {
 func (j *judge) slowest() (d time.Duration) {
 	for _, c := range j.calls {
 		waits := c.op == opAcquire && c.of.req.Wait || c.op == opServers
-		if !waits && !c.ended.IsZero() && j.well(c) {
+		if !waits && !c.ended.IsZero() && j.well(c) && !j.broke(c) {
 			d = max(d, c.ended.Sub(c.began))
 		}
 	}

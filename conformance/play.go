@@ -51,7 +51,9 @@ func (p *player) client(who int) *spy {
 	var line Fault
 	k.hook(func() {
 		switch {
-		case who < p.sc.cut() && k.h.Cut != nil:
+		case p.sc.cut(who) && p.sc.some:
+			b, line = k.h.CutSome(p.t, p.sc.minority(who, k.g.ServerCrashes))
+		case p.sc.cut(who) && k.h.Cut != nil:
 			b, line = k.h.Cut(p.t)
 		case who == 2 && p.sc.off && k.h.OffClock != nil:
 			b = k.h.OffClock(p.t, 2*k.long)
@@ -66,7 +68,7 @@ func (p *player) client(who int) *spy {
 		p.own[who] = true
 	})
 	s := newSpy(b, letters[who:who+1], p.h, p.sc.names, k.patience)
-	s.line = line
+	s.line, s.some = line, p.sc.some && line != nil
 	p.clients[who] = s
 	if p.own[who] {
 		p.t.Cleanup(func() { _ = b.Close() })
@@ -100,7 +102,7 @@ func (p *player) step(ctx context.Context, st step) {
 		p.k.pause(ctx, st.ttl)
 	case doFault:
 		if s.line != nil {
-			p.h.line(s.who, st.fault, func() { st.fault.set(s.line) })
+			p.h.line(s, st.fault)
 		}
 	case doCancel:
 		s.cancel()
@@ -164,7 +166,7 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 	}
 	switch do {
 	case doAgain:
-		if !a.last && !a.req.Wait && p.k.judge(p.h.copy()).held[a].to.After(time.Now().Add(p.k.soon/4)) && p.k.g.Scope >= locker.ScopeNetwork && p.h.broken(s.who) == noFault && !p.h.disturbed() {
+		if !a.last && !a.req.Wait && !s.some && p.k.judge(p.h.copy()).held[a].to.After(time.Now().Add(p.k.soon/4)) && p.k.g.Scope >= locker.ScopeNetwork && p.h.broken(s.who) == noFault && !p.h.disturbed() {
 			if st.yield && p.k.g.Shared != locker.SharingNone { // the same owner, in the other way
 				req := a.req
 				req.Shared = !req.Shared
@@ -185,7 +187,9 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opRelease, a) })
 	case doUndo:
 		a.last = true
-		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opUndo, a) })
+		p.call(ctx, s, st, func(ctx context.Context) {
+			_ = p.undo(ctx, s, a)
+		})
 	case doPass:
 		if a.req.Shared || p.kept(a) {
 			return
@@ -204,6 +208,19 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 		}
 		p.call(ctx, s, st, func(ctx context.Context) { s.raise(ctx, a, token) })
 	}
+}
+
+// undo takes back what there may be of a. If nothing can be, no server has something.
+func (p *player) undo(ctx context.Context, s *spy, a *attempt) error {
+	err := s.ask(ctx, opUndo, a)
+	if err == nil && s.some && p.k.h.Left != nil {
+		c := p.h.add(&call{op: opLeftover, who: s.who, name: a.req.Name, of: a})
+		var left []string
+		p.k.hook(func() { left = p.k.h.Left(p.t, a.req.Name) })
+		p.h.change(func() { c.left = left })
+		p.h.end(c, nil)
+	}
+	return err
 }
 
 // target is the attempt that a step is about.
@@ -270,7 +287,7 @@ func (p *player) call(ctx context.Context, s *spy, st step, f func(context.Conte
 		defer cancel()
 		f(ctx)
 	})
-	if p.h.broken(s.who) == noFault {
+	if s.some || p.h.broken(s.who) == noFault {
 		await(p.k.patience+p.k.soon, done)
 		return
 	}
@@ -334,11 +351,14 @@ func await(d time.Duration, done <-chan struct{}) bool {
 
 // finish ends all that is held or may be, and takes each name once more.
 func (p *player) finish(ctx context.Context) {
-	for _, s := range p.clients {
-		if s != nil && s.line != nil && p.h.broken(s.who) != noFault {
-			p.h.line(s.who, noFault, func() { noFault.set(s.line) })
+	mend := func(some bool) {
+		for _, s := range p.clients {
+			if s != nil && s.line != nil && s.some == some && p.h.broken(s.who) != noFault {
+				p.h.line(s, noFault)
+			}
 		}
 	}
+	mend(false)
 	done := make(chan struct{})
 	go func() {
 		p.calls.Wait()
@@ -363,6 +383,10 @@ func (p *player) finish(ctx context.Context) {
 		if time.Since(began) > p.k.patience+p.k.soon+p.k.ttl { // the history says what has not returned
 			break
 		}
+	}
+	if p.sc.some { // ends that some of the servers hear of later
+		p.k.pause(ctx, waiting/4)
+		mend(true)
 	}
 	ends.Wait()
 	p.end(ctx, settled, &ends)
@@ -417,7 +441,7 @@ func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
 	}
 	pause := p.k.air / 10
 	for began := time.Now(); ctx.Err() == nil && !(told && ended && p.k.gone(p.h, a)); {
-		if s.ask(p.patient(ctx), opUndo, a) == nil || time.Since(began) > within {
+		if p.undo(p.patient(ctx), s, a) == nil || time.Since(began) > within {
 			break
 		}
 		time.Sleep(pause)
@@ -473,6 +497,11 @@ func (p *player) over(name string) time.Time {
 	for _, a := range j.attempts {
 		if a.req.Name == name {
 			there := j.may[a].to.Add(p.k.soon)
+			if rest := j.rest(a); j.closedAt(a.who) != nil {
+				there = latest(there, rest)
+			} else { // what is released is removed everywhere, as soon as that is possible
+				there = latest(there, earliest(rest, time.Now().Add(4*p.k.soon)))
+			}
 			if a.req.Wait && !a.req.Shared {
 				there = latest(there, j.gate(a).to)
 			}
@@ -578,15 +607,17 @@ func (h *history) broken(who string) fault {
 	return noFault
 }
 
-// cut is how many clients of the script have connections that can be broken.
-func (s script) cut() int {
-	n := 1
-	for _, st := range s.steps {
-		if st.do == doFault && st.who == 1 {
-			n = 2
-		}
+// cut reports whether the connection of a client can be broken.
+func (s script) cut(who int) bool {
+	return who == subject_ || slices.ContainsFunc(s.steps, func(st step) bool { return st.do == doFault && st.who == who })
+}
+
+// minority is so many servers, for the clients of a script not the same.
+func (s script) minority(who, n int) (servers []int) {
+	for i := range n {
+		servers = append(servers, (int(s.seed%64)+who*n+i)%(2*n+1))
 	}
-	return n
+	return servers
 }
 
 // describe says what was played.

@@ -142,10 +142,10 @@ func (j *judge) refusals() {
 		switch {
 		case j.grants[c.of] != nil && j.grants[c.of].ended.Before(c.began) && j.surely(c.of, c):
 			j.broken(c, "a request that finds its own owner has been granted the lock", "%v, which holds, asked again, and was refused", c.of)
-		case !somebody:
+		case !somebody && !j.spoilt(c):
 			j.broken(c, "something of an earlier attempt stays, a name that is another's, or a TTL in another unit",
 				"%v was refused, and nobody may hold %.60q", c.of, c.name)
-		case he != nil && he.Remaining > remains:
+		case he != nil && he.Remaining > remains && !j.spoilt(c):
 			j.broken(c, "it is sent in another unit, or is that of another",
 				"%v was told that the lock lasts for %v, and it is for %v at most", c.of, he.Remaining, remains)
 		case he != nil && (he.AskWithin > time.Second || he.AskWithin < 0):
@@ -154,7 +154,7 @@ func (j *judge) refusals() {
 	}
 	beside := map[string]int{}
 	for _, c := range j.calls {
-		if c.op != opAcquire || c.of.req.Wait || !refused(c.err) || !j.well(c) || !c.ctxEnded.IsZero() {
+		if c.op != opAcquire || c.of.req.Wait || !refused(c.err) || !j.well(c) || j.broke(c) || !c.ctxEnded.IsZero() {
 			continue
 		}
 		if c.grant.Hold == nil {
@@ -178,7 +178,7 @@ func (j *judge) remainders() {
 			if !apart(b, c.of) || !j.kept[b].covers(c.span()) || until.IsZero() {
 				continue
 			}
-			if short := until.Sub(c.ended) - he.Remaining; short > j.k.tol && !j.amid(c) {
+			if short := until.Sub(c.ended) - he.Remaining; short > j.k.tol && !j.amid(c) && !j.spoilt(c) {
 				if once++; once < 3 && !j.virtual {
 					continue
 				}
@@ -210,7 +210,7 @@ func (j *judge) toldUntil(a *attempt, before time.Time) (until time.Time) {
 func (j *judge) outagesTold() {
 	for _, c := range j.calls {
 		for _, o := range j.outages {
-			if o.who != c.who || !o.fault.mutes() || c.ended.IsZero() || !c.asks() || c.began.Before(o.sure) ||
+			if o.who != c.who || o.some || !o.fault.mutes() || c.ended.IsZero() || !c.asks() || c.began.Before(o.sure) ||
 				!o.to.IsZero() && !c.ended.Before(o.to) {
 				continue
 			}
@@ -286,6 +286,7 @@ func (j *judge) answers() {
 		over := !c.ctxEnded.IsZero() && !c.ctxEnded.After(c.ended)
 		switch {
 		case !j.well(c) || errors.Is(c.err, locker.ErrClosed):
+		case errors.Is(c.err, locker.ErrUnavailable) && j.spoilt(c):
 		case c.certain():
 			if over && waits && c.err != nil && !errors.Is(c.err, locker.ErrLost) && c.ended.Sub(c.began) > j.k.soon {
 				j.broken(c, "wrap the context's error", "%v waited until its context ended, and its error does not say so: %v",
@@ -611,7 +612,7 @@ func (j *judge) validity() {
 			v := c.grant.Validity
 			answered := c.ended
 			for _, o := range j.outages { // a reply that was held back
-				if o.who == c.who && (o.fault == replyLate || o.fault == held) && o.span().meets(c.span()) &&
+				if o.who == c.who && !o.some && (o.fault == replyLate || o.fault == held) && o.span().meets(c.span()) &&
 					c.ended.After(o.span().to) && !o.from.After(c.began.Add(j.k.air)) {
 					answered = earliest(answered, o.span().to)
 				}
@@ -655,6 +656,15 @@ func (j *judge) stale(a *attempt) time.Duration {
 func (j *judge) free() {
 	for _, c := range j.calls {
 		switch {
+		case c.op == opLeftover && c.of != nil:
+			anothers := slices.ContainsFunc(j.attempts, func(b *attempt) bool {
+				may := span{j.may[b].from, latest(j.may[b].to, j.rest(b))}
+				return b != c.of && b.req.Name == c.name && may.touches(c.span())
+			})
+			timeIsOver := j.sent(c.of, c).Add(max(c.of.req.TTL, c.of.req.MinHold) - j.k.tol)
+			if len(c.left) > 0 && !anothers && c.ended.Before(timeIsOver) {
+				j.broken(c, "a quorum that has removed it is not all servers", "%v was undone, and there is still %v", c.of, c.left)
+			}
 		case c.op == opLeftover && c.who == "harness":
 			j.broken(c, "", "nothing is left in the service of %.60q, but %v", c.name, c.left)
 		case c.op == opLeftover:
@@ -868,6 +878,9 @@ func (j *judge) states() {
 
 // state judges what was told of a name.
 func (j *judge) state(c *call, st locker.State) {
+	if j.spoilt(c) {
+		return
+	}
 	sure, may := j.there(c)
 	bad := func(hint, format string, args ...any) {
 		j.broken(c, hint, "%s tells %s: %s", c.op, fmt.Sprintf(format, args...), tellState(st))
@@ -929,7 +942,7 @@ func (j *judge) state(c *call, st locker.State) {
 	if st.Label != "" && !slices.ContainsFunc(may, func(a *attempt) bool { return a.req.Label == st.Label }) && !j.sharedLabel(c.name, st) {
 		bad("it is cut, or another's", "the label %.40q, which no holder has", st.Label)
 	}
-	if len(sure) == 0 {
+	if len(sure) == 0 || j.parted(c) && len(may) > len(sure) { // votes of one that asks, and those that are not seen
 		return
 	}
 	if one := sure[0]; !one.req.Shared && st.Label != "" && st.Label != one.req.Label {
@@ -948,7 +961,7 @@ func (j *judge) state(c *call, st locker.State) {
 			bad("", "of sharers, and not the label of %v", a)
 		}
 	}
-	if short := until.Sub(c.ended) - st.Remaining; st.Remaining > 0 && !until.IsZero() && short > j.k.coarse {
+	if short := until.Sub(c.ended) - st.Remaining; st.Remaining > 0 && !until.IsZero() && short > j.k.coarse && !j.parted(c) {
 		bad("it is in another unit, or that of another", "that %v remain, and %v were promised", st.Remaining, until.Sub(c.ended))
 	}
 	unnamed := slices.ContainsFunc(j.attempts, func(a *attempt) bool {
@@ -1057,7 +1070,7 @@ func (j *judge) wakes() {
 			return e.covers(c.span()) && j.well(&c)
 		}
 		for _, r := range j.calls {
-			if r.name != e.name || r.err != nil || r.ended.IsZero() || r.who == e.who || !j.well(r) ||
+			if r.name != e.name || r.err != nil || j.spoilt(r) || r.ended.IsZero() || r.who == e.who || !j.well(r) ||
 				!e.covers(r.span()) {
 				continue
 			}
@@ -1096,7 +1109,7 @@ func (j *judge) wakes() {
 // missed judges what a client is told that was out of reach when one has left.
 func (j *judge) missed(ear *call, s span, r *call) {
 	for _, o := range j.outages {
-		if o.who != ear.who || r.began.Before(o.sure) || !o.span().covers(r.span()) || r.of == nil || j.grants[r.of] == nil || r.op == opPass {
+		if o.who != ear.who || o.some || r.began.Before(o.sure) || !o.span().covers(r.span()) || r.of == nil || j.grants[r.of] == nil || r.op == opPass {
 			continue
 		}
 		if _, is := j.refusedBy(ear.who, s.from, r); !is || j.presentAfter(r) {

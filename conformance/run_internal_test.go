@@ -405,12 +405,19 @@ func TestACallMeetsAFaultWhileThatIsSet(t *testing.T) {
 	defer r.Close()
 	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
 	h := k.history()
-	h.line("a", reset, func() {
+	h.line(&spy{who: "a", line: meets(func() {
 		a := h.attempt("a", locker.Request{Name: "x", TTL: time.Minute})
 		h.add(&call{op: opAcquire, who: "a", name: "x", of: a, err: locker.ErrUnavailable}).ended = time.Now()
-	})
+	})}, reset)
 	assert.Empty(t, k.judgeAll(h.copy()))
 }
+
+// meets is called while it is set.
+type meets func()
+
+func (m meets) Requests(Mode) { m() }
+func (m meets) Replies(Mode)  {}
+func (m meets) Sent() int64   { return 0 }
 
 type undone struct {
 	locker.Hold

@@ -142,6 +142,7 @@ type script struct {
 	what  string // it is about
 	names []string
 	off   bool // the clocks of two of its clients are wrong
+	some  bool // faults are those of connections to some of the servers
 	event server
 	steps []step
 }

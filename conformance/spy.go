@@ -20,6 +20,7 @@ type spy struct {
 	patience time.Duration // with a call whose context is over
 	names    []string      // of which List is to tell
 	line     Fault         // nil: it cannot be broken
+	some     bool          // it is the line to some of the servers only
 
 	mu     sync.Mutex
 	under  map[*call]context.CancelFunc // calls that can be cancelled

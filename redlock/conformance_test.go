@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,15 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct)
 			return connect(ct, time.Second, func(i int) string { return w.Through(direct(i))[0] }), w
+		},
+		CutSome: func(ct conformance.T, some []int) (locker.Backend, conformance.Fault) {
+			w := lab.StartProxy(ct)
+			return connect(ct, slack, func(i int) string {
+				if slices.Contains(some, i) {
+					return w.Through(direct(i))[0]
+				}
+				return direct(i)
+			}), w
 		},
 		Delete: func(_ conformance.T, name string) {
 			for _, r := range s.servers {
