@@ -440,7 +440,13 @@ func (j *judge) spoilt(c *call) bool {
 		out[c.who] = true
 	}
 	for _, b := range j.attempts {
-		if rest := j.rest(b); b.req.Name == c.name && (span{j.may[b].to, rest}).orNone().touches(s) {
+		ends := j.may[b].to // or when it is first given up
+		for _, d := range j.about[b] {
+			if d.op == opRelease || d.op == opUndo {
+				ends = earliest(ends, d.began)
+			}
+		}
+		if b.req.Name == c.name && (span{ends, j.rest(b)}).orNone().touches(s) {
 			for _, d := range j.about[b] {
 				if j.parted(d) {
 					out[d.who] = true
@@ -483,6 +489,9 @@ func (j *judge) closedBefore(c *call) bool {
 // slowest is the longest time that a call took which did not wait, and of which nothing was wrong.
 func (j *judge) slowest() (d time.Duration) {
 	for _, c := range j.calls {
+		if c.op == opServers && c.who == string(byCrash) { // from then on, calls of some servers take long
+			return d
+		}
 		waits := c.op == opAcquire && c.of.req.Wait || c.op == opServers
 		if !waits && !c.ended.IsZero() && j.well(c) && !j.broke(c) {
 			d = max(d, c.ended.Sub(c.began))

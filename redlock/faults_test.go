@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -438,5 +439,36 @@ func TestSlowSubscriptionsOutliveNotifysContext(t *testing.T) {
 	within(t, 30*time.Second, "the slow node is heard as well", func() bool {
 		s.servers[2].MustDo(t, "PUBLISH", redisconn.WakeChannel("n"), "")
 		return woken.Load()
+	})
+}
+
+// A lock that was waited for is won while releases of its holder before are still under way to some nodes. They are given
+// it as soon as those have come, and not with the first renewal alone: until then any node of its quorum may be missed.
+func TestWhatWasWaitedForIsSoonOnAllNodes(t *testing.T) {
+	t.Parallel()
+	s := durable(t, 5)
+	before, next := s.through(t, redlock.Options{}), s.backend(t, redlock.Options{})
+	warm(t, before)
+	warm(t, next)
+	g := acquire(t, before, "n", time.Minute)
+	s.everywhere(t, g, "n")
+	for _, p := range s.proxies[3:] {
+		p.Requests(lab.Hold)
+	}
+	release(t, g)
+	req := request("n", time.Minute)
+	req.Wait = true
+	locktest.Acquire(t, next, req)
+	assert.NotContains(t, s.value(t, 3, "n"), req.Owner)
+	for _, p := range s.proxies[3:] {
+		p.Requests(lab.Pass)
+	}
+	within(t, 30*time.Second, "all have it", func() bool {
+		for i := range s.servers {
+			if !strings.Contains(s.value(t, i, "n"), req.Owner) {
+				return false
+			}
+		}
+		return true
 	})
 }

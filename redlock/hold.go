@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/probe"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -120,7 +121,42 @@ func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
 		h.keep = time.Now().Add(minHold)
 	}
 	r.answers.take(nil, 0, h.take)
+	if h.claim.waiting {
+		h.complete(r)
+	}
 	return v
+}
+
+// firstLook is when a lock that was waited for is first given to those that have refused it.
+const firstLook = 20 * time.Millisecond
+
+// complete gives the lock to nodes that have refused it, or will: what its holder before has released may be on its way
+// to them. Until they have it, or it was renewed, it may stand on a bare quorum, of which no node can be missed.
+// h.mu is held.
+func (h *hold) complete(r *round) {
+	var asked []int
+	for i := range r.nodes {
+		if v := r.nodes[i].vote; v == no || v == pending {
+			asked = append(asked, i)
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	h.b.start(func() {
+		for pause := firstLook; pause < h.claim.ttl/3 && clock.Sleep(h.b.ctx, pause) == nil; pause *= 2 {
+			h.mu.Lock()
+			h.hear()
+			is := h.stage == held
+			if pause == firstLook { // votes that came meanwhile
+				asked = slices.DeleteFunc(asked, func(i int) bool { return h.sites[i].left == there })
+			}
+			h.mu.Unlock()
+			if asked = slices.DeleteFunc(asked, h.repairOne); !is || len(asked) == 0 {
+				return
+			}
+		}
+	})
 }
 
 // lookedAt is told when a server was looked at for a round's vote. If the round was won meanwhile without it,
@@ -176,7 +212,7 @@ func (h *hold) take(a answer) {
 	switch s := &h.sites[a.node]; a.to {
 	case toLook:
 		if a.err == nil && h.stage == held {
-			h.b.start(func() { h.repairOne(a.node) }) // in place of the vote
+			h.b.start(func() { _ = h.repairOne(a.node) }) // in place of the vote
 		}
 	case toVote:
 		s.voted(a)
@@ -196,23 +232,23 @@ func (h *hold) patience() time.Duration { return h.b.patience(h.claim.ttl) }
 func (h *hold) repair(p *poll) {
 	p.answers.take(nil, p.open, p.take)
 	for _, i := range p.gone {
-		h.b.start(func() { h.repairOne(i) })
+		h.b.start(func() { _ = h.repairOne(i) })
 	}
 }
 
 // repairOne gives the lock to one node while the lease is valid, unless the restart
 // guard keeps that out: what it voted for before its restart may still count for another,
-// and would then count twice. So a repair needs scripts, as a vote does.
-func (h *hold) repairOne(i int) {
+// and would then count twice. So a repair needs scripts, as a vote does. It reports whether the node has the lock.
+func (h *hold) repairOne(i int) (has bool) {
 	n, s := h.b.nodes[i], &h.sites[i]
 	scripts, err := n.ready(h.patience())
 	if err != nil {
-		return
+		return false
 	}
 	h.mu.Lock()
 	if h.stage != held || !time.Now().Before(h.until) || s.repairing {
 		h.mu.Unlock()
-		return
+		return false
 	}
 	was, token, floor, lasts := s.left, h.token, h.floor, max(h.claim.ttl, time.Until(h.keep))
 	if s.asking {
@@ -234,6 +270,7 @@ func (h *hold) repairOne(i int) {
 	if s.left == late && !got.repeated && (got.err == nil || certain(got.err)) {
 		s.left = max(was, there)
 	}
+	return got.err == nil && got.state == redisconn.Mine
 }
 
 // maxToken is up to where a Lua number counts exactly, less one for the next.
