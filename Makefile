@@ -26,18 +26,19 @@ AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test compiled test-packages test-beside prove search prove-guards $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
+.PHONY: all test compiled test-packages test-beside test-after prove search prove-guards $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
 
 all: lint build-everywhere test
 
 # Three packages at a time on two cores, else four, the longest first, and as many tests of each: they wait more than
 # they work, and each has servers of its own. More would make the times that they measure meaningless. What works
-# more than it waits goes on beside them with what they leave of the machine. The gate says at the end what failed and
-# where the time went.
+# more than it waits goes on beside them with what they leave of the machine, and what starts many servers comes after
+# them. The gate says at the end what failed and where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
 # `make lint` vets everything, so that no test does it again.
 test: servers compiled
 	$(MAKE) --no-print-directory -j2 test-packages test-beside
+	$(MAKE) --no-print-directory test-after
 
 # All that the tests need is compiled before the first of them runs: beside a compiler they would measure the machine.
 # (go list -export compiles, and links nothing.)
@@ -54,13 +55,15 @@ test-packages:
 		-skip $(BY_NAME)\|$(VIRTUAL)\|$(FLAWS) \
 		./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./memory ./file ./cmd/locker $(THE_OTHERS)
 
-# What starts processes of itself, or only works, takes three to five times as long with -race, and is run without it.
+# What only works, or starts processes of itself, takes three to five times as long with -race, and is run without it.
 test-beside:
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -parallel 6 -timeout 5m ./... # they wait
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m ./compare
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) $(LINK) -vet=off -timeout 10m ./...
 	nice $(GATE) $(LINK) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance ./cas ./memory
+
+test-after:
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m ./compare
 	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./etcd ./zookeeper # make search has S3, whose driver takes long to compile
 
 # What `make test` leaves out since it takes longer: what months bring, fleets, further deployments. Such tests call

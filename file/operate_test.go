@@ -62,11 +62,13 @@ func TestBreak(t *testing.T) {
 }
 
 func TestTokenThatCannotRiseIsAnError(t *testing.T) {
-	c := newClient(t, t.TempDir(), nil)
-	lease := mustLock(t, c, "n")
-	require.NoError(t, lease.RaiseToken(t.Context(), 1<<64-1))
-	require.NoError(t, lease.Unlock(t.Context()))
-	_, err := c.TryLock(t.Context(), "n")
+	b := newBackend(t, t.TempDir())
+	req := locker.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
+	hold := must(b.Acquire(t.Context(), req)).Hold
+	require.NoError(t, hold.(locker.TokenRaiser).RaiseToken(t.Context(), 1<<64-1))
+	require.NoError(t, hold.Release(t.Context()))
+	req.Owner = "b"
+	_, err := b.Acquire(t.Context(), req)
 	assert.ErrorContains(t, err, "cannot rise")
 }
 
