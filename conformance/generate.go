@@ -434,9 +434,9 @@ func (g *generator) meanwhile(percent int) {
 		case 2, 3:
 			g.add(g.acquire(doWait, who, shared, g.longTTL()))
 		case 4, 5:
-			g.add(does(who, doInspect))
+			g.add(step{do: doInspect, who: who, limit: g.limit()})
 		case 6:
-			g.add(step{do: doList, who: who, old: g.IntN(2)})
+			g.add(step{do: doList, who: who, old: g.IntN(2), limit: g.limit()})
 		case 7:
 			g.add(does(who, doListen), g.acquire(doAcquire, who, shared, 0))
 		case 8:
@@ -645,7 +645,10 @@ func (g *generator) special(sc *script, turn int) {
 		for i := range 2 + g.IntN(2) {
 			g.add(step{do: doRaise, who: subject_, ttl: raises[2+i]})
 		}
-		g.add(does(subject_, doAgain), does(other, doInspect), does(subject_, doRelease), pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
+		beside := g.alone(other)
+		beside.name = 1
+		g.add(beside, does(subject_, doAgain), does(other, doInspect), does(other, doList), does(subject_, doRelease),
+			pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
 			g.alone(late), step{do: doRaise, who: subject_, ttl: 1}, does(late, doRelease),
 			g.acquire(doAcquire, friend, g.chance(50), 0))
 	case 5:
@@ -783,9 +786,9 @@ func (g *generator) random(n int) {
 		case 15:
 			st = g.onHold(doRaise, who)
 		case 16:
-			st = step{do: doInspect}
+			st = step{do: doInspect, limit: g.limit()}
 		case 17:
-			st = step{do: g.one(doList, doBreak)}
+			st = step{do: g.one(doList, doBreak), limit: g.limit()}
 		case 18:
 			st = step{do: g.one(doListen, doListen, doStop)}
 		case 19:

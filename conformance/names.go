@@ -94,6 +94,7 @@ func checkNames(s *trial) {
 		}
 		held[n] = l
 	}
+	s.listAll(c, held)
 	for n, l := range held {
 		if _, err := s.tryLock(other, n, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
 			s.report(fmt.Sprintf("%s is held, and TryLock of another client returned %v", show(n), err),
@@ -107,6 +108,27 @@ func checkNames(s *trial) {
 		if _, err := s.tryLock(c, bad); err == nil || errors.Is(err, locker.ErrHeld) {
 			s.report(fmt.Sprintf("the bad name %s was not refused: %v", show(bad), err),
 				"an engine that does not check names")
+		}
+	}
+}
+
+// listAll asks for all names at once.
+func (s *trial) listAll(c *locker.Client, held map[string]*locker.Lease) {
+	told := map[string]int{}
+	for st, err := range c.List(s.within(s.patience()), "") {
+		if errors.Is(err, errors.ErrUnsupported) {
+			return
+		}
+		if err != nil {
+			s.report(fmt.Sprintf("List failed: %v", err), "")
+			return
+		}
+		told[st.Name]++
+	}
+	for n := range held {
+		if told[n] != 1 {
+			s.report(fmt.Sprintf("%s is held, and List told of it %d times", show(n), told[n]),
+				"the name is not decoded as it was encoded, or its key is taken for something else")
 		}
 	}
 }
