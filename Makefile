@@ -14,7 +14,7 @@ PROVE := '^Test(Ageing|Fleet|Prove)'
 BY_NAME := '^Test(Search|ManyNamesOverHours|TheProgramsOfFencing|SQLiteImmediate|SQLiteWithoutPatience|MariaDBSnapshotIsolation)'
 VIRTUAL := '^Test(GoodBackendsKeepEveryRule|EveryKindInVirtualTime)'
 FLAWS := '^TestBrokenBackendsBreakARule'
-# make test RACE=-race has the race detector watch, and takes twice as long. Each night it is run so.
+# make test RACE=-race has the race detector watch the packages, and takes twice as long. Each night they are run so.
 RACE ?=
 # The histories of conformance are the same in each run, so that what is red is the change and not the draw. Every night
 # others are drawn, as by `make prove CONFORMANCE_SEED=`.
@@ -77,7 +77,7 @@ prove: servers $(GATE)
 	./scripts/build kube-apiserver nats-server
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE)\|^TestConformance ./...
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL)\|TestConformance $(ENGINE)
-	go test $(LINK) -vet=off -timeout 10m -run $(FLAWS) ./conformance ./cas
+	go test $(LINK) -vet=off -timeout 10m -run $(FLAWS) ./conformance
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./... # with -race, SQLite takes minutes to compile

@@ -10,7 +10,7 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Clients of a script, by what they mostly do. The connections of the first two can be
+// Clients of a script, by what they mostly do. The connections of the first two, and those of others to some servers, can be
 // broken; the clocks of the two in the middle may be wrong.
 const (
 	subject_ = iota // whom the script is about
@@ -561,7 +561,8 @@ func (g *generator) special(sc *script, turn int) {
 		sc.what = "a writer that does not know whether it waits, and is undone"
 		asks := g.unkept(doWait, subject_, false, g.bounded(g.k.ttl/8)) // it is over before its note
 		g.add(g.unkept(doAcquire, friend, true, 0), does(subject_, doListen), breaks(replyLost), asks, pause(g.k.air/2),
-			does(subject_, doCancel), breaks(noFault), does(subject_, doFinish), does(subject_, doUndo), does(subject_, doUndo), g.unkept(doAcquire, other, true, 0))
+			does(subject_, doCancel), breaks(noFault), does(subject_, doFinish), pause(g.k.air+g.k.air/4),
+			does(subject_, doUndo), does(subject_, doUndo), g.unkept(doAcquire, other, true, 0))
 	case 13:
 		sc.what = "nobody but the backend ends a request"
 		asks := step{do: g.one(doAcquire, doRenew, doRelease, doUndo), who: subject_, limit: never}

@@ -345,6 +345,7 @@ func shrink(b brokenScript, again func([]step) brokenScript) *brokenScript {
 
 const (
 	atOnce     = 40 // scripts that are played side by side on a real service
+	fewAgain   = 14 // scripts that one stall may meet
 	eventually = 3  // failing scripts after which a run ends
 )
 
@@ -457,7 +458,7 @@ func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.
 
 // hidden says that stalls explain too many failures: more than half of a run's scripts, and more than one stall meets.
 func hidden(again, played int) []brokenScript {
-	if again <= max(atOnce, played/2) {
+	if again <= max(fewAgain, played/2) {
 		return nil
 	}
 	return []brokenScript{{more: []string{fmt.Sprintf("%d of %d scripts failed while the machine, or the service, stalled, "+

@@ -492,8 +492,8 @@ func (j *judge) slowest() (d time.Duration) {
 		if c.op == opServers && c.who == string(byCrash) { // from then on, calls of some servers take long
 			return d
 		}
-		waits := c.op == opAcquire && c.of.req.Wait || c.op == opServers
-		if !waits && !c.ended.IsZero() && j.well(c) && !j.broke(c) {
+		waits := c.op == opAcquire && c.of.req.Wait || c.op == opServers || c.op == opLeftover || c.op == opDelete
+		if !waits && !c.ended.IsZero() && j.well(c) && !j.broke(c) && !j.spoilt(c) {
 			d = max(d, c.ended.Sub(c.began))
 		}
 	}

@@ -166,7 +166,9 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 	}
 	switch do {
 	case doAgain:
-		if !a.last && !a.req.Wait && !s.some && p.k.judge(p.h.copy()).held[a].to.After(time.Now().Add(p.k.soon/4)) && p.k.g.Scope >= locker.ScopeNetwork && p.h.broken(s.who) == noFault && !p.h.disturbed() {
+		lasts := p.k.judge(p.h.copy()).held[a].to.After(time.Now().Add(p.k.soon / 4))
+		well := p.k.g.Scope >= locker.ScopeNetwork && p.h.broken(s.who) == noFault && !p.h.disturbed()
+		if !a.last && !a.req.Wait && !s.some && lasts && well {
 			if st.yield && p.k.g.Shared != locker.SharingNone { // the same owner, in the other way
 				req := a.req
 				req.Shared = !req.Shared
@@ -497,7 +499,8 @@ func (p *player) over(name string) time.Time {
 	for _, a := range j.attempts {
 		if a.req.Name == name {
 			there := j.may[a].to.Add(p.k.soon)
-			if rest := j.rest(a); j.closedAt(a.who) != nil {
+			asked := slices.ContainsFunc(j.about[a], func(c *call) bool { return c.op == opRelease || c.op == opUndo })
+			if rest := j.rest(a); j.closedAt(a.who) != nil || !asked { // nobody removes it
 				there = latest(there, rest)
 			} else { // what is released is removed everywhere, as soon as that is possible
 				there = latest(there, earliest(rest, time.Now().Add(4*p.k.soon)))
@@ -614,6 +617,9 @@ func (s script) cut(who int) bool {
 
 // minority is so many servers, for the clients of a script not the same.
 func (s script) minority(who, n int) (servers []int) {
+	if who == other {
+		who = 2 // the third whose connections are broken
+	}
 	for i := range n {
 		servers = append(servers, (int(s.seed%64)+who*n+i)%(2*n+1))
 	}

@@ -658,8 +658,8 @@ func (j *judge) free() {
 		switch {
 		case c.op == opLeftover && c.of != nil:
 			anothers := slices.ContainsFunc(j.attempts, func(b *attempt) bool {
-				may := span{j.may[b].from, latest(j.may[b].to, j.rest(b))}
-				return b != c.of && b.req.Name == c.name && may.touches(c.span())
+				may := span{j.may[b].from, latest(j.may[b].to, j.rest(b)).Add(j.k.air)} // some servers hear of its end later
+				return b != c.of && b.req.Name == c.name && !j.may[b].to.IsZero() && may.touches(c.span())
 			})
 			timeIsOver := j.sent(c.of, c).Add(max(c.of.req.TTL, c.of.req.MinHold) - j.k.tol)
 			if len(c.left) > 0 && !anothers && c.ended.Before(timeIsOver) {
@@ -726,8 +726,8 @@ func (j *judge) gate(b *attempt) (s span) {
 			} else if !c.ended.IsZero() {
 				s.to = arrived
 			}
-		case (c.op == opLeave && slices.Contains(c.noted, b) && !arrived.After(c.began) || c.op == opUndo && c.of == b) &&
-			c.err == nil && c.began.After(s.from) && !c.ended.IsZero(): // of what is undone nothing can arrive
+		case (c.op == opLeave && slices.Contains(c.noted, b) || c.op == opUndo && c.of == b) && c.err == nil &&
+			c.began.After(s.from) && !c.ended.IsZero() && !arrived.After(c.began):
 			s.to = earliest(s.to, c.ended)
 		}
 	}
@@ -1064,7 +1064,7 @@ func (j *judge) wakes() {
 		}
 	}
 	for _, e := range ears {
-		stays := func(r *call) bool { // and is within reach, until it would be told; it need not wait for the bound itself
+		stays := func(r *call) bool { // and is within reach, for as long as it takes to be told where nothing stalls
 			c := *r
 			c.who, c.ended = e.who, r.ended.Add(min(2*j.k.air, j.k.wake))
 			return e.covers(c.span()) && j.well(&c)

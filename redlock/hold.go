@@ -117,42 +117,35 @@ func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage, h.token, h.floor, h.until = held, r.token, r.token, v.Until()
+	r.won.Store(true)
 	if minHold > 0 {
 		h.keep = time.Now().Add(minHold)
 	}
 	r.answers.take(nil, 0, h.take)
-	if h.claim.waiting {
-		h.complete(r)
+	for i := range r.nodes {
+		if r.nodes[i].vote == no {
+			h.complete(i)
+		}
 	}
 	return v
 }
 
-// firstLook is when a lock that was waited for is first given to those that have refused it.
-const firstLook = 20 * time.Millisecond
+// Nodes that have refused a lock which was won are asked again after firstLook, then after twice as long, and so on
+// up to lastLook.
+const (
+	firstLook = 20 * time.Millisecond
+	lastLook  = time.Second
+)
 
-// complete gives the lock to nodes that have refused it, or will: what its holder before has released may be on its way
-// to them. Until they have it, or it was renewed, it may stand on a bare quorum, of which no node can be missed.
-// h.mu is held.
-func (h *hold) complete(r *round) {
-	var asked []int
-	for i := range r.nodes {
-		if v := r.nodes[i].vote; v == no || v == pending {
-			asked = append(asked, i)
-		}
-	}
-	if len(asked) == 0 {
-		return
-	}
+// complete gives the lock to a node that has refused it: what its holder before has released may be on its way to that
+// node. Until it has the lock, or until the first renewal, no node of a bare quorum can be missed.
+func (h *hold) complete(i int) {
 	h.b.start(func() {
-		for pause := firstLook; pause < h.claim.ttl/3 && clock.Sleep(h.b.ctx, pause) == nil; pause *= 2 {
+		for pause := firstLook; pause < min(lastLook, h.claim.ttl/3) && clock.Sleep(h.b.ctx, pause) == nil; pause *= 2 {
 			h.mu.Lock()
-			h.hear()
 			is := h.stage == held
-			if pause == firstLook { // votes that came meanwhile
-				asked = slices.DeleteFunc(asked, func(i int) bool { return h.sites[i].left == there })
-			}
 			h.mu.Unlock()
-			if asked = slices.DeleteFunc(asked, h.repairOne); !is || len(asked) == 0 {
+			if !is || h.repairOne(i) {
 				return
 			}
 		}
@@ -216,6 +209,9 @@ func (h *hold) take(a answer) {
 		}
 	case toVote:
 		s.voted(a)
+		if a.err == nil && a.said.refuses() && h.stage == held {
+			h.complete(a.node)
+		}
 		if h.end != nil {
 			h.release(a.node)
 		}

@@ -232,6 +232,9 @@ type vote struct {
 	void    bool // refused: this very claim was taken back before
 }
 
+// refuses reports whether another has the lock.
+func (v vote) refuses() bool { return !v.granted && !v.void && !v.foreign }
+
 // Whether there are counters, for the scripts.
 var noTokens, withTokens any = "none", "tokens"
 

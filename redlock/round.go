@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -14,7 +15,7 @@ import (
 // round is one try for a lock: all nodes are asked at the same time, and their votes
 // are counted. All of it is done by the caller of Acquire, who reads their answers. What
 // comes later is for the hold. A node that could not vote in time gets the lock, and with
-// fencing the token, as soon as its server was looked at, or else by the first renewal.
+// fencing the token, as soon as its server was looked at, or else by the first renewal; one that has refused it, soon.
 type round struct {
 	b       *Backend
 	hold    *hold         // what is voted on
@@ -23,8 +24,9 @@ type round struct {
 	healthy bool          // a quorum had answered when last asked
 	nodes   []nodeVote    // what each node has said
 	answers *answers      // the hold's
-	args    []any         // of vote.lua
-	token   uint64        // with fencing: of the lock; 0: no quorum has voted for us yet
+	won     atomic.Bool
+	args    []any  // of vote.lua
+	token   uint64 // with fencing: of the lock; 0: no quorum has voted for us yet
 }
 
 // nodeVote is what one node has said in a round.
@@ -173,6 +175,9 @@ func (r *round) ask(i int) {
 	site.asking = true
 	site.vote = n.vote(v.scripts, &r.hold.claim, r.args, r.limit, func(said vote, got reply) {
 		r.answers.put(answer{i, toVote, said, got})
+		if got.err == nil && said.refuses() && r.won.Load() { // nobody reads it before the first renewal
+			r.hold.complete(i)
+		}
 	})
 }
 
