@@ -123,10 +123,10 @@ func (h *history) add(c *call) *call {
 }
 
 // happened adds what takes no time.
-func (h *history) happened(c *call) { h.end(h.add(c), nil) }
+func (h *history) happened(c *call) { h.end(h.add(c)) }
 
-func (h *history) end(c *call, err error) {
-	h.change(func() { c.ended, c.err = time.Now(), err })
+func (h *history) end(c *call) {
+	h.change(func() { c.ended = time.Now() })
 }
 
 // owner is another one: like that of somebody who has left, but for one digit, so that a comparison of a part

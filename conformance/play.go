@@ -115,7 +115,7 @@ func (p *player) step(ctx context.Context, st step) {
 	case doServers:
 		c := p.h.add(&call{op: opServers, who: string(st.server), name: name})
 		p.servers(st.server)
-		p.h.end(c, nil)
+		p.h.end(c)
 	case doDelete:
 		if p.k.h.Delete != nil {
 			p.h.tick()
@@ -123,7 +123,7 @@ func (p *player) step(ctx context.Context, st step) {
 			p.h.tick()
 			p.k.hook(func() { p.k.h.Delete(p.t, name) })
 			p.h.tick()
-			p.h.end(c, nil)
+			p.h.end(c)
 		}
 	case doInspect:
 		p.call(ctx, s, st, func(ctx context.Context) {
@@ -220,7 +220,7 @@ func (p *player) undo(ctx context.Context, s *spy, a *attempt) error {
 		var left []string
 		p.k.hook(func() { left = p.k.h.Left(p.t, a.req.Name) })
 		p.h.change(func() { c.left = left })
-		p.h.end(c, nil)
+		p.h.end(c)
 	}
 	return err
 }
