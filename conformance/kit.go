@@ -379,7 +379,7 @@ func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.
 	cells := k.cells()
 	var mu sync.Mutex
 	next := 0
-	most := min(atOnce, 8*runtime.GOMAXPROCS(0)) // side by side: fewer while the machine, or the service, is slow
+	most := min(atOnce, 4*runtime.GOMAXPROCS(0)) // side by side: fewer while the machine, or the service, is slow
 	slower := began                              // when they last became fewer
 	take := func(worker int) (n int, wait bool) {
 		mu.Lock()
