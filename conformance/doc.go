@@ -53,8 +53,8 @@
 // of a script: clients acquire, wait, renew, release, undo, pass, raise tokens, inspect, list, break,
 // listen and close, under contexts that end early or never, with names, labels and TTLs that hurt, while
 // requests are held, lost or overtaken, replies are lost or late, connections are reset, all or those to some
-// servers, owners ask again, locks are deleted, servers restart and clocks step. Half of the scripts are cells of the matrix of operation,
-// fault and end, with a rival beside; the others are drawn. For each attempt the judge knows when its
+// servers, owners ask again, locks are deleted, servers restart and clocks step. Half of the scripts are cells of
+// the matrix of operation, fault and end, with a rival beside; the others are drawn. For each attempt the judge knows when its
 // holder may act, until when the service has to keep it, and when something of it may be there. An answer
 // that these times do not explain breaks a rule:
 //
@@ -80,8 +80,8 @@
 //	CONFORMANCE_SEED=483/12 go test -run '^TestConformance$/^histories$' .
 //
 // Checks by hand are there for what no history shows: claims and their hooks, URLs, encodings of names,
-// a crowd of Clients, hundreds and thousands of names, waiters and sharers, wake-ups in time, the 100 ms of Prompt, what piles up, what Close
-// must leave alone, processes that are killed.
+// a crowd of Clients, hundreds and thousands of names, waiters and sharers, wake-ups in time, the 100 ms of
+// Prompt, what piles up, what Close must leave alone, processes that are killed.
 //
 // The check called many has sharers come for four seconds. If MaxSharers, or as many as there is room for, have come
 // by then, one more has to be refused; its log says how many came.

@@ -10,8 +10,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Clients of a script, by what they mostly do. The connections of the first two, and those of others to some servers, can be
-// broken; the clocks of the two in the middle may be wrong.
+// Clients of a script, by what they mostly do. The connections of the first two, and those of others to some
+// servers, can be broken; the clocks of the two in the middle may be wrong.
 const (
 	subject_ = iota // whom the script is about
 	rival

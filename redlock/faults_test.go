@@ -442,8 +442,8 @@ func TestSlowSubscriptionsOutliveNotifysContext(t *testing.T) {
 	})
 }
 
-// A lock that was waited for is won while releases of its holder before are still under way to some nodes. They are given
-// it as soon as those have come, and not with the first renewal alone: until then any node of its quorum may be missed.
+// A lock is won while releases of its holder before are still under way to some nodes. They are given it as soon as
+// those have come, and not with the first renewal alone: until then any node of its quorum may be missed.
 func TestWhatWasWaitedForIsSoonOnAllNodes(t *testing.T) {
 	t.Parallel()
 	s := durable(t, 5)

@@ -24,9 +24,9 @@ type round struct {
 	healthy bool          // a quorum had answered when last asked
 	nodes   []nodeVote    // what each node has said
 	answers *answers      // the hold's
-	won     atomic.Bool
-	args    []any  // of vote.lua
-	token   uint64 // with fencing: of the lock; 0: no quorum has voted for us yet
+	won     atomic.Bool   // answers that come now are late
+	args    []any         // of vote.lua
+	token   uint64        // with fencing: of the lock; 0: no quorum has voted for us yet
 }
 
 // nodeVote is what one node has said in a round.
