@@ -69,12 +69,6 @@ func allChecks(s subject) []check {
 			run: checkExclusion,
 		},
 		{
-			Name: "many",
-			Promise: "A client holds a thousand names, hundreds wait, MaxSharers share one name and no more: each has " +
-				"what is its own, and List tells each name once.",
-			run: checkMany,
-		},
-		{
 			Name:    "names",
 			Promise: "Any UTF-8 name up to 512 bytes works, and no two names are one lock (R18).",
 			run:     checkNames,
@@ -145,6 +139,12 @@ func allChecks(s subject) []check {
 				unless(s.Exclusion < locker.ExclusionKernel || s.JumpClock != nil,
 					fmt.Sprintf("exclusion rests on %v, where no clock is involved", s.Exclusion))),
 			missing: unless(s.JumpClock != nil, "JumpClock"),
+		},
+		{
+			Name: many,
+			Promise: "A client holds a thousand names, hundreds wait, MaxSharers share one name and no more: each has " +
+				"what is its own, and List tells each name once.",
+			run: checkMany,
 		},
 	}
 }

@@ -106,8 +106,8 @@ type Harness struct {
 
 	// Unproven says, by the names of checks, why a hook that they need cannot
 	// be had. Such a check is reported as unproven, and never as passed. It
-	// excuses nothing but a missing hook; and "histories", which are then not played,
-	// with all that they alone prove. Or something is left out of them: with "histories-delete"
+	// excuses nothing but a missing hook; "many", of a service that is too small for it; and "histories",
+	// which are then not played, with all that they alone prove. Or something is left out of them: with "histories-delete"
 	// nothing is deleted, with "histories-labels" no label is as long as can be, with "histories-min-hold"
 	// nobody asks for MinHold, and with "shared-min-hold" no sharer does. With "many-sharers", the check called many
 	// does without sharers.

@@ -462,7 +462,8 @@ func (p *player) free(ctx context.Context, name string) bool {
 	if !p.k.virtual || !over.Before(far) {
 		within = min(within, p.k.patience)
 	}
-	shared := p.k.g.Shared != locker.SharingNone && p.r.IntN(4) == 0
+	// A sharer that comes is in nobody's way, and need not look whether another is dead.
+	shared := p.k.g.Shared != locker.SharingNone && p.r.IntN(4) == 0 && !p.k.watched()
 	pause := p.k.air / 20
 	began := time.Now()
 	for ctx.Err() == nil {

@@ -155,9 +155,10 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	g.MaxTTL = b.opts.MaxTTL
 	if b.opts.StrictExpiry {
 		g.SurvivesPause = true
+		g.DeadHolder = locker.RecoveryWatched // the time begins to count when somebody asks for it
 		g.DeadHolderSlack += time.Duration(wholeSeconds(g.MaxTTL)) * time.Second
-		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL, " +
-			"which DeadHolderSlack counts as MaxTTL"
+		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL from when somebody " +
+			"asks for it, which DeadHolderSlack counts as MaxTTL"
 	}
 	return g
 }
