@@ -481,7 +481,10 @@ func (g *generator) end(c cell, life time.Duration) {
 		g.add(step{do: doDelete, who: other, shared: c.shared}, g.alone(rival), does(subject_, doRenew))
 	case doBreak:
 		g.add(does(other, doInspect))
-		g.maybe(40, does(subject_, doRelease), g.acquire(doAcquire, rival, c.shared, 0)) // somebody else comes before it
+		if g.chance(40) { // somebody else comes before it, and may have gone but for a MinHold
+			g.add(does(subject_, doRelease), g.acquire(doAcquire, rival, c.shared, 0))
+			g.maybe(40, does(rival, doRelease))
+		}
 		g.add(does(other, doBreak), g.alone(late), does(rival, doRenew), does(subject_, g.one(doRenew, doRaise)))
 		g.maybe(50, does(other, doBreak), does(late, doRenew))
 	case doServers:
@@ -641,11 +644,14 @@ func (g *generator) special(sc *script, turn int) {
 		sc.what = "tokens that are raised"
 		hold := g.unkept(doAcquire, subject_, false, 0)
 		hold.label = "raises"
-		g.add(g.unkept(doAcquire, earlier, false, 0), does(earlier, doRelease), hold,
-			g.unkept(doWait, rival, g.chance(30), 0), does(other, doInspect))
+		raise := func(i int) step { return step{do: doRaise, who: subject_, ttl: raises[i]} }
+		g.add(g.unkept(doAcquire, earlier, false, 0), does(earlier, doRelease), hold)
+		g.maybe(50, raise(2)) // once before somebody waits, and again while he does
+		g.add(g.unkept(doWait, rival, g.chance(30), 0), does(other, doInspect))
 		for i := range 2 + g.IntN(2) {
-			g.add(step{do: doRaise, who: subject_, ttl: raises[2+i]})
+			g.add(raise(2 + i))
 		}
+		g.maybe(50, raise(0)) // to less than before
 		beside := g.alone(other)
 		beside.name = 1
 		g.add(beside, does(subject_, doAgain), does(other, doInspect), does(other, doList), does(subject_, doRelease),

@@ -17,6 +17,7 @@ import (
 const (
 	crowd   = 1100            // names that one client holds
 	blocked = 300             // callers of another client wait for the first of them, and one more for the next
+	hurried = 600             // callers whose contexts end while they are answered
 	lineAt  = crowd / 2       // this one has the line, in the middle of what is listed
 	lined   = 300             // stand in it, in the queue of the service
 	places  = 16              // of a queue are told
@@ -75,8 +76,18 @@ func (s *trial) holdMany() {
 	leases, left, inside := make([]*locker.Lease, crowd), [crowd]atomic.Bool{}, [crowd]atomic.Int32{}
 	name := func(i int) string { return s.name(fmt.Sprintf("many-%04d", i)) }
 	s.each(crowd, "TryLock of a free name", func(ctx context.Context, i int) (err error) {
-		leases[i], err = holder.TryLock(ctx, name(i), locker.TTL(s.long), locker.Label(name(i)))
+		leases[i], err = holder.TryLock(ctx, name(i), locker.TTL(s.lasts(i)), locker.Label(name(i)))
 		return err
+	})
+	brief := func(i int) string { return s.name(fmt.Sprintf("brief-%04d", i)) }
+	s.each(hurried, "Unlock of a name that was had in time", func(ctx context.Context, i int) error {
+		hurry, cancel := context.WithTimeout(ctx, time.Duration(i%4)*time.Millisecond)
+		defer cancel()
+		l, err := holder.TryLock(hurry, brief(i), locker.TTL(s.long))
+		if err != nil {
+			return nil //nolint:nilerr // most are too late
+		}
+		return l.Unlock(ctx)
 	})
 	var waits sync.WaitGroup
 	wait := func(i int, get func() (token uint64, unlock func(context.Context) error, err error)) (in chan bool) {
@@ -133,6 +144,17 @@ func (s *trial) holdMany() {
 		s.not("of %d names, List does not tell how many wait for each", crowd)
 	}
 	s.each(crowd, "Renew of a lease", func(ctx context.Context, i int) error { return leases[i].Renew(ctx) })
+	s.listed(holder, leases)
+	s.each(hurried, "TryLock of a name whose caller before was in a hurry", func(ctx context.Context, i int) (err error) {
+		s.eventually(s.patience(), func() bool {
+			var l *locker.Lease
+			if l, err = holder.TryLock(ctx, brief(i), locker.TTL(s.long)); err == nil {
+				err = l.Unlock(ctx)
+			}
+			return !errors.Is(err, locker.ErrHeld)
+		})
+		return err
+	})
 	unlock := func(ctx context.Context, i int) (err error) {
 		if left[i].CompareAndSwap(false, true) {
 			err = leases[i].Unlock(ctx)
@@ -149,6 +171,9 @@ func (s *trial) holdMany() {
 	s.each(crowd, "Unlock of a lease", unlock)
 	waits.Wait()
 }
+
+// lasts is the TTL of one of many: half of them have a shorter one.
+func (s *trial) lasts(i int) time.Duration { return s.long >> (i % 2) }
 
 // listed reports whether List tells of all that wait. Its other answers have to be so at once.
 func (s *trial) listed(c *locker.Client, leases []*locker.Lease) (all bool) {
@@ -173,7 +198,8 @@ func (s *trial) listed(c *locker.Client, leases []*locker.Lease) (all bool) {
 		token, _ := l.Token()
 		tooMany := len(st.Waiting) > places || i == lineAt && s.g.Order == locker.OrderFIFO &&
 			slices.ContainsFunc(st.Waiting, func(label string) bool { return label >= fmt.Sprintf("%03d", places) })
-		if !st.Held || st.Label != "" && st.Label != l.Name() || st.Token != 0 && st.Token != token || tooMany {
+		brief := st.Remaining > 0 && st.Remaining < s.lasts(i)/2
+		if !st.Held || brief || st.Label != "" && st.Label != l.Name() || st.Token != 0 && st.Token != token || tooMany {
 			s.not("List of %d names told of %q, with token %d, for which %d wait: %+v", crowd, l.Name(), token, waiters, st)
 		}
 		all = all && (st.Waiters < 0 || st.Waiters == waiters)
@@ -197,7 +223,10 @@ func (s *trial) shareMany() {
 	sharers, began, full := make([]*sharer, locker.MaxSharers), time.Now(), atomic.Bool{}
 	acquire := func(ctx context.Context, i int) (one *sharer, err error) {
 		one = &sharer{}
-		req := s.request(name, s.long)
+		req := s.request(name, s.long/2)
+		if i == abreast/2 {
+			req.TTL = s.long // it comes with others, and the name lasts as long as it
+		}
 		req.Shared, req.Wait, req.Lost, req.Queued = true, i%4 > 1, func() { one.told.Store(true) }, func() {}
 		s.eventually(s.patience(), func() bool {
 			var grant locker.Grant
@@ -243,8 +272,9 @@ func (s *trial) shareMany() {
 		st, err = operator.Inspect(s.within(s.patience()), name)
 		return err != nil || st.Sharers == n
 	})
-	if err == nil && (st.Sharers != n || len(st.Sharing) > places) {
-		s.not("%d share a name, and Inspect told of %d, with labels %q", n, st.Sharers, st.Sharing)
+	brief := st.Remaining > 0 && st.Remaining < s.long/2
+	if err == nil && (st.Sharers != n || brief || len(st.Sharing) > places) {
+		s.not("%d share a name, and Inspect told of %d for %v, with labels %q", n, st.Sharers, st.Remaining, st.Sharing)
 	}
 	if err == nil {
 		err = operator.Break(s.within(s.patience()), st)
