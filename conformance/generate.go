@@ -651,7 +651,7 @@ func (g *generator) special(sc *script, turn int) {
 		for i := range 2 + g.IntN(2) {
 			g.add(raise(2 + i))
 		}
-		g.maybe(50, raise(0)) // to less than before
+		g.maybe(70, raise(2)) // to less than before
 		beside := g.alone(other)
 		beside.name = 1
 		g.add(beside, does(subject_, doAgain), does(other, doInspect), does(other, doList), does(subject_, doRelease),

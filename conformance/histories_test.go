@@ -21,9 +21,13 @@ func freshSim(f flaw, k kind) func(conformance.T) conformance.Harness {
 }
 
 func TestGoodBackendsKeepEveryRule(t *testing.T) {
+	scripts := 500
+	if os.Getenv(lab.ProveEnv) == "1" {
+		scripts = 3000
+	}
 	for _, k := range []kind{poor, hasty, rich, queued, tokenless, watched, aged} {
 		t.Run(k.name, func(t *testing.T) {
-			told, _ := conformance.Histories(t, freshSim(none, k), 0, 1500)
+			told, _ := conformance.Histories(t, freshSim(none, k), 0, scripts)
 			assert.Empty(t, told)
 		})
 	}

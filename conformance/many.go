@@ -17,7 +17,6 @@ import (
 const (
 	crowd   = 1100            // names that one client holds
 	blocked = 300             // callers of another client wait for the first of them, and one more for the next
-	hurried = 600             // callers whose contexts end while they are answered
 	lineAt  = crowd / 2       // this one has the line, in the middle of what is listed
 	lined   = 300             // stand in it, in the queue of the service
 	places  = 16              // of a queue are told
@@ -75,12 +74,13 @@ func (s *trial) holdMany() {
 	holder, other, ctx := s.client(), s.client(), s.within(3*s.patience())
 	leases, left, inside := make([]*locker.Lease, crowd), [crowd]atomic.Bool{}, [crowd]atomic.Int32{}
 	name := func(i int) string { return s.name(fmt.Sprintf("many-%04d", i)) }
+	began := time.Now()
 	s.each(crowd, "TryLock of a free name", func(ctx context.Context, i int) (err error) {
 		leases[i], err = holder.TryLock(ctx, name(i), locker.TTL(s.lasts(i)), locker.Label(name(i)))
 		return err
 	})
 	brief := func(i int) string { return s.name(fmt.Sprintf("brief-%04d", i)) }
-	s.each(hurried, "Unlock of a name that was had in time", func(ctx context.Context, i int) error {
+	s.each(crowd, "Unlock of a name that was had in time", func(ctx context.Context, i int) error {
 		hurry, cancel := context.WithTimeout(ctx, time.Duration(i%4)*time.Millisecond)
 		defer cancel()
 		l, err := holder.TryLock(hurry, brief(i), locker.TTL(s.long))
@@ -140,12 +140,13 @@ func (s *trial) holdMany() {
 			s.eventually(s.patience(), func() bool { return int(queued.Load()) == n+1 })
 		}
 	}
-	if !s.eventually(s.patience(), func() bool { return s.listed(holder, leases) }) {
+	if !s.eventually(s.patience(), func() bool { return s.listed(holder, leases, began) }) {
 		s.not("of %d names, List does not tell how many wait for each", crowd)
 	}
+	began = time.Now()
 	s.each(crowd, "Renew of a lease", func(ctx context.Context, i int) error { return leases[i].Renew(ctx) })
-	s.listed(holder, leases)
-	s.each(hurried, "TryLock of a name whose caller before was in a hurry", func(ctx context.Context, i int) (err error) {
+	s.listed(holder, leases, began)
+	s.each(crowd, "TryLock of a name whose caller before was in a hurry", func(ctx context.Context, i int) (err error) {
 		s.eventually(s.patience(), func() bool {
 			var l *locker.Lease
 			if l, err = holder.TryLock(ctx, brief(i), locker.TTL(s.long)); err == nil {
@@ -175,8 +176,9 @@ func (s *trial) holdMany() {
 // lasts is the TTL of one of many: half of them have a shorter one.
 func (s *trial) lasts(i int) time.Duration { return s.long >> (i % 2) }
 
-// listed reports whether List tells of all that wait. Its other answers have to be so at once.
-func (s *trial) listed(c *locker.Client, leases []*locker.Lease) (all bool) {
+// listed reports whether List tells of all that wait. Its other answers have to be so at once, and each lease lasts
+// for its TTL since.
+func (s *trial) listed(c *locker.Client, leases []*locker.Lease, since time.Time) (all bool) {
 	told := map[string]locker.State{}
 	for st, err := range c.List(s.within(s.patience()), s.name("many-")) {
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -198,7 +200,7 @@ func (s *trial) listed(c *locker.Client, leases []*locker.Lease) (all bool) {
 		token, _ := l.Token()
 		tooMany := len(st.Waiting) > places || i == lineAt && s.g.Order == locker.OrderFIFO &&
 			slices.ContainsFunc(st.Waiting, func(label string) bool { return label >= fmt.Sprintf("%03d", places) })
-		brief := st.Remaining > 0 && st.Remaining < s.lasts(i)/2
+		brief := st.Remaining > 0 && st.Remaining < s.lasts(i)-time.Since(since)-2*time.Second
 		if !st.Held || brief || st.Label != "" && st.Label != l.Name() || st.Token != 0 && st.Token != token || tooMany {
 			s.not("List of %d names told of %q, with token %d, for which %d wait: %+v", crowd, l.Name(), token, waiters, st)
 		}
