@@ -719,9 +719,9 @@ func (g *generator) special(sc *script, turn int) {
 	case 2:
 		sc.what = "a gate that opens"
 		g.add(g.acquire(doAcquire, friend, true, 0), g.acquire(doWait, rival, false, 0), g.acquire(doWait, other, true, 0))
-		g.maybe(50, g.acquire(doWait, earlier, false, 0))
-		g.add(g.acquire(doWait, late, true, 0), pause(g.k.ttl/10), does(rival, doCancel))
-		g.maybe(50, pause(3*g.k.wake))
+		g.maybe(60, g.acquire(doWait, earlier, false, 0)) // keeps it shut
+		g.add(g.acquire(doWait, late, true, 0), pause(g.k.ttl/10), does(rival, doCancel), pause(g.k.ttl/10))
+		g.maybe(40, pause(3*g.k.wake))
 		g.add(g.acquire(doAcquire, subject_, true, 0))
 	}
 }
