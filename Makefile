@@ -75,8 +75,8 @@ ENGINE := . ./memory ./file ./bridge ./cas ./slots ./election ./adapt ./observe/
 prove: servers $(GATE)
 	./scripts/etcd before
 	./scripts/build kube-apiserver nats-server
-	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE)\|^TestConformance ./...
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL)\|TestConformance $(ENGINE)
+	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
 	go test $(LINK) -vet=off -timeout 10m -run $(FLAWS) ./conformance
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...
