@@ -143,6 +143,7 @@ func (s *trial) holdMany() {
 	if !s.eventually(s.patience(), func() bool { return s.listed(holder, leases, began) }) {
 		s.not("of %d names, List does not tell how many wait for each", crowd)
 	}
+	time.Sleep(time.Until(began.Add(4 * time.Second))) // for a renewal to show
 	began = time.Now()
 	s.each(crowd, "Renew of a lease", func(ctx context.Context, i int) error { return leases[i].Renew(ctx) })
 	s.listed(holder, leases, began)
