@@ -501,7 +501,7 @@ func (g *generator) end(c cell, life time.Duration) {
 }
 
 // specials is how many there are.
-const specials = 22
+const specials = 23
 
 // special makes one of the histories that need steps in a certain order. They come in turn.
 func (g *generator) special(sc *script, turn int) {
@@ -566,6 +566,14 @@ func (g *generator) special(sc *script, turn int) {
 		g.add(g.unkept(doAcquire, friend, true, 0), does(subject_, doListen), breaks(replyLost), asks, pause(g.k.air/2),
 			does(subject_, doCancel), breaks(noFault), does(subject_, doFinish), pause(g.k.air+g.k.air/4),
 			does(subject_, doUndo), does(subject_, doUndo), g.unkept(doAcquire, other, true, 0))
+	case 22:
+		sc.what = "an operator who has seen the one before a MinHold"
+		kept := g.unkept(doAcquire, rival, g.chance(30), g.bounded(g.k.ttl))
+		if g.k.h.Unproven[histMinHold] == "" && (!kept.shared || g.k.h.Unproven[sharedMinHold] == "") {
+			kept.min = min(4*g.k.ttl, g.k.g.MaxMinHold)
+		}
+		g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), does(other, doInspect), does(subject_, doRelease), kept,
+			does(rival, g.one(doRelease, doClose)), does(other, doBreak), g.alone(late), does(other, doInspect))
 	case 13:
 		sc.what = "nobody but the backend ends a request"
 		asks := step{do: g.one(doAcquire, doRenew, doRelease, doUndo), who: subject_, limit: never}
@@ -646,8 +654,8 @@ func (g *generator) special(sc *script, turn int) {
 		hold.label = "raises"
 		raise := func(i int) step { return step{do: doRaise, who: subject_, ttl: raises[i]} }
 		g.add(g.unkept(doAcquire, earlier, false, 0), does(earlier, doRelease), hold)
-		g.maybe(50, raise(2)) // once before somebody waits, and again while he does
-		g.add(g.unkept(doWait, rival, g.chance(30), 0), does(other, doInspect))
+		g.maybe(70, raise(2)) // once before somebody waits, and again while he does
+		g.add(g.unkept(doWait, rival, g.chance(20), 0), does(other, doInspect))
 		for i := range 2 + g.IntN(2) {
 			g.add(raise(2 + i))
 		}
