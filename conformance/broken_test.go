@@ -49,7 +49,7 @@ var brokenForChecks = []struct {
 	{listsBordersTwice, rich, "many", "twice"},
 	{countsWaitersInAByte, queued, "many", "does not tell how many wait"},
 	{tellsEveryPlace, queued, "many", "for which 300 wait"},
-	{holdsInAByte, poor, "many", "Unlock of a name that was had in time, number"},
+	{holdsInAByte, poor, "many", "in a hurry, number"},
 	{waitsTakeRequests, queued, "many", "does not tell how many wait"},
 	{waitsTakeRequests, kind{name: "queued, without operators", queued: true}, "many", "the last does not get its name"},
 }

@@ -69,51 +69,103 @@ func (s *trial) each(n int, what string, call func(ctx context.Context, i int) e
 	}
 }
 
-// holdMany has one client hold many names, for which others wait.
+// names are many that one client holds, and for which others wait.
+type names struct {
+	*trial
+	holder, other *locker.Client
+	leases        []*locker.Lease
+	since         time.Time // all of them last for their TTL
+	left          [crowd]atomic.Bool
+	inside        [crowd]atomic.Int32 // after the holder
+	waits         sync.WaitGroup
+}
+
 func (s *trial) holdMany() {
-	holder, other, ctx := s.client(), s.client(), s.within(3*s.patience())
-	leases, left, inside := make([]*locker.Lease, crowd), [crowd]atomic.Bool{}, [crowd]atomic.Int32{}
-	name := func(i int) string { return s.name(fmt.Sprintf("many-%04d", i)) }
-	began := time.Now()
+	m := &names{trial: s, holder: s.client(), other: s.client(), leases: make([]*locker.Lease, crowd), since: time.Now()}
 	s.each(crowd, "TryLock of a free name", func(ctx context.Context, i int) (err error) {
-		leases[i], err = holder.TryLock(ctx, name(i), locker.TTL(s.lasts(i)), locker.Label(name(i)))
+		m.leases[i], err = m.holder.TryLock(ctx, m.name(i), locker.TTL(m.ttl(i)), locker.Label(m.name(i)))
 		return err
 	})
-	brief := func(i int) string { return s.name(fmt.Sprintf("brief-%04d", i)) }
-	s.each(crowd, "Unlock of a name that was had in time", func(ctx context.Context, i int) error {
-		hurry, cancel := context.WithTimeout(ctx, time.Duration(i%4)*time.Millisecond)
-		defer cancel()
-		l, err := holder.TryLock(hurry, brief(i), locker.TTL(s.long))
-		if err != nil {
-			return nil //nolint:nilerr // most are too late
-		}
-		return l.Unlock(ctx)
-	})
-	var waits sync.WaitGroup
-	wait := func(i int, get func() (token uint64, unlock func(context.Context) error, err error)) (in chan bool) {
-		in = make(chan bool, 1)
-		waits.Go(s.caught(func() {
-			token, unlock, err := get()
-			before, fenced := leases[i].Token()
-			if s.told.Load() > 0 {
-				return // the check has ended
-			}
-			if err != nil || !left[i].Load() || inside[i].Add(1) > 1 || fenced && token <= before {
-				s.not("name %d of %d was held with token %d, and who waited for it got token %d: %v", i, crowd, before, token, err)
-				return
-			}
-			inside[i].Add(-1)
-			if err = unlock(ctx); err != nil {
-				s.not("Unlock of name %d of %d by one who waited: %v", i, crowd, err)
-			}
-			in <- true
-		}))
-		return in
+	m.hurry()
+	last := m.block()
+	if s.g.Queue {
+		m.line()
 	}
-	var last chan bool
+	if !s.eventually(s.patience(), m.listed) {
+		s.not("of %d names, List does not tell how many wait for each", crowd)
+	}
+	time.Sleep(time.Until(m.since.Add(4 * time.Second))) // for a renewal to show
+	m.since = time.Now()
+	s.each(crowd, "Renew of a lease", func(ctx context.Context, i int) error { return m.leases[i].Renew(ctx) })
+	m.listed()
+	err := m.leave(s.within(s.patience()), blocked)
+	select {
+	case <-last:
+	case <-time.After(s.patience()):
+		s.not("%d callers wait, and the last does not get its name, whose Unlock returned %v", blocked+1, err)
+		s.FailNow()
+	}
+	s.each(crowd, "Unlock of a lease", m.leave)
+	m.waits.Wait()
+}
+
+func (m *names) name(i int) string { return m.trial.name(fmt.Sprintf("many-%04d", i)) }
+
+// ttl is longer for half of them.
+func (m *names) ttl(i int) time.Duration { return m.long >> (i % 2) }
+
+// hurry asks for other names, with contexts that end while the service answers. Nothing is left of that.
+func (m *names) hurry() {
+	try := func(ctx context.Context, i int) error {
+		l, err := m.holder.TryLock(ctx, m.trial.name(fmt.Sprintf("brief-%04d", i)), locker.TTL(m.long))
+		if err == nil {
+			err = l.Unlock(context.WithoutCancel(ctx))
+		}
+		return err
+	}
+	m.each(crowd, "", func(ctx context.Context, i int) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(i%4)*time.Millisecond)
+		defer cancel()
+		_ = try(ctx, i)
+		return nil
+	})
+	m.each(crowd, "Lock of a name whose caller before was in a hurry", func(ctx context.Context, i int) (err error) {
+		m.eventually(m.patience(), func() bool {
+			err = try(ctx, i)
+			return !errors.Is(err, locker.ErrHeld)
+		})
+		return err
+	})
+}
+
+// wait has somebody wait for a name, and tells when he has had it.
+func (m *names) wait(i int, get func(ctx context.Context) (uint64, func(context.Context) error, error)) (had chan bool) {
+	had = make(chan bool, 1)
+	ctx := m.within(3 * m.patience())
+	m.waits.Go(m.caught(func() {
+		token, unlock, err := get(ctx)
+		before, fenced := m.leases[i].Token()
+		if m.told.Load() > 0 {
+			return // the check has ended
+		}
+		if err != nil || !m.left[i].Load() || m.inside[i].Add(1) > 1 || fenced && token <= before {
+			m.not("name %d of %d was held with token %d, and who waited for it got token %d: %v", i, crowd, before, token, err)
+			return
+		}
+		m.inside[i].Add(-1)
+		if err = unlock(ctx); err != nil {
+			m.not("Unlock of name %d of %d by one who waited: %v", i, crowd, err)
+		}
+		had <- true
+	}))
+	return had
+}
+
+// block has callers of the other client wait, each for another name.
+func (m *names) block() (last chan bool) {
 	for i := range blocked + 1 {
-		last = wait(i, func() (uint64, func(context.Context) error, error) {
-			l, err := other.Lock(ctx, name(i), locker.TTL(s.long))
+		last = m.wait(i, func(ctx context.Context) (uint64, func(context.Context) error, error) {
+			l, err := m.other.Lock(ctx, m.name(i), locker.TTL(m.long))
 			if err != nil {
 				return 0, nil, err
 			}
@@ -121,15 +173,20 @@ func (s *trial) holdMany() {
 			return token, l.Unlock, nil
 		})
 		if i >= blocked-1 {
-			s.isWaiting(other, i+1)
+			m.isWaiting(m.other, i+1)
 		}
 	}
-	backends := []locker.Backend{s.backend(), s.backend()}
+	return last
+}
+
+// line has clients wait for one name, in the queue of the service.
+func (m *names) line() {
+	backends := []locker.Backend{m.backend(), m.backend()}
 	var queued atomic.Int32
-	for n := 0; n < lined && s.g.Queue; n++ {
-		req, once := s.request(name(lineAt), s.long), sync.Once{}
+	for n := range lined {
+		req, once := m.request(m.name(lineAt), m.long), sync.Once{}
 		req.Wait, req.Label, req.Queued = true, fmt.Sprintf("%03d", n), func() { once.Do(func() { queued.Add(1) }) }
-		wait(lineAt, func() (uint64, func(context.Context) error, error) {
+		m.wait(lineAt, func(ctx context.Context) (uint64, func(context.Context) error, error) {
 			grant, err := backends[n%2].Acquire(ctx, req)
 			if err != nil {
 				return 0, nil, err
@@ -137,78 +194,49 @@ func (s *trial) holdMany() {
 			return grant.Token, grant.Hold.Release, nil
 		})
 		if n == places-1 || n == lined-1 {
-			s.eventually(s.patience(), func() bool { return int(queued.Load()) == n+1 })
+			m.eventually(m.patience(), func() bool { return int(queued.Load()) == n+1 })
 		}
 	}
-	if !s.eventually(s.patience(), func() bool { return s.listed(holder, leases, began) }) {
-		s.not("of %d names, List does not tell how many wait for each", crowd)
-	}
-	time.Sleep(time.Until(began.Add(4 * time.Second))) // for a renewal to show
-	began = time.Now()
-	s.each(crowd, "Renew of a lease", func(ctx context.Context, i int) error { return leases[i].Renew(ctx) })
-	s.listed(holder, leases, began)
-	s.each(crowd, "TryLock of a name whose caller before was in a hurry", func(ctx context.Context, i int) (err error) {
-		s.eventually(s.patience(), func() bool {
-			var l *locker.Lease
-			if l, err = holder.TryLock(ctx, brief(i), locker.TTL(s.long)); err == nil {
-				err = l.Unlock(ctx)
-			}
-			return !errors.Is(err, locker.ErrHeld)
-		})
-		return err
-	})
-	unlock := func(ctx context.Context, i int) (err error) {
-		if left[i].CompareAndSwap(false, true) {
-			err = leases[i].Unlock(ctx)
-		}
-		return err
-	}
-	err := unlock(ctx, blocked)
-	select {
-	case <-last:
-	case <-time.After(s.patience()):
-		s.not("%d callers wait, and the last does not get its name, whose Unlock returned %v", blocked+1, err)
-		s.FailNow()
-	}
-	s.each(crowd, "Unlock of a lease", unlock)
-	waits.Wait()
 }
 
-// lasts is the TTL of one of many: half of them have a shorter one.
-func (s *trial) lasts(i int) time.Duration { return s.long >> (i % 2) }
+func (m *names) leave(ctx context.Context, i int) (err error) {
+	if m.left[i].CompareAndSwap(false, true) {
+		err = m.leases[i].Unlock(ctx)
+	}
+	return err
+}
 
-// listed reports whether List tells of all that wait. Its other answers have to be so at once, and each lease lasts
-// for its TTL since.
-func (s *trial) listed(c *locker.Client, leases []*locker.Lease, since time.Time) (all bool) {
+// listed reports whether List tells of all that wait. Its other answers have to be so at once.
+func (m *names) listed() (all bool) {
 	told := map[string]locker.State{}
-	for st, err := range c.List(s.within(s.patience()), s.name("many-")) {
+	for st, err := range m.holder.List(m.within(3*m.patience()), m.trial.name("many-")) {
 		if errors.Is(err, errors.ErrUnsupported) {
 			return true
 		}
 		if _, twice := told[st.Name]; twice || err != nil {
-			s.not("List of %d names told of %q twice, or failed: %v", crowd, st.Name, err)
+			m.not("List of %d names told of %q twice, or failed: %v", crowd, st.Name, err)
 		}
 		told[st.Name] = st
 	}
 	all = true
-	for i, l := range leases {
+	for i, l := range m.leases {
 		st, waiters := told[l.Name()], 0
 		if i <= blocked {
 			waiters = 1
-		} else if i == lineAt && s.g.Queue {
+		} else if i == lineAt && m.g.Queue {
 			waiters = lined
 		}
 		token, _ := l.Token()
-		tooMany := len(st.Waiting) > places || i == lineAt && s.g.Order == locker.OrderFIFO &&
+		tooMany := len(st.Waiting) > places || i == lineAt && m.g.Order == locker.OrderFIFO &&
 			slices.ContainsFunc(st.Waiting, func(label string) bool { return label >= fmt.Sprintf("%03d", places) })
-		brief := st.Remaining > 0 && st.Remaining < s.lasts(i)-time.Since(since)-2*time.Second
+		brief := st.Remaining > 0 && st.Remaining < m.ttl(i)-time.Since(m.since)-2*time.Second
 		if !st.Held || brief || st.Label != "" && st.Label != l.Name() || st.Token != 0 && st.Token != token || tooMany {
-			s.not("List of %d names told of %q, with token %d, for which %d wait: %+v", crowd, l.Name(), token, waiters, st)
+			m.not("List of %d names told of %q, with token %d, for which %d wait: %+v", crowd, l.Name(), token, waiters, st)
 		}
 		all = all && (st.Waiters < 0 || st.Waiters == waiters)
 	}
-	if s.told.Load() > 0 {
-		s.FailNow()
+	if m.told.Load() > 0 {
+		m.FailNow()
 	}
 	return all
 }
@@ -226,16 +254,20 @@ func (s *trial) shareMany() {
 	sharers, began, full := make([]*sharer, locker.MaxSharers), time.Now(), atomic.Bool{}
 	acquire := func(ctx context.Context, i int) (one *sharer, err error) {
 		one = &sharer{}
-		req := s.request(name, s.long/2)
-		if i == abreast/2 {
-			req.TTL = s.long // it comes with others, and the name lasts as long as it
-		}
-		req.Shared, req.Wait, req.Lost, req.Queued = true, i%4 > 1, func() { one.told.Store(true) }, func() {}
 		s.eventually(s.patience(), func() bool {
+			req := s.request(name, s.long/2)
+			if i == abreast/2 {
+				req.TTL = s.long // it comes with others, and the name lasts as long as it
+			}
+			req.Shared, req.Wait, req.Lost, req.Queued = true, i%4 > 1, func() { one.told.Store(true) }, func() {}
 			var grant locker.Grant
 			grant, err = backends[i%2].Acquire(ctx, req)
 			one.Hold = grant.Hold
-			return !errors.Is(err, locker.ErrUnavailable) // as where others change the same record, again and again
+			if !errors.Is(err, locker.ErrUnavailable) { // as where others change the same record, again and again
+				return true
+			}
+			s.eventually(s.patience(), func() bool { return one.Hold == nil || one.Undo(ctx) == nil })
+			return false
 		})
 		return one, err
 	}
