@@ -76,7 +76,8 @@ prove: servers $(GATE)
 	./scripts/etcd before
 	./scripts/build kube-apiserver nats-server
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
+	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -run '^TestConformance$$' ./etcd ./postgres
 	go test $(LINK) -vet=off -timeout 10m -run $(FLAWS) ./conformance
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...

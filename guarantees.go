@@ -157,7 +157,7 @@ type Recovery int
 // Recoveries, from the slowest to the fastest.
 const (
 	RecoveryNone     Recovery = iota // somebody has to remove it
-	RecoveryWatched                  // when one client has begun to look, and gone on looking for the TTL
+	RecoveryWatched                  // at the latest when one client has begun to ask, and gone on asking for the TTL
 	RecoveryAfterTTL                 // when its TTL has passed
 	RecoveryAtOnce                   // the moment the holder's process ends
 )

@@ -567,12 +567,12 @@ func (g *generator) special(sc *script, turn int) {
 			does(subject_, doCancel), breaks(noFault), does(subject_, doFinish), pause(g.k.air+g.k.air/4),
 			does(subject_, doUndo), does(subject_, doUndo), g.unkept(doAcquire, other, true, 0))
 	case 22:
-		sc.what = "an operator who has seen the one before a MinHold"
-		kept := g.unkept(doAcquire, rival, g.chance(30), g.bounded(g.k.ttl))
-		if g.k.h.Unproven[histMinHold] == "" && (!kept.shared || g.k.h.Unproven[sharedMinHold] == "") {
-			kept.min = min(4*g.k.ttl, g.k.g.MaxMinHold)
+		sc.what = "a break of the holder before a MinHold"
+		next := g.unkept(doAcquire, rival, g.chance(30), g.bounded(g.k.ttl))
+		if g.k.h.Unproven[histMinHold] == "" && (!next.shared || g.k.h.Unproven[sharedMinHold] == "") {
+			next.min = min(4*g.k.ttl, g.k.g.MaxMinHold)
 		}
-		g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), does(other, doInspect), does(subject_, doRelease), kept,
+		g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), does(other, doInspect), does(subject_, doRelease), next,
 			does(rival, g.one(doRelease, doClose)), does(other, doBreak), g.alone(late), does(other, doInspect))
 	case 13:
 		sc.what = "nobody but the backend ends a request"
@@ -654,7 +654,7 @@ func (g *generator) special(sc *script, turn int) {
 		hold.label = "raises"
 		raise := func(i int) step { return step{do: doRaise, who: subject_, ttl: raises[i]} }
 		g.add(g.unkept(doAcquire, earlier, false, 0), does(earlier, doRelease), hold)
-		g.maybe(70, raise(2)) // once before somebody waits, and again while he does
+		g.maybe(70, raise(2)) // before somebody waits, and again meanwhile
 		g.add(g.unkept(doWait, rival, g.chance(20), 0), does(other, doInspect))
 		for i := range 2 + g.IntN(2) {
 			g.add(raise(2 + i))
@@ -727,7 +727,7 @@ func (g *generator) special(sc *script, turn int) {
 	case 2:
 		sc.what = "a gate that opens"
 		g.add(g.acquire(doAcquire, friend, true, 0), g.acquire(doWait, rival, false, 0), g.acquire(doWait, other, true, 0))
-		g.maybe(60, g.acquire(doWait, earlier, false, 0)) // keeps it shut
+		g.maybe(60, g.acquire(doWait, earlier, false, 0)) // another writer, which keeps the gate shut
 		g.add(g.acquire(doWait, late, true, 0), pause(g.k.ttl/10), does(rival, doCancel), pause(g.k.ttl/10))
 		g.maybe(40, pause(3*g.k.wake))
 		g.add(g.acquire(doAcquire, subject_, true, 0))

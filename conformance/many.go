@@ -41,6 +41,14 @@ func checkMany(s *trial) {
 	}
 }
 
+// shorter is a TTL that is not long, if there is one in which all is done.
+func (s *trial) shorter() time.Duration {
+	if half := s.long / 2; half > max(s.g.MinTTL, time.Minute) {
+		return half
+	}
+	return s.long
+}
+
 // not reports what is not so.
 func (s *trial) not(format string, args ...any) {
 	s.Helper()
@@ -69,19 +77,23 @@ func (s *trial) each(n int, what string, call func(ctx context.Context, i int) e
 	}
 }
 
-// names are many that one client holds, and for which others wait.
-type names struct {
+// crowdHeld is the part in which one client holds many names, and others wait for some.
+type crowdHeld struct {
 	*trial
 	holder, other *locker.Client
 	leases        []*locker.Lease
-	since         time.Time // all of them last for their TTL
+	since         time.Time // no lease was granted or renewed before
 	left          [crowd]atomic.Bool
-	inside        [crowd]atomic.Int32 // after the holder
+	inside        [crowd]atomic.Int32 // how many of those that waited have the name
+	waiting       context.Context
 	waits         sync.WaitGroup
 }
 
 func (s *trial) holdMany() {
-	m := &names{trial: s, holder: s.client(), other: s.client(), leases: make([]*locker.Lease, crowd), since: time.Now()}
+	m := &crowdHeld{trial: s, holder: s.client(), other: s.client(), leases: make([]*locker.Lease, crowd), since: time.Now()}
+	waiting, cancel := context.WithCancel(s.Context())
+	s.Cleanup(cancel)
+	m.waiting = waiting
 	s.each(crowd, "TryLock of a free name", func(ctx context.Context, i int) (err error) {
 		m.leases[i], err = m.holder.TryLock(ctx, m.name(i), locker.TTL(m.ttl(i)), locker.Label(m.name(i)))
 		return err
@@ -94,7 +106,7 @@ func (s *trial) holdMany() {
 	if !s.eventually(s.patience(), m.listed) {
 		s.not("of %d names, List does not tell how many wait for each", crowd)
 	}
-	time.Sleep(time.Until(m.since.Add(4 * time.Second))) // for a renewal to show
+	time.Sleep(time.Until(m.since.Add(4 * time.Second))) // else what is left does not show whether a lease was renewed
 	m.since = time.Now()
 	s.each(crowd, "Renew of a lease", func(ctx context.Context, i int) error { return m.leases[i].Renew(ctx) })
 	m.listed()
@@ -106,44 +118,57 @@ func (s *trial) holdMany() {
 		s.FailNow()
 	}
 	s.each(crowd, "Unlock of a lease", m.leave)
+	time.AfterFunc(3*s.patience(), cancel)
 	m.waits.Wait()
 }
 
-func (m *names) name(i int) string { return m.trial.name(fmt.Sprintf("many-%04d", i)) }
+func (m *crowdHeld) name(i int) string { return m.trial.name(fmt.Sprintf("many-%04d", i)) }
 
-// ttl is longer for half of them.
-func (m *names) ttl(i int) time.Duration { return m.long >> (i % 2) }
+// ttl is long for even numbers, and shorter for odd ones.
+func (m *crowdHeld) ttl(i int) time.Duration {
+	if i%2 > 0 {
+		return m.shorter()
+	}
+	return m.long
+}
 
 // hurry asks for other names, with contexts that end while the service answers. Nothing is left of that.
-func (m *names) hurry() {
-	try := func(ctx context.Context, i int) error {
-		l, err := m.holder.TryLock(ctx, m.trial.name(fmt.Sprintf("brief-%04d", i)), locker.TTL(m.long))
+func (m *crowdHeld) hurry() {
+	var asked [crowd]atomic.Bool
+	try := func(lock, unlock context.Context, i int) error {
+		l, err := m.holder.TryLock(lock, m.trial.name(fmt.Sprintf("brief-%04d", i)), locker.TTL(m.long))
 		if err == nil {
-			err = l.Unlock(context.WithoutCancel(ctx))
+			err = l.Unlock(unlock)
 		}
 		return err
 	}
+	began := time.Now()
 	m.each(crowd, "", func(ctx context.Context, i int) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(i%4)*time.Millisecond)
-		defer cancel()
-		_ = try(ctx, i)
+		if time.Since(began) < coming {
+			brief, cancel := context.WithTimeout(ctx, time.Duration(1+i%4)*time.Millisecond)
+			defer cancel()
+			asked[i].Store(true)
+			_ = try(brief, ctx, i)
+		}
 		return nil
 	})
-	m.each(crowd, "Lock of a name whose caller before was in a hurry", func(ctx context.Context, i int) (err error) {
-		m.eventually(m.patience(), func() bool {
-			err = try(ctx, i)
-			return !errors.Is(err, locker.ErrHeld)
-		})
+	m.each(crowd, "TryLock of a name whose caller before was in a hurry", func(ctx context.Context, i int) (err error) {
+		if asked[i].Load() {
+			m.eventually(m.patience()/2, func() bool {
+				err = try(ctx, ctx, i)
+				return !errors.Is(err, locker.ErrHeld)
+			})
+		}
 		return err
 	})
 }
 
-// wait has somebody wait for a name, and tells when he has had it.
-func (m *names) wait(i int, get func(ctx context.Context) (uint64, func(context.Context) error, error)) (had chan bool) {
-	had = make(chan bool, 1)
-	ctx := m.within(3 * m.patience())
+// wait has somebody wait for a name, and tells when they have had it.
+func (m *crowdHeld) wait(i int, get func(ctx context.Context) (uint64, func(context.Context) error, error)) (had chan bool) {
+	had = make(chan bool)
 	m.waits.Go(m.caught(func() {
-		token, unlock, err := get(ctx)
+		defer close(had)
+		token, unlock, err := get(m.waiting)
 		before, fenced := m.leases[i].Token()
 		if m.told.Load() > 0 {
 			return // the check has ended
@@ -153,16 +178,15 @@ func (m *names) wait(i int, get func(ctx context.Context) (uint64, func(context.
 			return
 		}
 		m.inside[i].Add(-1)
-		if err = unlock(ctx); err != nil {
+		if err = unlock(m.waiting); err != nil {
 			m.not("Unlock of name %d of %d by one who waited: %v", i, crowd, err)
 		}
-		had <- true
 	}))
 	return had
 }
 
 // block has callers of the other client wait, each for another name.
-func (m *names) block() (last chan bool) {
+func (m *crowdHeld) block() (last chan bool) {
 	for i := range blocked + 1 {
 		last = m.wait(i, func(ctx context.Context) (uint64, func(context.Context) error, error) {
 			l, err := m.other.Lock(ctx, m.name(i), locker.TTL(m.long))
@@ -180,7 +204,7 @@ func (m *names) block() (last chan bool) {
 }
 
 // line has clients wait for one name, in the queue of the service.
-func (m *names) line() {
+func (m *crowdHeld) line() {
 	backends := []locker.Backend{m.backend(), m.backend()}
 	var queued atomic.Int32
 	for n := range lined {
@@ -199,7 +223,7 @@ func (m *names) line() {
 	}
 }
 
-func (m *names) leave(ctx context.Context, i int) (err error) {
+func (m *crowdHeld) leave(ctx context.Context, i int) (err error) {
 	if m.left[i].CompareAndSwap(false, true) {
 		err = m.leases[i].Unlock(ctx)
 	}
@@ -207,7 +231,7 @@ func (m *names) leave(ctx context.Context, i int) (err error) {
 }
 
 // listed reports whether List tells of all that wait. Its other answers have to be so at once.
-func (m *names) listed() (all bool) {
+func (m *crowdHeld) listed() (all bool) {
 	told := map[string]locker.State{}
 	for st, err := range m.holder.List(m.within(3*m.patience()), m.trial.name("many-")) {
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -253,11 +277,11 @@ func (s *trial) shareMany() {
 	}
 	sharers, began, full := make([]*sharer, locker.MaxSharers), time.Now(), atomic.Bool{}
 	acquire := func(ctx context.Context, i int) (one *sharer, err error) {
-		one = &sharer{}
-		s.eventually(s.patience(), func() bool {
-			req := s.request(name, s.long/2)
+		s.eventually(s.patience()/2, func() bool {
+			one = &sharer{}
+			req := s.request(name, s.shorter())
 			if i == abreast/2 {
-				req.TTL = s.long // it comes with others, and the name lasts as long as it
+				req.TTL = s.long // it comes with others, and the name lasts as long as this one
 			}
 			req.Shared, req.Wait, req.Lost, req.Queued = true, i%4 > 1, func() { one.told.Store(true) }, func() {}
 			var grant locker.Grant
@@ -266,7 +290,13 @@ func (s *trial) shareMany() {
 			if !errors.Is(err, locker.ErrUnavailable) { // as where others change the same record, again and again
 				return true
 			}
-			s.eventually(s.patience(), func() bool { return one.Hold == nil || one.Undo(ctx) == nil })
+			s.eventually(s.soon, func() bool {
+				if one.Hold == nil {
+					return true
+				}
+				undone := one.Undo(ctx)
+				return undone == nil || errors.Is(undone, locker.ErrLost)
+			})
 			return false
 		})
 		return one, err
@@ -307,7 +337,7 @@ func (s *trial) shareMany() {
 		st, err = operator.Inspect(s.within(s.patience()), name)
 		return err != nil || st.Sharers == n
 	})
-	brief := st.Remaining > 0 && st.Remaining < s.long/2
+	brief := st.Remaining > 0 && st.Remaining < s.long-time.Since(began)-2*time.Second
 	if err == nil && (st.Sharers != n || brief || len(st.Sharing) > places) {
 		s.not("%d share a name, and Inspect told of %d for %v, with labels %q", n, st.Sharers, st.Remaining, st.Sharing)
 	}

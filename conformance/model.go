@@ -80,7 +80,7 @@ func (k *kit) judge(h *history) *judge {
 }
 
 // watched reports whether a dead holder's lock is free when a client has watched it.
-func (k *kit) watched() bool { return k.g.DeadHolder == locker.RecoveryWatched }
+func (k *kit) watched() bool { return k.g.DeadHolder == locker.RecoveryWatched && !k.sessions }
 
 // watchedOut reports whether the client of a call had watched b for so long before that it is over.
 func (j *judge) watchedOut(b *attempt, c *call) bool {

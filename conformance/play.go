@@ -462,8 +462,9 @@ func (p *player) free(ctx context.Context, name string) bool {
 	if !p.k.virtual || !over.Before(far) {
 		within = min(within, p.k.patience)
 	}
-	// A sharer that comes is in nobody's way, and need not look whether another is dead.
-	shared := p.k.g.Shared != locker.SharingNone && p.r.IntN(4) == 0 && !p.k.watched()
+	// A sharer gets in beside a dead one, and nobody may then have asked for its end.
+	watched := p.k.g.DeadHolder == locker.RecoveryWatched
+	shared := p.k.g.Shared != locker.SharingNone && p.r.IntN(4) == 0 && !watched
 	pause := p.k.air / 20
 	began := time.Now()
 	for ctx.Err() == nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/golockers/locker/internal/stall"
 )
 
-// Run runs every check as a subtest of its name, and then plays histories: scripts of several clients and
-// faults, drawn from a seed that is printed (in virtual time, if the harness says how). A check that fails says which promise is
-// broken, what was seen, and what the probable cause is. One that hangs fails with the stacks of
+// Run runs every check as a subtest of its name, and plays histories: scripts of several clients and
+// faults, drawn from a seed that is printed (in virtual time, if the harness says how). A check that fails says
+// which promise is broken, what was seen, and what the probable cause is. One that hangs fails with the stacks of
 // all goroutines, and the others go on.
 //
 // Checks that a backend does not claim are skipped; those that it claims and
@@ -27,7 +27,7 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	h = h.calibrated(t.Context())
 	all := allChecks(subject{})
-	last := len(all) - 1 // "many": a service may keep something of each of its names
+	last := len(all) - 1 // "many": what a service keeps of thousands of names would slow the histories
 	run(t, all[:last], onService(h))
 	runHistories(t, h)
 	run(t, all[last:], onService(h))

@@ -59,6 +59,8 @@ func TestClaimWithoutItsHookFails(t *testing.T) {
 
 		assert.Equal(t, conformance.Passed, proveWith(t, c.kind, c.check, excuse).Outcome, "a hook that is there")
 	}
+	r := proveWith(t, poor, "many", func(h *conformance.Harness) { h.Unproven = map[string]string{"many": "it is small"} })
+	assert.Equal(t, conformance.Unproven, r.Outcome)
 }
 
 func TestHarnessThatMakesNoSenseOrFailsIsRefused(t *testing.T) {

@@ -38,7 +38,8 @@ type Options struct {
 	// millisecond later, and for up to a TTL if it is cut off. With it two never
 	// hold at once; the lock of a holder that died is free up to twice the TTL
 	// after, or one TTL after somebody first asks for it, and each lock writes one
-	// more key. It need not be equal in all clients: it is each holder's own.
+	// more key. Guarantees.DeadHolder is then RecoveryWatched. It need not be equal in
+	// all clients: it is each holder's own.
 	StrictExpiry bool
 
 	// MaxTTL is the longest TTL that may be asked for, and with StrictExpiry how
@@ -155,10 +156,10 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	g.MaxTTL = b.opts.MaxTTL
 	if b.opts.StrictExpiry {
 		g.SurvivesPause = true
-		g.DeadHolder = locker.RecoveryWatched // the time begins to count when somebody asks for it
+		g.DeadHolder = locker.RecoveryWatched
 		g.DeadHolderSlack += time.Duration(wholeSeconds(g.MaxTTL)) * time.Second
 		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL from when somebody " +
-			"asks for it, which DeadHolderSlack counts as MaxTTL"
+			"asks for it; DeadHolderSlack has room for the TTL before (MaxTTL)"
 	}
 	return g
 }

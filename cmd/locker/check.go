@@ -107,7 +107,7 @@ func try(ctx context.Context, client *locker.Client) (locker.Finding, error) {
 	err := locker.ErrHeld
 	for try := 0; try < 5 && errors.Is(err, locker.ErrHeld); try++ { // by another check, which may have been killed
 		name := rand.Text()
-		if client.Guarantees().DeadHolder == locker.RecoveryWatched { // of package cas, whose records stay
+		if watchedByOne(client) { // its records stay
 			name = name[:1]
 		}
 		lease, err = client.TryLock(ctx, "locker-check-"+name, locker.Patience(locker.NoPatience))
@@ -143,4 +143,11 @@ func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
 	}
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// watchedByOne reports whether a client has to watch a dead holder's lock itself for as long as that lasts, as with
+// package cas. With etcd's StrictExpiry it is enough that anybody has asked.
+func watchedByOne(c *locker.Client) bool {
+	g := c.Guarantees()
+	return g.DeadHolder == locker.RecoveryWatched && !g.Queue
 }

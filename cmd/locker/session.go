@@ -183,7 +183,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		s.lease, err = lock(ctx, s.name, opts...)
 	}
 	if errors.Is(err, locker.ErrHeld) && (f.try || f.given("wait") && f.wait <= f.lockTTL()) &&
-		client.Guarantees().DeadHolder == locker.RecoveryWatched {
+		watchedByOne(client) {
 		err = fmt.Errorf("%w; if its holder is dead, this service sees it only after somebody has waited for the "+
 			"holder's whole TTL: use a --wait of more than that", err)
 	}
