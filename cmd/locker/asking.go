@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -36,7 +37,7 @@ is by how many, and "sharing" has the labels of at most 16 of them.`),
 
   For a script:
     locker inspect -b redis://redis.example:6379 --json backup | jq .held`,
-		Args: cobra.MatchAll(cobra.MinimumNArgs(1), areNames),
+		Args: cobra.MatchAll(takes(1, math.MaxInt), areNames),
 	}, inspect)
 }
 
@@ -59,7 +60,7 @@ With --json, each line is one object, as locker inspect --json writes it.`),
 
   The names of one application, for a script:
     locker list --json billing/ | jq -r .name`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1),
 	}, func(ctx context.Context, client *locker.Client, prefix []string) (all []locker.State, err error) {
 		for st, err := range client.List(ctx, strings.Join(prefix, "")) {
 			if err != nil {
@@ -110,7 +111,7 @@ locker shows the holder and asks first, unless --yes is given. A lock of the
 file backend ends with its process and cannot be broken: end the process.`),
 		Example: `  Show the holder, ask, and take the lock away:
     locker break nightly-report`,
-		Args: cobra.MatchAll(cobra.ExactArgs(1), areNames),
+		Args: cobra.MatchAll(takes(1, 1), areNames),
 	}
 	addBackendFlag(cmd, &backend)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")

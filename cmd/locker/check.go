@@ -44,7 +44,7 @@ With --json, each line is one object: "severity" (ok, info, warning, problem),
 
   In a pipeline, with the URL in LOCKER_BACKEND:
     locker check --json | jq 'select(.severity != "ok")'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, url := range args {
 				if err := backend.Set(url); err != nil {

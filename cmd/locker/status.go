@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/spf13/cobra"
 )
 
 // Exit statuses of locker itself. Those from 64 to 78 are the ones of BSD's
@@ -43,6 +44,19 @@ func (e *exitError) Error() string { return fmt.Sprint(e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
 func usage(err error) *exitError { return &exitError{status: statusUsage, err: err} }
+
+// takes refuses fewer arguments, and more.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("an argument is missing: type %s", cmd.UseLine())
+		case len(args) > most:
+			return fmt.Errorf("%q is an argument too many: type %s", args[most], cmd.UseLine())
+		}
+		return nil
+	}
+}
 
 // failure gives the error of a lock service its exit status.
 func failure(err error) *exitError {
