@@ -26,7 +26,7 @@ AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test compiled test-packages test-beside test-after prove search prove-guards $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
+.PHONY: all test compiled test-packages test-beside test-after prove prove-flaws search prove-guards $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -78,11 +78,13 @@ prove: servers $(GATE)
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -run '^TestConformance$$' ./etcd ./postgres
-	go test $(LINK) -vet=off -timeout 10m -run $(FLAWS) ./conformance
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./... # with -race, SQLite takes minutes to compile
-	$(MAKE) --no-print-directory prove-guards
+	$(MAKE) --no-print-directory -j2 prove-guards prove-flaws
+
+prove-flaws:
+	nice go test $(LINK) -vet=off -timeout 10m -run $(FLAWS) ./conformance
 
 # What only computes, for long, or compiles other drivers: a machine of two cores does it at night.
 search: servers $(GATE)
