@@ -573,7 +573,7 @@ func (g *generator) special(sc *script, turn int) {
 			next.min = min(4*g.k.ttl, g.k.g.MaxMinHold)
 		}
 		g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), does(other, doInspect), does(subject_, doRelease), next,
-			does(rival, g.one(doRelease, doClose)), does(other, doBreak), g.alone(late), does(other, doInspect))
+			does(rival, doClose), does(other, doBreak), g.alone(late), does(other, doInspect))
 	case 13:
 		sc.what = "nobody but the backend ends a request"
 		asks := step{do: g.one(doAcquire, doRenew, doRelease, doUndo), who: subject_, limit: never}
@@ -654,11 +654,9 @@ func (g *generator) special(sc *script, turn int) {
 		hold.label = "raises"
 		raise := func(i int) step { return step{do: doRaise, who: subject_, ttl: raises[i]} }
 		g.add(g.unkept(doAcquire, earlier, false, 0), does(earlier, doRelease), hold)
-		g.maybe(70, raise(2)) // before somebody waits, and again meanwhile
+		g.maybe(70, raise(3)) // before somebody waits, and again meanwhile
 		g.add(g.unkept(doWait, rival, g.chance(20), 0), does(other, doInspect))
-		for i := range 2 + g.IntN(2) {
-			g.add(raise(2 + i))
-		}
+		g.add(raise(2), raise(3), raise(4))
 		g.maybe(70, raise(2)) // to less than before
 		beside := g.alone(other)
 		beside.name = 1
@@ -727,7 +725,7 @@ func (g *generator) special(sc *script, turn int) {
 	case 2:
 		sc.what = "a gate that opens"
 		g.add(g.acquire(doAcquire, friend, true, 0), g.acquire(doWait, rival, false, 0), g.acquire(doWait, other, true, 0))
-		g.maybe(60, g.acquire(doWait, earlier, false, 0)) // another writer, which keeps the gate shut
+		g.maybe(80, g.unkept(doWait, earlier, false, 0)) // another writer, which keeps the gate shut
 		g.add(g.acquire(doWait, late, true, 0), pause(g.k.ttl/10), does(rival, doCancel), pause(g.k.ttl/10))
 		g.maybe(40, pause(3*g.k.wake))
 		g.add(g.acquire(doAcquire, subject_, true, 0))

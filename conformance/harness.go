@@ -25,7 +25,7 @@ type Harness struct {
 	// patience: a check takes between nothing and a few TTLs. 0: one second,
 	// or the nearest that the backend can do. Where ten locks show that the service is slow,
 	// it is up to four times as long. Checks in which a lock must not
-	// end by itself take twenty times as long a TTL (many four hundred times), or MaxTTL if that is
+	// end by itself take twenty times as long a TTL (many two hundred times), or MaxTTL if that is
 	// less; a backend whose TTL is a session's should allow for some seconds.
 	TTL time.Duration
 

@@ -34,7 +34,7 @@ const (
 
 func checkMany(s *trial) {
 	// A thousand leases that are renewed every few seconds would be most of what the service does.
-	s.long = min(20*s.long, cmp.Or(s.g.MaxTTL, 24*time.Hour))
+	s.long = min(10*s.long, cmp.Or(s.g.MaxTTL, 24*time.Hour))
 	s.holdMany()
 	if s.g.Shared != locker.SharingNone && s.h.Unproven[manySharers] == "" {
 		s.shareMany()
@@ -82,7 +82,6 @@ type crowdHeld struct {
 	*trial
 	holder, other *locker.Client
 	leases        []*locker.Lease
-	since         time.Time // no lease was granted or renewed before
 	left          [crowd]atomic.Bool
 	inside        [crowd]atomic.Int32 // how many of those that waited have the name
 	waiting       context.Context
@@ -90,7 +89,8 @@ type crowdHeld struct {
 }
 
 func (s *trial) holdMany() {
-	m := &crowdHeld{trial: s, holder: s.client(), other: s.client(), leases: make([]*locker.Lease, crowd), since: time.Now()}
+	m := &crowdHeld{trial: s, holder: s.client(), other: s.client(), leases: make([]*locker.Lease, crowd)}
+	began := time.Now()
 	waiting, cancel := context.WithCancel(s.Context())
 	s.Cleanup(cancel)
 	m.waiting = waiting
@@ -106,8 +106,7 @@ func (s *trial) holdMany() {
 	if !s.eventually(s.patience(), m.listed) {
 		s.not("of %d names, List does not tell how many wait for each", crowd)
 	}
-	time.Sleep(time.Until(m.since.Add(4 * time.Second))) // else what is left does not show whether a lease was renewed
-	m.since = time.Now()
+	time.Sleep(time.Until(began.Add(5 * time.Second))) // else what is left does not show whether a lease was renewed
 	s.each(crowd, "Renew of a lease", func(ctx context.Context, i int) error { return m.leases[i].Renew(ctx) })
 	m.listed()
 	err := m.leave(s.within(s.patience()), blocked)
@@ -152,10 +151,10 @@ func (m *crowdHeld) hurry() {
 		}
 		return nil
 	})
-	m.each(crowd, "TryLock of a name whose caller before was in a hurry", func(ctx context.Context, i int) (err error) {
+	m.each(crowd, "TryLock of a name whose caller before was in a hurry", func(_ context.Context, i int) (err error) {
 		if asked[i].Load() {
-			m.eventually(m.patience()/2, func() bool {
-				err = try(ctx, ctx, i)
+			m.eventually(2*m.patience(), func() bool {
+				err = try(m.Context(), m.Context(), i)
 				return !errors.Is(err, locker.ErrHeld)
 			})
 		}
@@ -232,7 +231,10 @@ func (m *crowdHeld) leave(ctx context.Context, i int) (err error) {
 
 // listed reports whether List tells of all that wait. Its other answers have to be so at once.
 func (m *crowdHeld) listed() (all bool) {
-	told := map[string]locker.State{}
+	told, until := map[string]locker.State{}, [crowd]time.Time{}
+	for i, l := range m.leases {
+		until[i] = l.Until()
+	}
 	for st, err := range m.holder.List(m.within(3*m.patience()), m.trial.name("many-")) {
 		if errors.Is(err, errors.ErrUnsupported) {
 			return true
@@ -253,7 +255,7 @@ func (m *crowdHeld) listed() (all bool) {
 		token, _ := l.Token()
 		tooMany := len(st.Waiting) > places || i == lineAt && m.g.Order == locker.OrderFIFO &&
 			slices.ContainsFunc(st.Waiting, func(label string) bool { return label >= fmt.Sprintf("%03d", places) })
-		brief := st.Remaining > 0 && st.Remaining < m.ttl(i)-time.Since(m.since)-2*time.Second
+		brief := st.Remaining > 0 && st.Remaining < time.Until(until[i])-time.Second/2
 		if !st.Held || brief || st.Label != "" && st.Label != l.Name() || st.Token != 0 && st.Token != token || tooMany {
 			m.not("List of %d names told of %q, with token %d, for which %d wait: %+v", crowd, l.Name(), token, waiters, st)
 		}
@@ -333,7 +335,7 @@ func (s *trial) shareMany() {
 	}
 	var st locker.State
 	var err error
-	s.eventually(s.soon, func() bool {
+	s.eventually(s.patience(), func() bool {
 		st, err = operator.Inspect(s.within(s.patience()), name)
 		return err != nil || st.Sharers == n
 	})
@@ -358,7 +360,7 @@ func (s *trial) shareMany() {
 		s.not("Break of %d sharers: %v", n, err)
 	} else {
 		lost := func(ctx context.Context, i int) (err error) {
-			if !s.eventually(s.soon, func() bool {
+			if !s.eventually(s.patience(), func() bool {
 				if one := sharers[i]; !one.told.Load() && !errors.Is(err, locker.ErrLost) {
 					_, err = one.Renew(ctx)
 				}
