@@ -183,11 +183,22 @@ func harness(t *testing.T, servers []*lab.NATS) conformance.Harness {
 		KnownGoroutines: []string{"github.com/golockers/locker/internal/lab.(*Process).start.func1"}, // restarted
 	}
 	if len(servers) > 1 {
-		h.Crash = func(_ conformance.T, n int) func() {
+		elected := func(ct conformance.T) { // which takes some seconds
+			conn := dial(ct, all)
+			defer conn.Close()
+			require.Eventually(t, func() bool {
+				ctx, cancel := context.WithTimeout(ct.Context(), time.Second)
+				defer cancel()
+				_, err := nats.New(ctx, conn, "locks")
+				return err == nil
+			}, time.Minute, time.Millisecond)
+		}
+		h.Crash = func(ct conformance.T, n int) func() {
 			down := servers[:n]
 			for _, s := range down {
 				s.Kill()
 			}
+			elected(ct)
 			return func() { restart(t, down) }
 		}
 		h.Failover = func(ct conformance.T) {
@@ -196,12 +207,7 @@ func harness(t *testing.T, servers []*lab.NATS) conformance.Harness {
 			is := stream(ct, conn).CachedInfo()
 			leader := servers[is.Cluster.Leader[len("nats-")]-'1']
 			leader.Kill()
-			require.Eventually(t, func() bool { // an election takes some seconds
-				ctx, cancel := context.WithTimeout(ct.Context(), time.Second)
-				defer cancel()
-				_, err := nats.New(ctx, conn, "locks")
-				return err == nil
-			}, time.Minute, time.Millisecond)
+			elected(ct)
 			ct.Cleanup(func() { restart(t, []*lab.NATS{leader}) })
 		}
 	}
