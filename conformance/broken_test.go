@@ -50,6 +50,9 @@ var brokenForChecks = []struct {
 	{countsWaitersInAByte, queued, "many", "does not tell how many wait"},
 	{tellsEveryPlace, queued, "many", "for which 300 wait"},
 	{holdsInAByte, poor, "many", "in a hurry, number"},
+	{hurryTakesRequests, poor, "many", "in a hurry, number"},
+	{renewsNoMore, rich, "many", "List of 1100 names told of"},
+	{inspectsFirstSharer, rich, "many", "share a name, and Inspect told of"},
 	{waitsTakeRequests, queued, "many", "does not tell how many wait"},
 	{waitsTakeRequests, kind{name: "queued, without operators", queued: true}, "many", "the last does not get its name"},
 }

@@ -69,6 +69,9 @@ var (
 	tellsEveryPlace      = byHand("the labels of all that wait are told", queued)
 	holdsInAByte         = byHand("the hold after 256 others of a client is taken for the first", poor)
 	waitsTakeRequests    = byHand("256 calls that wait are all that a client can make", queued)
+	hurryTakesRequests   = byHand("256 calls that were given up are all that a client can make", poor)
+	renewsNoMore         = byHand("a client that has had 256 holds renews none", rich)
+	inspectsFirstSharer  = byHand("a name that 64 share lasts as long as its first sharer", rich)
 
 	// Waiting.
 	thirdStays          = wrong("the third in the queue keeps its place when it leaves", queued)

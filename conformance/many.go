@@ -144,7 +144,7 @@ func (m *crowdHeld) hurry() {
 	began := time.Now()
 	m.each(crowd, "", func(ctx context.Context, i int) error {
 		if time.Since(began) < coming {
-			brief, cancel := context.WithTimeout(ctx, time.Duration(1+i%4)*time.Millisecond)
+			brief, cancel := context.WithTimeout(ctx, 50*time.Microsecond<<(i%7)) // to 3.2 ms
 			defer cancel()
 			asked[i].Store(true)
 			_ = try(brief, ctx, i)
@@ -154,7 +154,9 @@ func (m *crowdHeld) hurry() {
 	m.each(crowd, "TryLock of a name whose caller before was in a hurry", func(_ context.Context, i int) (err error) {
 		if asked[i].Load() {
 			m.eventually(2*m.patience(), func() bool {
-				err = try(m.Context(), m.Context(), i)
+				ctx, cancel := context.WithTimeout(m.Context(), m.patience())
+				defer cancel()
+				err = try(ctx, ctx, i)
 				return !errors.Is(err, locker.ErrHeld)
 			})
 		}

@@ -40,6 +40,13 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 			return locker.Validity{}, errors.New("busy")
 		}
 		defer h.busy.Store(false)
+	case renewsNoMore:
+		c.own.Lock()
+		had := len(c.numbered)
+		c.own.Unlock()
+		if had > 256 {
+			return c.validity(since, ttl), nil
+		}
 	case renewalHangs:
 		ctx = c.stubborn(ctx)
 	case renewalMadeUp:

@@ -109,6 +109,10 @@ func (s *service) state(l *lock, k kind) locker.State {
 		}
 	}
 	switch s.flaw {
+	case inspectsFirstSharer:
+		if len(sharers) >= 64 {
+			st.Remaining = remaining(sharers[:1])
+		}
 	case inspectsOneSharer:
 		st.Sharers = min(st.Sharers, 1)
 	case inspectsHolderAsWaiter:
