@@ -240,6 +240,7 @@ var (
 	// What an unknown outcome leaves.
 	leavesGhost     = wrong("a cancelled request leaves its key", queued, poor)
 	leavesNodes     = wrong("Release leaves something of the lock", poor, rich)
+	endsWhenAsked   = wrong("a dead lock is removed when somebody asks for it, and not before", poor)
 	ghostAfterReset = wrong("a broken connection leaves its key", poor)
 	timeoutIsHeld   = wrong("a time-out is reported as held", poor)
 	outageIsHeld    = wrong("an outage is reported as held", poor)
@@ -287,6 +288,7 @@ var (
 	// Who waits for sharers, and behind them.
 	noGate             = wrong("readers join past a waiting writer for ever", poor, rich, queued)
 	gateRefusesSharers = wrong("who holds and asks again is refused because a writer waits", poor)
+	notesUnsaid        = wrong("a writer that waits leaves no note, and its refusal says so of none", poor)
 	notesWithoutWait   = wrong("a writer that does not wait leaves a note", poor, rich)
 	notesLast          = wrong("the note of a writer that waits does not end by itself", poor)
 	notesOfOwners      = wrong("each request of a waiting writer leaves a note of its own", poor)

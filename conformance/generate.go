@@ -617,8 +617,11 @@ func (g *generator) special(sc *script, turn int) {
 		g.end(cell{end: doExpire, fault: silent, shared: shared}, hold.ttl)
 	case 12:
 		sc.what = "nobody looks while its holder is gone"
-		hold := g.unkept(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
-		g.add(hold, breaks(silent), pause(hold.ttl+g.k.g.DeadHolderSlack+g.k.tol+g.k.air), g.alone(late))
+		hold := g.unkept(doAcquire, subject_, g.chance(50), g.bounded(g.k.ttl))
+		g.add(hold)
+		g.maybe(50, g.unkept(doWait, rival, false, 0), does(rival, doCancel))
+		g.add(breaks(silent), pause(hold.ttl+g.k.g.DeadHolderSlack+g.k.tol+g.k.air))
+		g.maybe(60, g.alone(late))
 	case 9:
 		sc.what = "the least TTL"
 		g.add(g.unkept(doAcquire, subject_, g.chance(30), max(g.k.g.MinTTL, leastTTL)), does(subject_, doRenew),
@@ -726,7 +729,9 @@ func (g *generator) special(sc *script, turn int) {
 		sc.what = "a gate that opens"
 		g.add(g.acquire(doAcquire, friend, true, 0), g.acquire(doWait, rival, false, 0), g.acquire(doWait, other, true, 0))
 		g.maybe(80, g.unkept(doWait, earlier, false, 0)) // another writer, which keeps the gate shut
-		g.add(g.acquire(doWait, late, true, 0), pause(g.k.ttl/10), does(rival, doCancel), pause(g.k.ttl/10))
+		g.add(g.acquire(doWait, late, true, 0), pause(g.k.ttl/10))
+		g.maybe(50, pause(time.Second+g.k.tol), g.unkept(doAcquire, subject_, true, 0)) // its note has been renewed
+		g.add(does(rival, doCancel), pause(g.k.ttl/10))
 		g.maybe(40, pause(3*g.k.wake))
 		g.add(g.acquire(doAcquire, subject_, true, 0))
 	}

@@ -394,11 +394,14 @@ func (p *player) finish(ctx context.Context) {
 	p.end(ctx, settled, &ends)
 	ends.Wait()
 	for i, name := range p.sc.names {
+		if p.r.IntN(2) == 0 { // nobody asks for what is left
+			p.leftovers(name, 2*time.Second)
+		}
 		if p.free(ctx, name) && p.r.IntN(2) == 0 {
 			p.free(ctx, name) // there is a greater token for each holder
 		}
 		p.client(prober).inspect(p.patient(ctx), name)
-		p.leftovers(name)
+		p.leftovers(name, 0)
 		if i == 0 {
 			p.client(prober).list(p.patient(ctx), name, false)
 		}
@@ -519,8 +522,8 @@ func (p *player) over(name string) time.Time {
 	return over
 }
 
-// leftovers asks the harness what the service still has.
-func (p *player) leftovers(name string) {
+// leftovers asks the harness what the service still has, so much later than nothing of it keeps anybody out.
+func (p *player) leftovers(name string, grace time.Duration) {
 	if p.k.h.Left == nil || p.sc.event == byCrash || slices.ContainsFunc(p.sc.steps, func(s step) bool { return s.do == doDelete }) {
 		return
 	}
@@ -531,7 +534,7 @@ func (p *player) leftovers(name string) {
 	}
 	for pause := p.k.air / 10; ; time.Sleep(pause) {
 		pause = min(2*pause, p.k.ttl/5)
-		late := time.Now().After(over.Add(p.k.air))
+		late := time.Now().After(over.Add(p.k.air + grace))
 		p.k.hook(func() { left = p.k.h.Left(p.t, name) })
 		if len(left) == 0 {
 			return

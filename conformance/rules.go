@@ -628,8 +628,8 @@ func (j *judge) validity() {
 			case j.virtual && !a.req.Wait && c.ended.Sub(c.began) > 50*time.Microsecond && c.ended.Sub(v.Since) < 2*time.Microsecond:
 				j.broken(c, "take the time before the request is sent", "the validity of %v begins when the answer came", a)
 			case v.TTL == 0:
-				if j.k.g.Scope >= locker.ScopeNetwork {
-					j.broken(c, "", "%v has no deadline, over a network", a)
+				if j.k.g.Scope >= locker.ScopeNetwork || j.k.g.DeadHolder != locker.RecoveryAtOnce {
+					j.broken(c, "", "%v has no deadline, and the lock of a dead holder is to be free %v", a, j.k.g.DeadHolder)
 				}
 			case v.TTL < a.req.TTL:
 				j.broken(c, "a TTL is rounded up, never down", "%v asked for %v, and was granted %v", a, a.req.TTL, v.TTL)
@@ -669,7 +669,7 @@ func (j *judge) free() {
 			j.broken(c, "", "nothing is left in the service of %.60q, but %v", c.name, c.left)
 		case c.op == opLeftover:
 			j.broken(c, "", "%.60q did not become free", c.name)
-		case c.op == opAcquire && c.of.req.Wait && j.k.g.Queue && !c.over && j.well(c):
+		case c.op == opAcquire && c.of.req.Wait && (j.k.g.Queue || j.kernel()) && !c.over && j.well(c):
 			bound := j.k.soon + j.k.tol
 			if c.granted(c.of) && j.virtual { // in real time, a busy machine may be what it waits for
 				bound = j.k.wake
@@ -768,6 +768,9 @@ func (j *judge) gates() {
 		if w.req.Shared || !w.req.Wait {
 			continue
 		}
+		if c := j.first(w); j.unnoted(c) {
+			j.broken(c, "its refusal says no AskWithin", "%v waits for sharers to end, and has left no note that keeps out others", w)
+		}
 		shut := j.shut(w)
 		if shut.to.IsZero() || shut.to.Sub(shut.from) < j.k.air {
 			continue
@@ -784,6 +787,27 @@ func (j *judge) gates() {
 			}
 		}
 	}
+}
+
+// unnoted reports whether a writer that waits was refused because of sharers, and of nobody else, and leaves no note.
+func (j *judge) unnoted(c *call) bool {
+	he, _ := errors.AsType[*locker.HeldError](c.err)
+	if j.k.g.Queue || j.kernel() || he != nil && he.AskWithin > 0 || !refused(c.err) || !j.well(c) || j.broke(c) || j.spoilt(c) {
+		return false
+	}
+	others, writers := false, 0 // in its way, or in that of its note
+	for _, a := range j.attempts {
+		switch {
+		case a == c.of || a.req.Name != c.name:
+		case a.req.Shared:
+			others = others || j.kept[a].covers(c.span())
+		case j.may[a].touches(c.span()) && !j.may[a].to.IsZero():
+			return false
+		default:
+			writers++
+		}
+	}
+	return others && writers < 4
 }
 
 // beside reports whether another sharer was there for sure while b came: where nobody knows the age of a note, one
@@ -815,6 +839,12 @@ func (j *judge) shut(w *attempt) (s span) {
 		if he != nil && he.AskWithin > 0 {
 			s = span{c.ended, c.began.Add(he.AskWithin)}.orNone() // its note is older than the answer
 			for _, l := range j.calls {
+				if next, _ := errors.AsType[*locker.HeldError](l.err); next != nil && next.AskWithin > 0 && !j.broke(l) &&
+					l.op == opAcquire && !l.of.req.Shared && l.who == c.who && l.name == c.name &&
+					l.began.After(c.began) && l.began.Before(s.to) { // it goes on waiting
+					s.to = latest(s.to, l.began.Add(next.AskWithin))
+					continue
+				}
 				again := l.op == opLeave && (l.who == c.who || j.askedBetween(l.who, c, l)) ||
 					(l.op == opAcquire || l.op == opUndo) && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
 					l.op == opAcquire && !l.of.req.Shared && l.granted(l.of) // which removes the notes of all

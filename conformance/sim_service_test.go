@@ -234,6 +234,7 @@ func (s *service) acquire(l *lock, p place, wait bool) (v verdict) {
 	switch alone := slices.ContainsFunc(others, func(rec *record) bool { return !rec.Shared }); {
 	case wait:
 		s.line(l, p)
+	case s.flaw == notesUnsaid:
 	case !p.Shared && !alone && (p.Wait && !p.client.kind.queued || s.flaw == notesWithoutWait):
 		lasts := noteLasts
 		if s.flaw == notesLast {
@@ -399,7 +400,13 @@ func (s *service) arm(l *lock, rec *record, expires time.Time) {
 		rec.timer.Stop()
 	}
 	rec.expires = expires
-	rec.timer = time.AfterFunc(time.Until(expires), func() { s.do(func() { s.look(l.name) }) })
+	rec.timer = time.AfterFunc(time.Until(expires), func() {
+		s.do(func() {
+			if s.flaw != endsWhenAsked {
+				s.look(l.name)
+			}
+		})
+	})
 }
 
 // remove ends a record, and lets the next one have the lock. s.mu is held.
