@@ -217,6 +217,13 @@ func (h Harness) validate() error {
 			return fmt.Errorf("Harness.Unproven gives no reason for %q", name)
 		}
 	}
+	for fact, why := range h.Untold {
+		op, what, _ := strings.Cut(fact, " ")
+		if op != string(opInspect) && op != string(opList) || !slices.Contains(told, what) || strings.TrimSpace(why) == "" {
+			return fmt.Errorf("Harness.Untold has %q: %q; give Inspect or List with one of %s, and why", fact, why,
+				strings.Join(told, ", "))
+		}
+	}
 	return nil
 }
 

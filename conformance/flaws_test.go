@@ -42,6 +42,8 @@ var (
 	inspectsCounter        = wrong("Inspect returns another token", rich)
 	inspectsNoWaiters      = wrong("Inspect counts no waiters and says 0", queued)
 	inspectsThePast        = wrong("Inspect sees those who have left", rich)
+	inspectsUnnamed        = wrong("Inspect tells no label of sharers", rich)
+	inspectsTimeless       = wrong("Inspect tells no time", rich)
 	inspectsTurn           = wrong("Inspect tells of a holder that is nobody while a turn is kept", rich)
 	inspectsWritersOnly    = wrong("Inspect leaves sharers out of the labels of those that wait", queued)
 	opensAnother           = byHand("the URL leads to another service", poor)

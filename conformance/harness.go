@@ -113,6 +113,10 @@ type Harness struct {
 	// does without sharers.
 	Unproven map[string]string
 
+	// Untold says why a State has nothing of what there is to tell of a holder: its "label", "time" (Remaining) or
+	// "token", each by the operation that is asked, such as "Inspect time".
+	Untold map[string]string
+
 	// Virtual returns the harness of a new service of the same kind, which lives in memory
 	// and can be in a bubble of [testing/synctest]. Histories are then played in virtual
 	// time. nil: they are played on the service of New.

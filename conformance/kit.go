@@ -170,24 +170,31 @@ func (k *kit) keepsBack(what string, told bool) bool {
 	return k.facts.known[what] && !told
 }
 
-// knows judges what a State does not tell, by what another one told.
+// knows judges what a State does not tell: what every service knows of a holder, unless the harness says why this one
+// does not, and the rest by what another State told.
 func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad func(hint, format string, args ...any)) {
-	kind := "of one that holds alone"
+	kind, fenced := "of one that holds alone", k.g.Fencing != locker.FencingNone
 	if a.req.Shared {
-		kind = "of sharers"
+		kind, fenced = "of sharers", k.g.Shared == locker.SharingWithTokens
 	}
 	for what, is := range map[string]struct{ asked, told bool }{
-		"the label":      {named, st.Label != ""},
-		"the time":       {lasts, st.Remaining != 0},
-		"the token":      {k.g.Fencing != locker.FencingNone, st.Token != 0},
+		"label":          {named, st.Label != ""},
+		"time":           {lasts, st.Remaining != 0},
+		"token":          {fenced, st.Token != 0},
 		"who waits":      {true, st.Waiters >= 0},
 		"all the labels": {a.req.Shared && named, len(st.Sharing) > 0},
 	} {
-		if is.asked && k.keepsBack(fmt.Sprintf("%s %s by %s", what, kind, c.op), is.told) {
+		fact := fmt.Sprintf("%s %s", c.op, what)
+		if is.asked && !is.told && k.h.Untold[fact] == "" && slices.Contains(told, what) {
+			bad("", "nothing of the %s %s", what, kind)
+		} else if is.asked && k.keepsBack(fact+" "+kind, is.told) {
 			bad("", "nothing of %s %s, which it has told of others", what, kind)
 		}
 	}
 }
+
+// told is what State tells of each holder.
+var told = []string{"label", "time", "token"}
 
 // SeedEnv is the environment variable with the seed of [Run], and after a slash
 // the number of one script.

@@ -105,12 +105,12 @@ func TestManyFailuresOfOneCheckAreCutShort(t *testing.T) {
 func TestCheckOutsideOfGoTest(t *testing.T) {
 	t.Setenv(conformance.HistoriesEnv, "5m")
 	t.Setenv(lab.ProveEnv, "")
-	var unproven map[string]string
+	var unproven, untold map[string]string
 	check := func(f flaw, names ...string) (err error) {
 		inVirtualTime(t, func(t *testing.T) {
 			s := newService(f)
 			h := s.harness(poor, time.Second)
-			h.Unproven = unproven
+			h.Unproven, h.Untold = unproven, untold
 			err = conformance.Check(t.Context(), h, names...)
 			close(s.end)
 			time.Sleep(2 * time.Hour)
@@ -120,6 +120,9 @@ func TestCheckOutsideOfGoTest(t *testing.T) {
 	require.NoError(t, check(none, "exclusion", "restart"), "what is not claimed is not broken")
 	require.ErrorContains(t, check(vagueRefusal, "names", "exclusion"), "exclusion: broken promise: ")
 	require.ErrorContains(t, check(none, "nonsense"), `there is no check "nonsense"`)
+	untold = map[string]string{"Inspect colour": "it has none"}
+	require.ErrorContains(t, check(none, "claims"), `"Inspect colour": "it has none"; give Inspect or List with one of label, time`)
+	untold = nil
 	// What histories alone prove is played, or is not proven.
 	err := check(deletionUnnoticed, "deletion")
 	require.ErrorContains(t, err, "broken promise: ")

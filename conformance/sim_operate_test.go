@@ -123,6 +123,12 @@ func (s *service) state(l *lock, k kind) locker.State {
 		for _, p := range l.queue {
 			st.Remaining = max(st.Remaining, p.TTL)
 		}
+	case inspectsUnnamed:
+		if len(sharers) > 0 {
+			st.Label, st.Sharing = "", nil
+		}
+	case inspectsTimeless:
+		st.Remaining = 0
 	case inspectsSeconds:
 		st.Remaining *= 1000
 	case inspectsCounter:

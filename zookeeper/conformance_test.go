@@ -61,6 +61,8 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
+const sessionsUntold = "a server tells nobody how long the session of another lasts"
+
 func (s *service) harness() conformance.Harness {
 	return conformance.Harness{
 		TTL:   suiteTTL,
@@ -91,6 +93,7 @@ func (s *service) harness() conformance.Harness {
 			child.Expect(s.t, "holding", soon)
 			return child.Kill
 		},
+		Untold: map[string]string{"Inspect time": sessionsUntold, "List time": sessionsUntold},
 		Left: func(ct conformance.T, name string) []string {
 			admin, done := dial(s.t, s.addrs(ct.Name()))
 			defer done()
