@@ -30,7 +30,7 @@
 //	Fencing unless data is set back   Restart
 //	SurvivesRestart                   Restart
 //	SurvivesFailover                  Failover
-//	ServerCrashes                     Crash
+//	ServerCrashes                     Crash, and Hang where servers can be stopped
 //	the same, of one client           CutSome, where clients ask a quorum of servers themselves
 //	SurvivesClockJump                 JumpClock, where servers have a part in exclusion
 //	no client's clock decides         OffClock, where it can be had

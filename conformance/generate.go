@@ -111,6 +111,7 @@ func (k *kit) events() (all []cell) {
 			byRestart:  k.h.Restart != nil,
 			byFailover: k.h.Failover != nil && k.g.SurvivesFailover,
 			byCrash:    k.h.Crash != nil && k.g.ServerCrashes > 0,
+			byHang:     k.h.Hang != nil && k.g.ServerCrashes > 0,
 			byJump:     k.h.JumpClock != nil && k.g.SurvivesClockJump,
 			byJumpBack: k.h.JumpClock != nil && k.g.SurvivesClockJump,
 		}[event]

@@ -86,6 +86,10 @@ type Harness struct {
 	// function that starts them again. Needed where ServerCrashes is not 0.
 	Crash func(t T, n int) (restore func())
 
+	// Hang stops n servers where they stand, the most important ones first: they keep their connections, and
+	// answer nobody. It returns a function that lets them go on. It is optional, and counts as Crash does.
+	Hang func(t T, n int) (resume func())
+
 	// JumpClock steps the wall clocks of all servers by d. The suite takes
 	// its steps back. Needed where SurvivesClockJump is claimed and Exclusion
 	// rests on servers.

@@ -142,6 +142,8 @@ func (k *kit) happen(t *recorder, event server) {
 			k.h.Failover(t)
 		case byCrash:
 			t.Cleanup(k.h.Crash(t, k.g.ServerCrashes))
+		case byHang:
+			t.Cleanup(k.h.Hang(t, k.g.ServerCrashes))
 		case byJump:
 			k.h.JumpClock(t, time.Hour)
 			t.Cleanup(func() { k.h.JumpClock(t, -time.Hour) })
@@ -521,13 +523,14 @@ func (k *kit) open(t T) {
 
 // serverEvents are all, in the order in which they are played. The scripts of the first one have the numbers from
 // ofEvents on, those of the second from twice that on, and so forth.
-var serverEvents = []server{byRestart, byFailover, byCrash, byJump, byJumpBack}
+var serverEvents = []server{byRestart, byFailover, byCrash, byJump, byJumpBack, byHang}
 
 const ofEvents = 1_000_000
 
 // eventChecks are the names of the checks whose promises are proven by what happens to servers.
 var eventChecks = map[server]string{
 	byRestart: "restart", byFailover: "failover", byCrash: "server-crashes", byJump: "clock-jump", byJumpBack: "clock-jump",
+	byHang: "server-crashes",
 }
 
 // event plays scripts that meet at an event, or only one of them, on what the harness has for that check.

@@ -81,6 +81,7 @@ const (
 	byRestart  server = "restarted"
 	byFailover server = "failed over"
 	byCrash    server = "some are down"
+	byHang     server = "some stand still"
 	byJump     server = "clocks an hour ahead"
 	byJumpBack server = "clocks an hour back"
 )

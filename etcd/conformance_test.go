@@ -135,6 +135,20 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			s.Leader(t)
 			return restore
 		}
+		h.Hang = func(_ conformance.T, n int) func() {
+			var still []*lab.Etcd
+			for range n {
+				leader := s.Leader(t, still...)
+				leader.Pause()
+				still = append(still, leader)
+			}
+			s.Leader(t, still...)
+			return func() {
+				for _, n := range still {
+					n.Resume()
+				}
+			}
+		}
 		h.Failover = func(ct conformance.T) {
 			ct.Cleanup(restore)
 			h.Crash(ct, 1)

@@ -99,6 +99,16 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 				}
 			}
 		},
+		Hang: func(_ conformance.T, n int) func() {
+			for i := range n {
+				s.servers[i].Pause()
+			}
+			return func() {
+				for i := range n {
+					s.servers[i].Resume()
+				}
+			}
+		},
 		Names: []string{"a}", "{a", "a:quorum", "a}:quorum", "a:wait", "%", "%7B", "{", "}", "{}", "locker:1:{a}"},
 		KnownGoroutines: []string{
 			"github.com/golockers/locker/internal/lab.(*Process).start.func1", // Crash starts servers anew
