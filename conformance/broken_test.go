@@ -52,6 +52,7 @@ var brokenForChecks = []struct {
 	{holdsInAByte, poor, "many", "in a hurry, number"},
 	{hurryTakesRequests, poor, "many", "in a hurry, number"},
 	{renewsNoMore, rich, "many", "List of 1100 names told of"},
+	{endsFewNames, poor, "many", "were not free"},
 	{inspectsFirstSharer, rich, "many", "share a name, and Inspect told of"},
 	{waitsTakeRequests, queued, "many", "does not tell how many wait"},
 	{waitsTakeRequests, kind{name: "queued, without operators", queued: true}, "many", "the last does not get its name"},

@@ -73,6 +73,7 @@ var (
 	waitsTakeRequests    = byHand("256 calls that wait are all that a client can make", queued)
 	hurryTakesRequests   = byHand("256 calls that were given up are all that a client can make", poor)
 	renewsNoMore         = byHand("a client that has had 256 holds renews none", rich)
+	endsFewNames         = byHand("of more than a thousand names none ends by itself", poor)
 	inspectsFirstSharer  = byHand("a name that 64 share lasts as long as its first sharer", rich)
 
 	// Waiting.

@@ -36,6 +36,9 @@ func checkMany(s *trial) {
 	// A thousand leases that are renewed every few seconds would be most of what the service does.
 	s.long = min(10*s.long, cmp.Or(s.g.MaxTTL, 24*time.Hour))
 	s.holdMany()
+	if s.h.Cut != nil && s.g.DeadHolder != locker.RecoveryNone && s.g.Scope != locker.ScopeProcess {
+		s.dieWithMany()
+	}
 	if s.g.Shared != locker.SharingNone && s.h.Unproven[manySharers] == "" {
 		s.shareMany()
 	}
@@ -267,6 +270,58 @@ func (m *crowdHeld) listed() (all bool) {
 		m.FailNow()
 	}
 	return all
+}
+
+// dieWithMany has a client die that holds hundreds of names, which are long.
+func (s *trial) dieWithMany() {
+	b, line := s.cut()
+	other, ttl, began := s.client(), max(4*time.Second, s.g.MinTTL), time.Now()
+	name := func(i int) string { return s.name(fmt.Sprintf("dead-%04d-%0*d", i, 400, i)) }
+	var life [crowd]atomic.Int64 // 0: it was free, or is again
+	s.each(crowd, "Acquire of a free name", func(ctx context.Context, i int) error {
+		if time.Since(began) > ttl/4 {
+			return nil
+		}
+		grant, err := b.Acquire(ctx, s.request(name(i), ttl))
+		if err == nil {
+			life[i].Store(int64(max(grant.Validity.TTL, ttl)))
+		}
+		return err
+	})
+	both(line, Drop)
+	longest, died, n := ttl, time.Now(), 0
+	for i := range life {
+		if d := time.Duration(life[i].Load()); d > 0 {
+			longest, n = max(longest, d), n+1
+		}
+	}
+	s.Logf("a client died that held %d names", n)
+	for rest := n; rest > 0; {
+		s.each(crowd, "TryLock of a dead client's name", func(ctx context.Context, i int) error {
+			if life[i].Load() == 0 {
+				return nil
+			}
+			l, err := s.tryLock(other, name(i))
+			if err == nil {
+				life[i].Store(0)
+				return l.Unlock(ctx)
+			} else if errors.Is(err, locker.ErrHeld) {
+				return nil
+			}
+			return err
+		})
+		rest = 0
+		for i := range life {
+			if life[i].Load() > 0 {
+				rest++
+			}
+		}
+		if lasts := time.Since(died); rest > 0 && lasts > 2*longest+s.g.DeadHolderSlack+s.patience() { // it may have to be watched
+			s.not("a client died that held %d names, and %d of them were not free %v later", n, rest, lasts)
+			return
+		}
+		time.Sleep(ttl / 4)
+	}
 }
 
 // shareMany has as many share a name as may.
