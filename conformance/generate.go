@@ -402,6 +402,9 @@ func (g *generator) cell(c cell) {
 // raises are how much RaiseToken adds to the highest token: the last is more than any clock or counter adds by itself.
 var raises = []time.Duration{-1, 0, 1, 1000, 1 << 40}
 
+// highToken is more than some services count to. It is added once, and asked for again afterwards.
+const highToken = 1 << 60
+
 // onHold is a step with what a client has.
 func (g *generator) onHold(do verb, who int) step {
 	st := does(who, do)
@@ -506,7 +509,7 @@ const specials = 23
 
 // special makes one of the histories that need steps in a certain order. They come in turn.
 func (g *generator) special(sc *script, turn int) {
-	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
+	keep := min([]time.Duration{2, 2, 5}[g.IntN(3)]*g.k.ttl, g.k.g.MaxMinHold) // longer than those watch who watch for the TTL
 	switch turn % specials {
 	case 17:
 		sc.what = "an operator who has seen nobody, and those that wait longer than the holder lasts"
@@ -661,6 +664,7 @@ func (g *generator) special(sc *script, turn int) {
 		g.maybe(70, raise(3)) // before somebody waits, and again meanwhile
 		g.add(g.unkept(doWait, rival, g.chance(20), 0), does(other, doInspect))
 		g.add(raise(2), raise(3), raise(4))
+		g.maybe(30, step{do: doRaise, who: subject_, ttl: highToken})
 		g.maybe(70, raise(2)) // to less than before
 		beside := g.alone(other)
 		beside.name = 1

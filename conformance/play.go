@@ -205,7 +205,9 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 			return
 		}
 		token := p.h.lastToken(a.req.Name)
-		if more := int64(st.ttl); more >= 0 || token > uint64(-more) {
+		if more := int64(st.ttl); more == highToken {
+			token = max(token, highToken)
+		} else if more >= 0 || token > uint64(-more) {
 			token += uint64(more)
 		}
 		p.call(ctx, s, st, func(ctx context.Context) { s.raise(ctx, a, token) })

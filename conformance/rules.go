@@ -305,7 +305,7 @@ func (j *judge) answers() {
 		case c.op == opUndo: // it is called again
 		case waits && j.removedDuring(c): // its place, too
 		case c.op != opAcquire && j.grants[c.of] != nil && c.began.After(j.toldUntil(c.of, c.began)): // its time is over
-		case c.op == opRaise && errors.Is(c.err, errors.ErrUnsupported):
+		case c.op == opRaise && (errors.Is(c.err, errors.ErrUnsupported) || c.token >= highToken && errors.Is(c.err, locker.ErrInvalid)):
 		case c.op != opAcquire && j.gaveUpBefore(c): // its service may refuse what was made void
 		default:
 			j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
