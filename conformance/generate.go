@@ -461,7 +461,10 @@ func (g *generator) end(c cell, life time.Duration) {
 	over := func() { // until it is, for certain; others try meanwhile
 		span := life + life/2 + g.k.g.DeadHolderSlack
 		for past := time.Duration(0); past < span; {
-			part := max(g.k.ttl/4, span/8)
+			part := max(g.k.ttl/4, life/6)
+			if past >= life { // what comes now is slack, which can be much more
+				part = max(part, span/8)
+			}
 			past += part
 			g.add(pause(part), g.acquire(doAcquire, rival, c.shared && g.chance(20), 0))
 			g.maybe(20, does(other, doInspect), does(other, doList))
