@@ -275,7 +275,7 @@ func (m *crowdHeld) listed() (all bool) {
 // dieWithMany has a client die that holds hundreds of names, which are long.
 func (s *trial) dieWithMany() {
 	b, line := s.cut()
-	other, ttl, began := s.client(), max(4*time.Second, s.g.MinTTL), time.Now()
+	other, ttl, began := s.client(), max(2*time.Second, s.g.MinTTL), time.Now()
 	name := func(i int) string { return s.name(fmt.Sprintf("dead-%04d-%0*d", i, 400, i)) }
 	var life [crowd]atomic.Int64 // 0: it was free, or is again
 	s.each(crowd, "Acquire of a free name", func(ctx context.Context, i int) error {
