@@ -512,7 +512,7 @@ const specials = 23
 
 // special makes one of the histories that need steps in a certain order. They come in turn.
 func (g *generator) special(sc *script, turn int) {
-	keep := min([]time.Duration{2, 2, 5}[g.IntN(3)]*g.k.ttl, g.k.g.MaxMinHold) // longer than those watch who watch for the TTL
+	keep := min([]time.Duration{2 * g.k.ttl, 2 * g.k.ttl, 5 * g.k.ttl}[g.IntN(3)], g.k.g.MaxMinHold) // or longer than others watch
 	switch turn % specials {
 	case 17:
 		sc.what = "an operator who has seen nobody, and those that wait longer than the holder lasts"

@@ -203,7 +203,7 @@ func TestProveConformanceOfThreeServers(t *testing.T) {
 		}
 		return func() { e.Restart(t) }
 	}
-	h.Hang = func(_ conformance.T, n int) func() { // one of three
+	h.Hang = func(conformance.T, int) func() { // one of three
 		still := e.Leader(t)
 		still.Pause()
 		e.Leader(t, e.Others(still)...)
