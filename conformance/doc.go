@@ -67,8 +67,8 @@
 //	token      tokens rise from holder to holder, and sharers together have one
 //	validity   counts from before the request, and is what was asked for, rounded up
 //	free       what is released, undone or over is free, and nothing is left of it
-//	gate       a writer that waits keeps new sharers out; order: first come, first served, if claimed
-//	state      Inspect, List and Break are true, in each field; list: of each name, once
+//	gate       a writer that waits keeps new sharers out, and says how; order: first come, first served, if claimed
+//	state      Inspect, List and Break are true, in each field, and tell what there is; list: of each name, once
 //	wake       a client that listens is told when the one in its way has left
 //	close      Close ends what the backend has begun, and nothing is granted afterwards
 //
@@ -80,8 +80,8 @@
 //	CONFORMANCE_SEED=483/12 go test -run '^TestConformance$/^histories$' .
 //
 // Checks by hand are there for what no history shows: claims and their hooks, URLs, encodings of names,
-// a crowd of Clients, hundreds and thousands of names, waiters and sharers, wake-ups in time, the 100 ms of
-// Prompt, what piles up, what Close must leave alone, processes that are killed.
+// a crowd of Clients, hundreds and thousands of names, waiters and sharers, the death of one who has hundreds,
+// wake-ups in time, the 100 ms of Prompt, what piles up, what Close must leave alone, processes that are killed.
 //
 // The check called many has sharers come for four seconds. If MaxSharers, or as many as there is room for, have come
 // by then, one more has to be refused; its log says how many came.
