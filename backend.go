@@ -311,8 +311,8 @@ type Prompt interface {
 type TokenRaiser interface {
 	// RaiseToken gives every later grant of this hold's name a token greater than
 	// token. It works only while the hold is held; otherwise its error matches
-	// ErrLost. The engine does not call it for a sharer. If the service has already given
-	// out a higher token, nothing changes.
+	// ErrLost, or ErrInvalid if the service cannot count so far. The engine does not call it
+	// for a sharer. If the service has already given out a higher token, nothing changes.
 	RaiseToken(ctx context.Context, token uint64) error
 }
 

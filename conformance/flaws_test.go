@@ -265,6 +265,7 @@ var (
 	// Servers.
 	forgetsRenewal = wrong("what a renewal has set is lost in a restart", rich)
 	forgetsLocks   = wrong("locks are lost in a restart", rich)
+	hangTakesAll   = wrong("a server that stands still is waited for", rich)
 	crashTakesAll  = wrong("one server down is all down", rich)
 	clientClock    = wrong("locks end by the clock of who asks", poor)
 	wallClock      = wrong("locks end by the wall clock", rich)

@@ -402,7 +402,7 @@ func (g *generator) cell(c cell) {
 // raises are how much RaiseToken adds to the highest token: the last is more than any clock or counter adds by itself.
 var raises = []time.Duration{-1, 0, 1, 1000, 1 << 40}
 
-// highToken is more than some services count to. It is added once, and asked for again afterwards.
+// highToken is above what some services can count to: RaiseToken to it may be refused with ErrInvalid.
 const highToken = 1 << 60
 
 // onHold is a step with what a client has.
@@ -512,7 +512,7 @@ const specials = 23
 
 // special makes one of the histories that need steps in a certain order. They come in turn.
 func (g *generator) special(sc *script, turn int) {
-	keep := min([]time.Duration{2 * g.k.ttl, 2 * g.k.ttl, 5 * g.k.ttl}[g.IntN(3)], g.k.g.MaxMinHold) // or longer than others watch
+	keep := min([]time.Duration{2 * g.k.ttl, 2 * g.k.ttl, 5 * g.k.ttl}[g.IntN(3)], g.k.g.MaxMinHold) // or longer than a watcher's TTL
 	switch turn % specials {
 	case 17:
 		sc.what = "an operator who has seen nobody, and those that wait longer than the holder lasts"

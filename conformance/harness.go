@@ -87,7 +87,8 @@ type Harness struct {
 	Crash func(t T, n int) (restore func())
 
 	// Hang stops n servers where they stand, the most important ones first: they keep their connections, and
-	// answer nobody. It returns a function that lets them go on. It is optional, and counts as Crash does.
+	// answer nobody. It returns a function that lets them go on. It is optional, and is judged as Crash is: locks
+	// stay, and clients go on, soon after it has returned.
 	Hang func(t T, n int) (resume func())
 
 	// JumpClock steps the wall clocks of all servers by d. The suite takes
@@ -117,8 +118,8 @@ type Harness struct {
 	// does without sharers.
 	Unproven map[string]string
 
-	// Untold says why a State has nothing of what there is to tell of a holder: its "label", "time" (Remaining) or
-	// "token", each by the operation that is asked, such as "Inspect time".
+	// Untold says why Inspect or List does not tell something of holders. Its keys are the operation and
+	// "label", "time" (Remaining) or "token", such as "Inspect time".
 	Untold map[string]string
 
 	// Virtual returns the harness of a new service of the same kind, which lives in memory

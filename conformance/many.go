@@ -275,11 +275,11 @@ func (m *crowdHeld) listed() (all bool) {
 // dieWithMany has a client die that holds hundreds of names, which are long.
 func (s *trial) dieWithMany() {
 	b, line := s.cut()
-	other, ttl, began := s.client(), max(2*time.Second, s.g.MinTTL), time.Now()
+	other, ttl, began := s.client(), min(max(4*time.Second, s.g.MinTTL), cmp.Or(s.g.MaxTTL, time.Hour)), time.Now()
 	name := func(i int) string { return s.name(fmt.Sprintf("dead-%04d-%0*d", i, 400, i)) }
 	var life [crowd]atomic.Int64 // 0: it was free, or is again
 	s.each(crowd, "Acquire of a free name", func(ctx context.Context, i int) error {
-		if time.Since(began) > ttl/4 {
+		if time.Since(began) > ttl/2 {
 			return nil
 		}
 		grant, err := b.Acquire(ctx, s.request(name(i), ttl))
@@ -295,13 +295,16 @@ func (s *trial) dieWithMany() {
 			longest, n = max(longest, d), n+1
 		}
 	}
-	s.Logf("a client died that held %d names", n)
+	if s.Logf("a client died that held %d names", n); n == 0 {
+		s.not("of %d names, none could be had within %v", crowd, ttl/2)
+	}
 	for rest := n; rest > 0; {
+		lasts := time.Since(died)
 		s.each(crowd, "TryLock of a dead client's name", func(ctx context.Context, i int) error {
 			if life[i].Load() == 0 {
 				return nil
 			}
-			l, err := s.tryLock(other, name(i))
+			l, err := s.tryLock(other, name(i), locker.TTL(s.long))
 			if err == nil {
 				life[i].Store(0)
 				return l.Unlock(ctx)
@@ -316,7 +319,7 @@ func (s *trial) dieWithMany() {
 				rest++
 			}
 		}
-		if lasts := time.Since(died); rest > 0 && lasts > 2*longest+s.g.DeadHolderSlack+s.patience() { // it may have to be watched
+		if rest > 0 && lasts > 2*longest+s.g.DeadHolderSlack+s.patience() { // it may have to be watched
 			s.not("a client died that held %d names, and %d of them were not free %v later", n, rest, lasts)
 			return
 		}

@@ -396,7 +396,8 @@ func (p *player) finish(ctx context.Context) {
 	p.end(ctx, settled, &ends)
 	ends.Wait()
 	for i, name := range p.sc.names {
-		if p.r.IntN(2) == 0 { // nobody asks for what is left
+		// Nobody asks for what is left, unless it stays until somebody does.
+		if p.k.g.DeadHolder != locker.RecoveryWatched && p.r.IntN(2) == 0 {
 			p.leftovers(name, 2*time.Second)
 		}
 		if p.free(ctx, name) && p.r.IntN(2) == 0 {
@@ -524,7 +525,7 @@ func (p *player) over(name string) time.Time {
 	return over
 }
 
-// leftovers asks the harness what the service still has, so much later than nothing of it keeps anybody out.
+// leftovers asks the harness what the service still has, at the latest so long after nothing of it may keep anybody out.
 func (p *player) leftovers(name string, grace time.Duration) {
 	if p.k.h.Left == nil || p.sc.event == byCrash || p.sc.event == byHang || slices.ContainsFunc(p.sc.steps, func(s step) bool { return s.do == doDelete }) {
 		return

@@ -440,7 +440,8 @@ func (j *judge) fits() {
 // of a call.
 func (j *judge) knowsToken(c *call) bool {
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
-		return d != c && d.began.Before(c.began) && (d.op == opRaise && d.token >= c.token || d.grant.Token >= c.token)
+		asked := d.op == opRaise && d.token >= c.token && !errors.Is(d.err, locker.ErrInvalid)
+		return d != c && d.began.Before(c.began) && (asked || d.grant.Token >= c.token)
 	})
 }
 
@@ -628,7 +629,7 @@ func (j *judge) validity() {
 			case j.virtual && !a.req.Wait && c.ended.Sub(c.began) > 50*time.Microsecond && c.ended.Sub(v.Since) < 2*time.Microsecond:
 				j.broken(c, "take the time before the request is sent", "the validity of %v begins when the answer came", a)
 			case v.TTL == 0:
-				if j.k.g.Scope >= locker.ScopeNetwork || j.k.g.DeadHolder != locker.RecoveryAtOnce {
+				if j.k.g.Scope >= locker.ScopeNetwork || j.k.g.DeadHolder == locker.RecoveryAfterTTL || j.k.watched() {
 					j.broken(c, "", "%v has no deadline, and the lock of a dead holder is to be free %v", a, j.k.g.DeadHolder)
 				}
 			case v.TTL < a.req.TTL:
@@ -789,17 +790,21 @@ func (j *judge) gates() {
 	}
 }
 
-// unnoted reports whether a writer that waits was refused because of sharers, and of nobody else, and leaves no note.
+// A record has room for the notes of so many writers, beside so many sharers.
+const fewWriters, fewSharers = 4, 8
+
+// unnoted reports whether a writer that waits was refused only because of sharers, and left no note.
 func (j *judge) unnoted(c *call) bool {
 	he, _ := errors.AsType[*locker.HeldError](c.err)
 	if j.k.g.Queue || j.kernel() || he != nil && he.AskWithin > 0 || !refused(c.err) || !j.well(c) || j.broke(c) || j.spoilt(c) {
 		return false
 	}
-	others, writers := false, 0 // in its way, or in that of its note
+	others, sharers, writers := false, 0, 0 // in its way, or in that of its note
 	for _, a := range j.attempts {
 		switch {
 		case a == c.of || a.req.Name != c.name:
 		case a.req.Shared:
+			sharers++
 			others = others || j.kept[a].covers(c.span())
 		case j.may[a].touches(c.span()) && !j.may[a].to.IsZero():
 			return false
@@ -807,7 +812,7 @@ func (j *judge) unnoted(c *call) bool {
 			writers++
 		}
 	}
-	return others && writers < 4
+	return others && sharers <= fewSharers && writers < fewWriters
 }
 
 // beside reports whether another sharer was there for sure while b came: where nobody knows the age of a note, one
@@ -841,13 +846,13 @@ func (j *judge) shut(w *attempt) (s span) {
 			for _, l := range j.calls {
 				if next, _ := errors.AsType[*locker.HeldError](l.err); next != nil && next.AskWithin > 0 && !j.broke(l) &&
 					l.op == opAcquire && !l.of.req.Shared && l.who == c.who && l.name == c.name &&
-					l.began.After(c.began) && l.began.Before(s.to) { // it goes on waiting
+					l.began.After(c.began) && !l.ended.IsZero() && l.ended.Before(s.to) { // it goes on waiting
 					s.to = latest(s.to, l.began.Add(next.AskWithin))
 					continue
 				}
 				again := l.op == opLeave && (l.who == c.who || j.askedBetween(l.who, c, l)) ||
 					(l.op == opAcquire || l.op == opUndo) && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
-					l.op == opAcquire && !l.of.req.Shared && l.granted(l.of) // which removes the notes of all
+					l.op == opAcquire && !l.of.req.Shared && !refused(l.err) // it may be granted, which removes the notes of all
 				if again && l != c && l.name == c.name && l.span().to.After(c.began) {
 					s.to = earliest(s.to, latest(l.began, c.ended))
 				}

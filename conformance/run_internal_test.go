@@ -139,13 +139,13 @@ func TestFailuresMendTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := weak{memory.New()}
 		down, moved := 0, time.Duration(0)
+		crash := func(_ T, n int) func() {
+			down += n
+			lose(t, service.Backend)
+			return func() { down -= n }
+		}
 		h := Harness{
-			TTL: 100 * time.Millisecond, New: func(T) locker.Backend { return service },
-			Crash: func(_ T, n int) func() {
-				down += n
-				lose(t, service.Backend)
-				return func() { down -= n }
-			},
+			TTL: 100 * time.Millisecond, New: func(T) locker.Backend { return service }, Crash: crash, Hang: crash,
 			JumpClock: func(_ T, d time.Duration) {
 				moved += d
 				lose(t, service.Backend)
@@ -154,7 +154,7 @@ func TestFailuresMendTheServers(t *testing.T) {
 		r := newRecorder(t.Context(), t.Name())
 		_ = r.Do(func() {
 			k := newKit(r, h, true, &facts{})
-			for _, event := range []server{byCrash, byJump, byJumpBack} {
+			for _, event := range []server{byCrash, byHang, byJump, byJumpBack} {
 				assert.NotEmpty(t, k.event(r, 1, event, -1), event)
 				assert.Zero(t, down, "servers")
 				assert.Zero(t, moved)

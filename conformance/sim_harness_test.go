@@ -35,6 +35,7 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 		Restart:   func(conformance.T) { s.restart() },
 		Failover:  func(conformance.T) { s.restart() },
 		Crash:     func(_ conformance.T, n int) func() { return s.crash(n) },
+		Hang:      func(_ conformance.T, n int) func() { return s.hang(n) },
 		JumpClock: func(_ conformance.T, d time.Duration) { s.jumpClock(d) },
 		Left:      func(_ conformance.T, name string) []string { return s.left(name) },
 		URL:       "sim://",

@@ -268,6 +268,12 @@ func (s *service) crash(n int) (restore func()) {
 	return func() { s.do(func() { s.down = false }) }
 }
 
+// hang stops servers where they stand.
+func (s *service) hang(n int) (resume func()) {
+	s.do(func() { s.down = n > 1 || s.flaw == hangTakesAll })
+	return func() { s.do(func() { s.down = false }) }
+}
+
 // jumpClock steps the wall clock, which has no part in what is held.
 func (s *service) jumpClock(d time.Duration) {
 	s.do(func() {
