@@ -67,7 +67,7 @@
 //	token      tokens rise from holder to holder, and sharers together have one
 //	validity   counts from before the request, and is what was asked for, rounded up
 //	free       what is released, undone or over is free, and nothing is left of it
-//	gate       a writer that waits keeps new sharers out, by a note or a queue; order: first come, first served, if claimed
+//	gate       a writer that waits keeps new sharers out; order: first come, first served, if claimed
 //	state      Inspect, List and Break are true, in each field, and leave out nothing; list: of each name, once
 //	wake       a client that listens is told when the one in its way has left
 //	close      Close ends what the backend has begun, and nothing is granted afterwards

@@ -292,7 +292,7 @@ var (
 	// Who waits for sharers, and behind them.
 	noGate             = wrong("readers join past a waiting writer for ever", poor, rich, queued)
 	gateRefusesSharers = wrong("who holds and asks again is refused because a writer waits", poor)
-	notesUnsaid        = wrong("a writer that waits leaves no note, and its refusal says so of none", poor)
+	notesUnsaid        = wrong("a writer that waits leaves no note, and its refusal says nothing of one", poor)
 	notesWithoutWait   = wrong("a writer that does not wait leaves a note", poor, rich)
 	notesLast          = wrong("the note of a writer that waits does not end by itself", poor)
 	notesOfOwners      = wrong("each request of a waiting writer leaves a note of its own", poor)

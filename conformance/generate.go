@@ -512,7 +512,11 @@ const specials = 23
 
 // special makes one of the histories that need steps in a certain order. They come in turn.
 func (g *generator) special(sc *script, turn int) {
-	keep := min([]time.Duration{2 * g.k.ttl, 2 * g.k.ttl, 5 * g.k.ttl}[g.IntN(3)], g.k.g.MaxMinHold) // or longer than a watcher's TTL
+	keep := 2 * g.k.ttl
+	if g.IntN(3) == 2 { // longer than its TTL and that of a watcher
+		keep = 5 * g.k.ttl
+	}
+	keep = min(keep, g.k.g.MaxMinHold)
 	switch turn % specials {
 	case 17:
 		sc.what = "an operator who has seen nobody, and those that wait longer than the holder lasts"

@@ -489,7 +489,7 @@ func (j *judge) closedBefore(c *call) bool {
 // slowest is the longest time that a call took which did not wait, and of which nothing was wrong.
 func (j *judge) slowest() (d time.Duration) {
 	for _, c := range j.calls {
-		if c.op == opServers && (c.who == string(byCrash) || c.who == string(byHang)) { // from then on, calls of some servers take long
+		if c.op == opServers && server(c.who).takesSome() { // from then on, calls of some servers take long
 			return d
 		}
 		waits := c.op == opAcquire && c.of.req.Wait || c.op == opServers || c.op == opLeftover || c.op == opDelete

@@ -527,7 +527,7 @@ func (p *player) over(name string) time.Time {
 
 // leftovers asks the harness what the service still has, at the latest so long after nothing of it may keep anybody out.
 func (p *player) leftovers(name string, grace time.Duration) {
-	if p.k.h.Left == nil || p.sc.event == byCrash || p.sc.event == byHang || slices.ContainsFunc(p.sc.steps, func(s step) bool { return s.do == doDelete }) {
+	if p.k.h.Left == nil || p.sc.event.takesSome() || slices.ContainsFunc(p.sc.steps, func(s step) bool { return s.do == doDelete }) {
 		return
 	}
 	var left []string

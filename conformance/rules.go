@@ -305,7 +305,8 @@ func (j *judge) answers() {
 		case c.op == opUndo: // it is called again
 		case waits && j.removedDuring(c): // its place, too
 		case c.op != opAcquire && j.grants[c.of] != nil && c.began.After(j.toldUntil(c.of, c.began)): // its time is over
-		case c.op == opRaise && (errors.Is(c.err, errors.ErrUnsupported) || c.token >= highToken && errors.Is(c.err, locker.ErrInvalid)):
+		case c.op == opRaise && errors.Is(c.err, errors.ErrUnsupported):
+		case c.op == opRaise && errors.Is(c.err, locker.ErrInvalid) && c.token >= highToken:
 		case c.op != opAcquire && j.gaveUpBefore(c): // its service may refuse what was made void
 		default:
 			j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
@@ -796,7 +797,8 @@ const fewWriters, fewSharers = 4, 8
 // unnoted reports whether a writer that waits was refused only because of sharers, and left no note.
 func (j *judge) unnoted(c *call) bool {
 	he, _ := errors.AsType[*locker.HeldError](c.err)
-	if j.k.g.Queue || j.kernel() || he != nil && he.AskWithin > 0 || !refused(c.err) || !j.well(c) || j.broke(c) || j.spoilt(c) {
+	if j.k.g.Queue || j.kernel() || !refused(c.err) || he != nil && he.AskWithin > 0 || !j.well(c) || j.broke(c) ||
+		j.spoilt(c) {
 		return false
 	}
 	others, sharers, writers := false, 0, 0 // in its way, or in that of its note

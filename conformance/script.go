@@ -86,6 +86,9 @@ const (
 	byJumpBack server = "clocks an hour back"
 )
 
+// takesSome reports whether some of the servers answer nobody afterwards.
+func (s server) takesSome() bool { return s == byCrash || s == byHang }
+
 // step is one line of a script.
 type step struct {
 	do     verb

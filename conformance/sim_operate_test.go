@@ -262,15 +262,9 @@ func (s *service) restart() {
 	})
 }
 
-// crash kills servers: one is spare.
-func (s *service) crash(n int) (restore func()) {
-	s.do(func() { s.down = n > 1 || s.flaw == crashTakesAll })
-	return func() { s.do(func() { s.down = false }) }
-}
-
-// hang stops servers where they stand.
-func (s *service) hang(n int) (resume func()) {
-	s.do(func() { s.down = n > 1 || s.flaw == hangTakesAll })
+// crash kills servers, or stops them where they stand: one is spare, but with a flaw.
+func (s *service) crash(n int, unless flaw) (restore func()) {
+	s.do(func() { s.down = n > 1 || s.flaw == unless })
 	return func() { s.do(func() { s.down = false }) }
 }
 
