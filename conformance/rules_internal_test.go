@@ -83,3 +83,74 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 	t.Log(said)
 	require.Len(t, said, 4)
 }
+
+// Judged by hand, since no simulated service is in one process or in a kernel: where a dead holder's lock is free after
+// a time, it has a deadline; and who waits in a kernel is served when nobody is in the way.
+func TestRulesOfOneHost(t *testing.T) {
+	r := newRecorder(t.Context(), t.Name())
+	defer r.Close()
+	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }}, true, &facts{})
+	k.g.Scope, k.g.Queue, k.g.Exclusion = locker.ScopeHost, false, locker.ExclusionKernel
+	for _, c := range []struct {
+		recovery locker.Recovery
+		waits    time.Duration // how long another waits after the first has released it
+		broken   string
+	}{
+		{locker.RecoveryNone, time.Millisecond, ""},
+		{locker.RecoveryAtOnce, time.Millisecond, ""},
+		{locker.RecoveryAfterTTL, time.Millisecond, "validity"},
+		{locker.RecoveryWatched, time.Millisecond, "validity"},
+		{locker.RecoveryAtOnce, time.Minute, "free"},
+	} {
+		k.g.DeadHolder = c.recovery
+		h, now := k.history(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		add := func(o op, a *attempt, began, ended time.Time, token uint64) {
+			one := &call{op: o, who: a.who, name: "x", of: a, began: began, ended: ended}
+			if token > 0 {
+				one.grant = locker.Grant{Hold: struct{ locker.Hold }{}, Token: token, Validity: locker.Validity{Since: began}}
+			}
+			h.calls = append(h.calls, one)
+		}
+		first := h.attempt("a", locker.Request{Name: "x", TTL: time.Minute})
+		next := h.attempt("b", locker.Request{Name: "x", TTL: time.Minute, Wait: true})
+		free := now.Add(2 * time.Millisecond)
+		add(opAcquire, first, now, now, 1)
+		add(opAcquire, next, now.Add(time.Millisecond), free.Add(c.waits), 2)
+		add(opRelease, first, free, free, 0)
+		found := ""
+		for _, v := range k.judgeAll(h) {
+			found = v.rule.name
+		}
+		require.Equal(t, c.broken, found, "%v, %v", c.recovery, c.waits)
+	}
+}
+
+// A note lasts as long as its writer asks, however often; and no longer than a grant that may have removed it.
+func TestANoteLastsAsLongAsItsWriterAsks(t *testing.T) {
+	r := newRecorder(t.Context(), t.Name())
+	defer r.Close()
+	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }}, true, &facts{})
+	k.g.Queue, k.g.Scope = false, locker.ScopeNetwork
+	for _, lost := range []bool{false, true} { // the reply to another writer
+		h, now := k.history(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		add := func(who string, shared bool, err error) {
+			now = now.Add(time.Millisecond)
+			a := h.attempt(who, locker.Request{Name: "x", TTL: time.Minute, Shared: shared, Wait: true})
+			c := &call{op: opAcquire, who: who, name: "x", of: a, began: now, ended: now.Add(time.Microsecond), err: err}
+			if err == nil {
+				c.grant = locker.Grant{Hold: struct{ locker.Hold }{}, Token: 1, Validity: locker.Validity{Since: now, TTL: time.Minute}}
+			}
+			h.calls = append(h.calls, c)
+		}
+		add("a", true, nil)
+		for range 20 {
+			add("b", false, &locker.HeldError{AskWithin: 300 * time.Millisecond})
+		}
+		if lost {
+			add("c", false, locker.ErrUnavailable)
+		}
+		add("d", true, nil)
+		gate := slices.ContainsFunc(k.judgeAll(h), func(v violation) bool { return v.rule.name == "gate" })
+		require.Equal(t, !lost, gate)
+	}
+}
