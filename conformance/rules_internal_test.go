@@ -143,13 +143,15 @@ func TestANoteLastsAsLongAsItsWriterAsks(t *testing.T) {
 			h.calls = append(h.calls, c)
 		}
 		add("a", true, nil)
-		for range 20 {
+		for i := range 20 {
 			add("b", false, &locker.HeldError{AskWithin: 300 * time.Millisecond})
+			if i == 10 && lost {
+				add("c", false, locker.ErrUnavailable)
+			}
+			if i == 10 {
+				add("d", true, nil)
+			}
 		}
-		if lost {
-			add("c", false, locker.ErrUnavailable)
-		}
-		add("d", true, nil)
 		gate := slices.ContainsFunc(k.judgeAll(h), func(v violation) bool { return v.rule.name == "gate" })
 		require.Equal(t, !lost, gate)
 	}
