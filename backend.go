@@ -82,9 +82,9 @@ type Request struct {
 	// MinHold, which is 0 for most requests, asks the service to keep the lock at
 	// least that long after the grant, even if the lock is never renewed and its
 	// client dies. Neither a renewal nor [Validity] makes this time shorter. MinHold
-	// is at most Guarantees.MaxMinHold. The engine calls neither Release nor Undo before
-	// that time is over, with one exception: what nobody was given is undone at once.
-	// Both remove the lock whatever its MinHold.
+	// is at most Guarantees.MaxMinHold. The engine does not end a hold before that time is over, with
+	// two exceptions: what nobody was given is undone at once, and what its holder gives back
+	// ([Lease.GiveBack]) is released at once. So Release, Undo and Pass remove the lock whatever its MinHold.
 	MinHold time.Duration
 
 	// Wait: the caller waits. A service with a queue of its own ([Guarantees].Queue) then

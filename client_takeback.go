@@ -22,6 +22,8 @@ import (
 //	                         failed; under MinHold, when that ends
 //	unused      none         now, MinHold or not: nobody was told  TakenBack
 //	                         that it is held
+//
+// What is given back ([Lease.GiveBack]) has no MinHold any more.
 type ending uint8
 
 const (
@@ -55,11 +57,13 @@ func (l *Lease) expiry() time.Time {
 	return l.grant.Validity.Since.Add(l.grant.Validity.TTL)
 }
 
-// keep is the time when MinHold is over; zero if there is none, or nobody was told that the lock is
-// held. It counts by the monotonic clock alone: nobody else may run before, whatever the wall clock
-// is set to.
+// keep is the time when MinHold is over; zero if there is none, nobody was told that the lock is
+// held, or its holder has given it back. It counts by the monotonic clock alone: nobody else may run
+// before, whatever the wall clock is set to.
 func (l *Lease) keep() time.Time {
-	if l.settings.MinHold == 0 || l.start.IsZero() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.settings.MinHold == 0 || l.start.IsZero() || l.returned {
 		return time.Time{}
 	}
 	return l.start.Add(l.settings.MinHold + drift(l.settings.MinHold))

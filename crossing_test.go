@@ -240,7 +240,13 @@ func crossOne(t *testing.T, c *locker.Client, d *dice, w *believed) {
 	if until := l.Until(); l.Err() == nil && time.Now().After(until) {
 		t.Errorf("held after Until")
 	}
-	if l.Err() == nil || d.n(2) == 0 { // else the Client clears up what was lost
+	switch n := d.n(8); {
+	case n == 0: // lost or not
+		w.mu.Lock()
+		delete(w.kept, l) // no MinHold keeps it
+		w.mu.Unlock()
+		_ = l.GiveBack(ctx)
+	case n < 5 || l.Err() == nil: // else the Client clears up what was lost
 		_ = l.Unlock(ctx)
 	}
 }

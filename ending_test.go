@@ -50,6 +50,31 @@ func TestMinHold(t *testing.T) {
 			service deaf; acquire: ok 9s then ok; a tries minhold 50m: unavailable; 1s; job is free`,
 		"which is looked for as long as it may come, less and less often": `
 			acquire: lost; a tries minhold 50m: unavailable; 1h; count Pending 0 LeftBehind 0 release 5-99`,
+		"does not keep what is given back": `
+			a locks minhold 5m; 1m; a returns: ok in 0s; job is free; a ended: unlocked; a unlocks; a returns
+			count release 1 Released 1`,
+		"nor what is given back after a loss, which was to be kept": `
+			a locks minhold 5m norenew; a ends: lost in 8.908s; 10s; job is held; a returns: lost; job is free`,
+		"nor if the release fails: it is tried again until it succeeds": `
+			release: down then hangs then down; a locks minhold 5m; a returns: unavailable "tried again"
+			20s; job is held; a returns: unavailable; count Pending 1; up; 2s; job is free; count Pending 0 TakenBack 1`,
+		"nor if the holder does not wait": `
+			release: 1s; a locks minhold 5m; a returns until 0s: deadline in 0s; a unlocks: ok in 1s; job is free`,
+		"nor while the client is closed": `
+			service owned; release: 1s; a locks minhold 5m; a returns endless: waits; client closes: ok in 1s; a: ok
+			job is free; count release 1`,
+		"which tries once more": `
+			service owned; release: down then ok; a locks minhold 5m; a returns: unavailable
+			client closes; job is free`,
+		"nor from the next in line, which it is passed to": `
+			service passes; a locks minhold 5m; b locks: waits; a returns; b: ok in 0s; count pass 1`,
+		"nor what sharers give back": `
+			r locks shared minhold 5m; s locks shared minhold 5m; w locks: waits; r returns; w: waits; job is held
+			s returns; w: ok in 0s-1s`,
+		"but an Unlock that came first decides": `
+			a locks minhold 5m; a unlocks; a returns; 1m; job is held; count release 0`,
+		"and so does Close": `
+			a locks minhold 5m; client closes; a returns: closed; 1m; job is held; 5m; count release 0`,
 		"is over when its take-back begins": `
 			a locks minhold 50m; release: down; a unlocks; 52m; count Pending 0`,
 		"is not passed on": `

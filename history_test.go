@@ -36,6 +36,7 @@ const ttl = 9 * time.Second
 //	a leaves                   a's context ends; "for lost": for that cause
 //	a unlocks, a renews        with "until 1s" for the context, "endless" for one that cannot end, or "within b"
 //	                           for that of b's lease, as all calls
+//	a returns                  it calls GiveBack
 //	a locks all of x y, a locks any of x y, a has x y     several names, and the leases that it has
 //	a holds                    its lease is good; "a until 9s": since its call; "a ended: lost": it is over
 //	a ends: lost in 9s         it is over so long after it was granted, and not before
@@ -248,7 +249,7 @@ func (p *player) call(who, verb string, words []string) {
 	o := &outcome{began: time.Now(), done: make(chan struct{})}
 	var mine locker.Leases
 	switch p.calls[who] = o; verb {
-	case "unlocks", "renews", "raises":
+	case "unlocks", "returns", "renews", "raises":
 		mine = p.leases(who)
 	case "closes":
 	default:
@@ -268,6 +269,8 @@ func (p *player) call(who, verb string, words []string) {
 			o.leases, o.err = locker.LockAll(ctx, p.c, several, opts...)
 		case "unlocks":
 			o.err = mine.Unlock(ctx)
+		case "returns":
+			o.err = mine[0].GiveBack(ctx)
 		case "renews":
 			o.err = mine[0].Renew(ctx)
 		case "raises":

@@ -35,7 +35,8 @@ type Lease struct {
 	err       error // why it is over; nil while it is held
 	done      signal
 	ends      map[*context.CancelCauseFunc]struct{}
-	unlocking bool   // the first Unlock has begun
+	unlocking bool   // the first Unlock or GiveBack has begun
+	returned  bool   // that is GiveBack: MinHold does not keep the lock
 	unlocked  signal // unlockErr is set, and does not change any more
 	unlockErr error
 }
@@ -165,11 +166,24 @@ func (l *Lease) Renew(ctx context.Context) error {
 // ErrUnavailable if the service could not be asked: the release is tried again in the
 // background, and the lock ends with its TTL at the latest, or where a session keeps it
 // (etcd, ZooKeeper) with that. Unlock never removes somebody else's lock.
-func (l *Lease) Unlock(ctx context.Context) error {
+func (l *Lease) Unlock(ctx context.Context) error { return l.end(ctx, false) }
+
+// GiveBack ends a lease whose work was never begun. It is Unlock, except that a [MinHold] does not
+// keep the lock, which is free for others at once. The lease must not have been used: the work that
+// MinHold keeps others from repeating can then be done twice.
+//
+// Of all calls of Unlock and GiveBack, the first decides, and every other one returns its outcome. So
+// after an Unlock, GiveBack changes nothing, and MinHold keeps the lock. If the release fails, it is
+// tried again in the background until it succeeds, also under MinHold.
+func (l *Lease) GiveBack(ctx context.Context) error { return l.end(ctx, true) }
+
+// end is Unlock or GiveBack.
+func (l *Lease) end(ctx context.Context, returned bool) error {
 	_ = l.Err() // looks at both clocks
 	l.mu.Lock()
 	first := !l.unlocking
 	l.unlocking = true
+	l.returned = l.returned || first && returned
 	l.mu.Unlock()
 	if first {
 		// Counted before the end: Close either ends the lease itself, or waits for

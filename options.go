@@ -129,9 +129,9 @@ func Patience(d time.Duration) Option {
 //
 //	err := locker.TryDo(ctx, l, "hourly report", report, locker.MinHold(55*time.Minute))
 //
-// The lease is like any other and ends with Unlock, but the lock stays. If the
-// service cannot keep a lock without its client, the error matches
-// [errors.ErrUnsupported].
+// The lease is like any other and ends with Unlock, but the lock stays: if the work was not even begun,
+// [Lease.GiveBack] ends the lease and frees the lock. If the service cannot keep a lock without
+// its client, the error matches [errors.ErrUnsupported].
 func MinHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.MinHold = d })
 }

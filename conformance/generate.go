@@ -532,7 +532,7 @@ func (g *generator) special(sc *script, turn int) {
 		g.add(does(earlier, doRenew), does(earlier, doRelease), pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
 			pause(2*g.k.wake))
 	case 18:
-		sc.what = "undone before its MinHold is over"
+		sc.what = "undone, or given back, before its MinHold is over"
 		hold := g.unkept(doAcquire, subject_, g.chance(30), g.bounded(g.k.ttl))
 		if g.k.h.Unproven[histMinHold] == "" && (!hold.shared || g.k.h.Unproven[sharedMinHold] == "") {
 			hold.min = min(4*g.k.soon, g.k.g.MaxMinHold)
@@ -542,8 +542,10 @@ func (g *generator) special(sc *script, turn int) {
 			g.add(breaks(silent), pause(hold.ttl+g.k.g.DeadHolderSlack+g.k.tol), step{do: doUndo, who: subject_, limit: brief},
 				breaks(noFault), does(subject_, doFinish))
 		}
-		g.add(g.unkept(doWait, rival, g.chance(30), 0), does(subject_, doUndo), does(subject_, doUndo),
-			pause(2*g.k.soon+g.k.tol), does(rival, doRelease), g.alone(late))
+		g.add(g.unkept(doWait, rival, g.chance(30), 0))
+		g.maybe(40, step{do: doRelease, who: subject_, yield: true})
+		g.add(does(subject_, doUndo), does(subject_, doUndo), pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
+			g.alone(late))
 	case 19:
 		sc.what = "an end that each of them is told"
 		n := []int{1, 3, 60}[g.IntN(3)]

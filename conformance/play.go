@@ -182,7 +182,7 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 		p.calls.Go(func() { _ = s.ask(p.patient(ctx), opRenew, a) })
 		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opRenew, a) })
 	case doRelease:
-		if p.kept(a) { // which the engine waits for
+		if p.kept(a) && !st.yield { // which the engine waits for
 			return
 		}
 		a.last = true
@@ -193,7 +193,7 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 			_ = p.undo(ctx, s, a)
 		})
 	case doPass:
-		if a.req.Shared || p.kept(a) {
+		if a.req.Shared {
 			return
 		}
 		a.last = true

@@ -95,7 +95,7 @@ type step struct {
 	who    int // which client
 	name   int // which of the names
 	shared bool
-	yield  bool          // of Pass; of doAgain, that it asks in the other way
+	yield  bool          // of Pass; of doAgain, that it asks in the other way; of Release, before MinHold is over
 	old    int           // how many attempts of the client are passed by, from the latest back
 	ttl    time.Duration // of Acquire and Pass; how long a pause is; how much RaiseToken adds
 	min    time.Duration // MinHold
