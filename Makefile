@@ -11,7 +11,7 @@ LARGEST := 23500000 # bytes of the released command for linux/amd64
 ROUNDS ?= 6
 BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
-BY_NAME := '^Test(Search|ManyNamesOverHours|TheProgramsOfFencing|SQLiteImmediate|SQLiteWithoutPatience|MariaDBSnapshotIsolation)'
+BY_NAME := '^Test(Search|ManyNamesOverHours)'
 VIRTUAL := '^Test(GoodBackendsKeepEveryRule|EveryKindInVirtualTime)'
 FLAWS := '^TestBrokenBackendsBreakARule'
 # make test RACE=-race has the race detector watch the packages, and takes twice as long. Each night they are run so.
@@ -26,7 +26,7 @@ AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test compiled test-packages test-beside test-after prove prove-flaws search prove-guards $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
+.PHONY: all test ready compiled test-packages test-beside test-after prove prove-flaws search prove-guards $(GATE) test-newest newest servers servers-prove lint release-check build-everywhere packages bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -36,18 +36,22 @@ all: lint build-everywhere test
 # them. The gate says at the end what failed and where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
 # `make lint` vets everything, so that no test does it again.
-test: servers compiled
+test: ready
 	$(MAKE) --no-print-directory -j2 test-packages test-beside
 	$(MAKE) --no-print-directory test-after
 
-# All that the tests need is compiled before the first of them runs: beside a compiler they would measure the machine.
-# (go list -export compiles, and links nothing.)
-compiled: servers $(GATE)
+# Packages are installed while the tests are compiled, and then etcd, which shares with them what both use. All is
+# compiled before the first test runs: beside a compiler the tests would measure the machine. (go list -export
+# compiles, and links nothing.)
+ready:
+	$(MAKE) --no-print-directory -j2 $(if $(RACE),servers-prove,packages) compiled
+	./scripts/etcd
+
+compiled: $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
 	go list $(RACE) -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance ./cas ./memory ./compare >/dev/null; \
 	CGO_ENABLED=0 go list -export -deps ./file/testdata/defaultdir >/dev/null; \
-	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/etcd examples/zookeeper; do \
-		(cd $$tests && go list -export -deps -test ./... >/dev/null); done; \
+	./scripts/build etcd; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."
 
 test-packages:
@@ -57,23 +61,18 @@ test-packages:
 
 # What only works, or starts processes of itself, takes three to five times as long with -race, and is run without it.
 test-beside:
-	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -parallel 6 -timeout 5m ./... # they wait
-	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) $(LINK) -vet=off -timeout 10m ./...
 	nice $(GATE) $(LINK) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance ./cas ./memory
 
 test-after:
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m ./compare
-	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./etcd ./zookeeper # make search has S3, whose driver takes long to compile
 
 # What `make test` leaves out since it takes longer: what months bring, fleets, further deployments. Such tests call
 # lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since many of them start several servers
-# for one test. BY_NAME are those that are not to run with -race, or are in a module of their own, where there is no
-# lab.NeedProve to call. HISTORIES is how long those of conformance take on each deployment.
+# for one test. BY_NAME are those that are not to run with -race. Modules of their own are tested here alone. HISTORIES
+# is how long those of conformance take on each deployment.
 HISTORIES ?= 60s
 ENGINE := . ./memory ./file ./bridge ./cas ./slots ./election ./adapt ./observe/... ./internal/...
-prove: servers $(GATE)
-	./scripts/etcd before
+prove: servers-prove $(GATE)
 	./scripts/build kube-apiserver nats-server
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
@@ -81,13 +80,16 @@ prove: servers $(GATE)
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./... # with -race, SQLite takes minutes to compile
+	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -parallel 6 -timeout 5m ./... # they wait
+	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./...
+	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./etcd ./zookeeper # make search has S3, whose driver takes long to compile
 	$(MAKE) --no-print-directory -j2 prove-guards prove-flaws
 
 prove-flaws:
 	nice go test $(LINK) -vet=off -timeout 10m -run $(FLAWS) ./conformance
 
 # What only computes, for long, or compiles other drivers: a machine of two cores does it at night.
-search: servers $(GATE)
+search: servers-prove $(GATE)
 	go test $(LINK) -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
 	LOCKER_PROVE=1 go test $(LINK) -vet=off -timeout 20m -run $(VIRTUAL)\|$(FLAWS) ./conformance ./cas # with more seeds
 	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
@@ -97,7 +99,7 @@ search: servers $(GATE)
 
 # Guarded writes on every store with a server while its network breaks: none is stale. GUARDS_FOR is how long each.
 GUARDS_FOR ?= 20s
-prove-guards: servers
+prove-guards: servers-prove
 	@log=$(CURDIR)/.cache/guards.log; rm -f $$log; \
 	campaign() { (cd $$1 && LOCKER_GUARD_CAMPAIGN=$(GUARDS_FOR) LOCKER_REQUIRE_SERVERS=1 \
 		go test -vet=off -count=1 -timeout 30m -v -run "$$2" $$3 $$4) >>$$log 2>&1 || { cat $$log; exit 1; }; }; \
@@ -109,7 +111,7 @@ prove-guards: servers
 
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
 # each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.
-test-newest: servers $(GATE)
+test-newest: servers-prove $(GATE)
 	LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -vet=off -p 5 -timeout 10m \
 		-run '^Test(Prove)?Conformance$$/^(Cluster|[a-z-]+)$$' ./single ./redlock ./etcd ./zookeeper ./postgres
 
@@ -121,17 +123,18 @@ newest:
 $(GATE):
 	go build -o $@ ./internal/gate
 
-# etcd is built while the packages are fetched.
-servers:
-	$(MAKE) --no-print-directory -j2 packages built
+servers: packages
+	./scripts/build etcd
 	./scripts/etcd
+
+# What make prove needs besides.
+servers-prove: servers
+	./scripts/servers prove
+	./scripts/etcd before
 	./scripts/zookeeper
 
 packages:
 	./scripts/servers
-
-built:
-	./scripts/build etcd
 
 lint: $(LINT)
 	go mod tidy -diff

@@ -52,7 +52,8 @@ func exposed(t *testing.T) *bytes.Buffer {
 	return &text
 }
 
-func TestExpositionAndRulesAreWhatPrometheusTakes(t *testing.T) {
+func TestProveExpositionAndRulesAreWhatPrometheusTakes(t *testing.T) {
+	lab.NeedProve(t)
 	promtool := lab.Need(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "metrics"}, {"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"},
