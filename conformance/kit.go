@@ -266,8 +266,8 @@ func (k *kit) one(ctx context.Context, n int, sc script, servers func(*recorder,
 
 func (b brokenScript) failed() bool { return len(b.found)+len(b.more) > 0 }
 
-// virtualScripts is how many scripts [RunVirtual] plays.
-const virtualScripts = 2000
+// How many scripts [RunVirtual] plays, and with go test -short.
+const virtualScripts, shortVirtual = 2000, 500
 
 // RunVirtual runs the checks and plays histories in virtual time, for backends whose service can live in a
 // bubble of [testing/synctest]: one in memory. fresh returns the harness of a new service.
@@ -282,8 +282,14 @@ func RunVirtual(t *testing.T, fresh func(t T) Harness) {
 func playVirtual(t *testing.T, fresh func(t T) Harness) {
 	t.Helper()
 	seed, only := seedOf()
-	if b := checkVirtual(t, fresh, seed, only, virtualScripts); b != nil {
+	scripts, began := virtualScripts, time.Now()
+	if testing.Short() && only < 0 {
+		scripts = shortVirtual
+	}
+	if b := checkVirtual(t, fresh, seed, only, scripts); b != nil {
 		t.Error(b.tell(seed, t.Name()))
+	} else if only < 0 {
+		t.Log(tellPlayed(scripts, scripts, "a service in virtual time", began))
 	}
 }
 
@@ -358,16 +364,31 @@ const (
 	eventually = 3  // failing scripts after which a run ends
 )
 
-func checkReal(ctx context.Context, h Harness, test string, seed uint64, only int, budget time.Duration) (
-	broken []brokenScript, log []string) {
+// plan says which scripts are played, and for how long.
+type plan struct {
+	test     string // what is told to be run again
+	seed     uint64
+	only     int           // the number of one script; -1: all
+	begin    time.Duration // how long scripts are begun; negative: only those that meet at what happens to servers
+	deadline time.Time     // of the test; zero: none
+}
+
+// planned is a plan of the environment.
+func planned(test string, short bool) plan {
+	p := plan{test: test, begin: beginning(short)}
+	p.seed, p.only = seedOf()
+	return p
+}
+
+func checkReal(ctx context.Context, h Harness, p plan) (broken []brokenScript, log []string) {
 	r := newRecorder(ctx, histories)
 	leaks := watchLeaks(h)
 	_ = r.Do(func() {
 		k := newKit(r, h, false, &facts{})
-		if only >= 0 {
+		if p.only >= 0 {
 			k.lines = longTimeline
 		}
-		_ = r.Do(func() { broken, log = k.real(r, test, seed, only, budget) })
+		_ = r.Do(func() { broken, log = k.real(r, p) })
 	})
 	r.cancel()
 	r.Close()
@@ -378,33 +399,44 @@ func checkReal(ctx context.Context, h Harness, test string, seed uint64, only in
 	return broken, log
 }
 
-// real plays as many scripts as fit in the budget: first free ones, then for each event
-// those that meet at it.
-func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.Duration) (
-	broken []brokenScript, log []string) {
+// real plays as many scripts as fit in the plan, and those first that have to be played, however long they take; then
+// for each event those that meet at it.
+func (k *kit) real(r *recorder, p plan) (broken []brokenScript, log []string) {
 	k.open(r)
 	began := time.Now()
-	share := budget * 3 / 5 // the last ones take some time, and events
 	cells := k.cells()
+	must := musts(cells)
+	left, others := slices.Clone(must), specials // the numbers of what has to be played, and where the others begin
+	if p.only >= 0 {
+		left = []int{p.only}
+	}
+	patient := func() bool { // there must be time for what comes afterwards
+		return p.deadline.IsZero() || time.Since(began) < p.deadline.Sub(began)*2/3
+	}
 	var mu sync.Mutex
-	next := 0
+	played := 0
 	most := min(atOnce, 4*runtime.GOMAXPROCS(0)) // side by side: fewer while the machine, or the service, is slow
 	slower := began                              // when they last became fewer
 	take := func(worker int) (n int, wait bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		over := time.Since(began) > share || only >= 0 && next > only || only >= ofEvents
-		if len(broken) >= eventually || over || r.Context().Err() != nil {
+		over := len(left) == 0 && (p.only >= 0 || time.Since(began) > p.begin)
+		if len(broken) >= eventually || over || p.begin < 0 || p.only >= ofEvents || !patient() || r.Context().Err() != nil {
 			return -1, false
 		}
 		if worker >= most {
 			return 0, true
 		}
-		if only >= 0 {
-			next = only
+		played++
+		if len(left) > 0 {
+			n, left = left[0], left[1:]
+			return n, false
 		}
-		next++
-		return next - 1, false
+		for slices.Contains(must, others) {
+			others++
+		}
+		others++
+		return others - 1, false
 	}
 	add := func(more []brokenScript, slow bool, since time.Time) {
 		mu.Lock()
@@ -423,7 +455,7 @@ func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.
 		defer mu.Unlock()
 		again[b.n] = true
 		log = append(log, fmt.Sprintf("%sthe machine, or the service, stalled for %v: %s", repeated, stalled,
-			b.tell(seed, test)))
+			b.tell(p.seed, p.test)))
 	}
 	var all sync.WaitGroup
 	for worker := range atOnce {
@@ -435,20 +467,26 @@ func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.
 				}
 				since := time.Now()
 				more, slow := k.steady(note, func(k *kit) []brokenScript {
-					return []brokenScript{k.one(r.Context(), n, k.script(cells, seed, n), func(*recorder, server) {})}
+					return []brokenScript{k.one(r.Context(), n, k.script(cells, p.seed, n), func(*recorder, server) {})}
 				})
 				add(more, slow, since)
 			}
 		})
 	}
 	all.Wait()
-	log = append(log, fmt.Sprintf("%d scripts, at last %d side by side, in %v", next, most,
-		time.Since(began).Round(time.Millisecond)))
-	broken = append(broken, hidden(len(again), next)...)
-	if (only < 0 || only >= ofEvents) && len(broken) == 0 {
+	if p.only < 0 && p.begin >= 0 {
+		log = append(log, tellPlayed(played, len(must), k.g.Backend, began), fmt.Sprintf("at last %d side by side", most))
+		if len(left) > 0 && len(broken) < eventually {
+			broken = append(broken, brokenScript{more: []string{fmt.Sprintf("only %d scripts were played of the %d that have to "+
+				"be, before the test's time was over: give it more (go test -timeout), or run it where it is less busy",
+				played, len(must))}})
+		}
+	}
+	broken = append(broken, hidden(len(again), played)...)
+	if (p.only < 0 || p.only >= ofEvents) && len(broken) == 0 {
 		for _, event := range serverEvents {
 			began := time.Now()
-			more, _ := k.steady(note, func(k *kit) []brokenScript { return k.event(r, seed, event, only) })
+			more, _ := k.steady(note, func(k *kit) []brokenScript { return k.event(r, p.seed, event, p.only) })
 			broken = append(broken, more...)
 			log = append(log, fmt.Sprintf("servers %s: %v", event, time.Since(began).Round(time.Millisecond)))
 		}
@@ -463,6 +501,22 @@ func (k *kit) real(r *recorder, test string, seed uint64, only int, budget time.
 		}
 	}
 	return broken, log
+}
+
+// musts are the numbers of the scripts without which histories prove little: the special ones, and a cell of each group.
+func musts(cells [][]cell) (all []int) {
+	for n := range specials {
+		all = append(all, n)
+	}
+	for nth := range cells {
+		all = append(all, specials+nth/2*4+nth%2) // as script counts them
+	}
+	return all
+}
+
+// tellPlayed says how many scripts were played. The command internal/gate looks for it.
+func tellPlayed(played, least int, on string, since time.Time) string {
+	return fmt.Sprintf("PLAYED: %d scripts, %d at least, on %s in %v", played, least, on, time.Since(since).Round(time.Millisecond))
 }
 
 // hidden says that stalls explain too many failures: more than half of a run's scripts, and more than one stall meets.

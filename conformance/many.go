@@ -13,17 +13,29 @@ import (
 	"github.com/golockers/locker"
 )
 
-// The numbers of checkMany. Services tell 1,000 keys at a time, and clients send some hundreds of requests at once.
+// size says how many of each checkMany has. Services tell 1,000 keys at a time, and clients send some hundreds of
+// requests at once.
+type size struct {
+	crowd   int           // names that one client holds
+	blocked int           // callers of another client wait for the first of them, and one more for the next
+	lined   int           // stand in the line, in the queue of the service
+	sharers int           // come, if they do in time
+	fewest  int           // of them have room
+	leaving int           // leave, and as many come
+	coming  time.Duration // is the time in which all come, on a service that is quick enough
+	lasting time.Duration // is how long leases last before they are renewed: else what is left does not show it
+}
+
+var (
+	thousand = size{crowd: 1100, blocked: 300, lined: 300, sharers: locker.MaxSharers, fewest: 1000, leaving: 100,
+		coming: 4 * time.Second, lasting: 5 * time.Second}
+	hundreds = size{crowd: 220, blocked: 60, lined: 60, sharers: 220, fewest: 200, leaving: 20, // with go test -short
+		coming: time.Second, lasting: 2 * time.Second}
+)
+
 const (
-	crowd   = 1100            // names that one client holds
-	blocked = 300             // callers of another client wait for the first of them, and one more for the next
-	lineAt  = crowd / 2       // this one has the line, in the middle of what is listed
-	lined   = 300             // stand in it, in the queue of the service
-	places  = 16              // of a queue are told
-	abreast = 128             // calls are made at the same time
-	fewest  = 1000            // sharers have room, of up to MaxSharers
-	leaving = 100             // of them leave, and as many come
-	coming  = 4 * time.Second // is the time in which all come, on a service that is quick enough
+	places  = 16  // of a queue are told
+	abreast = 128 // calls are made at the same time
 )
 
 // What Harness.Unproven calls the check, and the part with sharers.
@@ -85,19 +97,20 @@ type crowdHeld struct {
 	*trial
 	holder, other *locker.Client
 	leases        []*locker.Lease
-	left          [crowd]atomic.Bool
-	inside        [crowd]atomic.Int32 // how many of those that waited have the name
+	left          []atomic.Bool
+	inside        []atomic.Int32 // how many of those that waited have the name
 	waiting       context.Context
 	waits         sync.WaitGroup
 }
 
 func (s *trial) holdMany() {
-	m := &crowdHeld{trial: s, holder: s.client(), other: s.client(), leases: make([]*locker.Lease, crowd)}
+	m := &crowdHeld{trial: s, holder: s.client(), other: s.client(), leases: make([]*locker.Lease, s.crowd),
+		left: make([]atomic.Bool, s.crowd), inside: make([]atomic.Int32, s.crowd)}
 	began := time.Now()
 	waiting, cancel := context.WithCancel(s.Context())
 	s.Cleanup(cancel)
 	m.waiting = waiting
-	s.each(crowd, "TryLock of a free name", func(ctx context.Context, i int) (err error) {
+	s.each(s.crowd, "TryLock of a free name", func(ctx context.Context, i int) (err error) {
 		m.leases[i], err = m.holder.TryLock(ctx, m.name(i), locker.TTL(m.ttl(i)), locker.Label(m.name(i)))
 		return err
 	})
@@ -107,22 +120,25 @@ func (s *trial) holdMany() {
 		m.line()
 	}
 	if !s.eventually(s.patience(), m.listed) {
-		s.not("of %d names, List does not tell how many wait for each", crowd)
+		s.not("of %d names, List does not tell how many wait for each", s.crowd)
 	}
-	time.Sleep(time.Until(began.Add(5 * time.Second))) // else what is left does not show whether a lease was renewed
-	s.each(crowd, "Renew of a lease", func(ctx context.Context, i int) error { return m.leases[i].Renew(ctx) })
+	time.Sleep(time.Until(began.Add(s.lasting)))
+	s.each(s.crowd, "Renew of a lease", func(ctx context.Context, i int) error { return m.leases[i].Renew(ctx) })
 	m.listed()
-	err := m.leave(s.within(s.patience()), blocked)
+	err := m.leave(s.within(s.patience()), s.blocked)
 	select {
 	case <-last:
 	case <-time.After(s.patience()):
-		s.not("%d callers wait, and the last does not get its name, whose Unlock returned %v", blocked+1, err)
+		s.not("%d callers wait, and the last does not get its name, whose Unlock returned %v", s.blocked+1, err)
 		s.FailNow()
 	}
-	s.each(crowd, "Unlock of a lease", m.leave)
+	s.each(s.crowd, "Unlock of a lease", m.leave)
 	time.AfterFunc(3*s.patience(), cancel)
 	m.waits.Wait()
 }
+
+// lineAt is the name that has the line.
+func (m *crowdHeld) lineAt() int { return m.crowd / 2 }
 
 func (m *crowdHeld) name(i int) string { return m.trial.name(fmt.Sprintf("many-%04d", i)) }
 
@@ -136,7 +152,7 @@ func (m *crowdHeld) ttl(i int) time.Duration {
 
 // hurry asks for other names, with contexts that end while the service answers. Nothing is left of that.
 func (m *crowdHeld) hurry() {
-	var asked [crowd]atomic.Bool
+	asked := make([]atomic.Bool, m.crowd)
 	try := func(lock, unlock context.Context, i int) error {
 		l, err := m.holder.TryLock(lock, m.trial.name(fmt.Sprintf("brief-%04d", i)), locker.TTL(m.long))
 		if err == nil {
@@ -145,8 +161,8 @@ func (m *crowdHeld) hurry() {
 		return err
 	}
 	began := time.Now()
-	m.each(crowd, "", func(ctx context.Context, i int) error {
-		if time.Since(began) < coming {
+	m.each(m.crowd, "", func(ctx context.Context, i int) error {
+		if time.Since(began) < m.coming {
 			brief, cancel := context.WithTimeout(ctx, 50*time.Microsecond<<(i%7)) // to 3.2 ms
 			defer cancel()
 			asked[i].Store(true)
@@ -154,7 +170,7 @@ func (m *crowdHeld) hurry() {
 		}
 		return nil
 	})
-	m.each(crowd, "TryLock of a name whose caller before was in a hurry", func(_ context.Context, i int) (err error) {
+	m.each(m.crowd, "TryLock of a name whose caller before was in a hurry", func(_ context.Context, i int) (err error) {
 		if asked[i].Load() {
 			m.eventually(2*m.patience(), func() bool {
 				ctx, cancel := context.WithTimeout(m.Context(), m.patience())
@@ -178,12 +194,12 @@ func (m *crowdHeld) wait(i int, get func(ctx context.Context) (uint64, func(cont
 			return // the check has ended
 		}
 		if err != nil || !m.left[i].Load() || m.inside[i].Add(1) > 1 || fenced && token <= before {
-			m.not("name %d of %d was held with token %d, and who waited for it got token %d: %v", i, crowd, before, token, err)
+			m.not("name %d of %d was held with token %d, and who waited for it got token %d: %v", i, m.crowd, before, token, err)
 			return
 		}
 		m.inside[i].Add(-1)
 		if err = unlock(m.waiting); err != nil {
-			m.not("Unlock of name %d of %d by one who waited: %v", i, crowd, err)
+			m.not("Unlock of name %d of %d by one who waited: %v", i, m.crowd, err)
 		}
 	}))
 	return had
@@ -191,7 +207,7 @@ func (m *crowdHeld) wait(i int, get func(ctx context.Context) (uint64, func(cont
 
 // block has callers of the other client wait, each for another name.
 func (m *crowdHeld) block() (last chan bool) {
-	for i := range blocked + 1 {
+	for i := range m.blocked + 1 {
 		last = m.wait(i, func(ctx context.Context) (uint64, func(context.Context) error, error) {
 			l, err := m.other.Lock(ctx, m.name(i), locker.TTL(m.long))
 			if err != nil {
@@ -200,7 +216,7 @@ func (m *crowdHeld) block() (last chan bool) {
 			token, _ := l.Token()
 			return token, l.Unlock, nil
 		})
-		if i >= blocked-1 {
+		if i >= m.blocked-1 {
 			m.isWaiting(m.other, i+1)
 		}
 	}
@@ -211,17 +227,17 @@ func (m *crowdHeld) block() (last chan bool) {
 func (m *crowdHeld) line() {
 	backends := []locker.Backend{m.backend(), m.backend()}
 	var queued atomic.Int32
-	for n := range lined {
-		req, once := m.request(m.name(lineAt), m.long), sync.Once{}
+	for n := range m.lined {
+		req, once := m.request(m.name(m.lineAt()), m.long), sync.Once{}
 		req.Wait, req.Label, req.Queued = true, fmt.Sprintf("%03d", n), func() { once.Do(func() { queued.Add(1) }) }
-		m.wait(lineAt, func(ctx context.Context) (uint64, func(context.Context) error, error) {
+		m.wait(m.lineAt(), func(ctx context.Context) (uint64, func(context.Context) error, error) {
 			grant, err := backends[n%2].Acquire(ctx, req)
 			if err != nil {
 				return 0, nil, err
 			}
 			return grant.Token, grant.Hold.Release, nil
 		})
-		if n == places-1 || n == lined-1 {
+		if n == places-1 || n == m.lined-1 {
 			m.eventually(m.patience(), func() bool { return int(queued.Load()) == n+1 })
 		}
 	}
@@ -236,7 +252,7 @@ func (m *crowdHeld) leave(ctx context.Context, i int) (err error) {
 
 // listed reports whether List tells of all that wait. Its other answers have to be so at once.
 func (m *crowdHeld) listed() (all bool) {
-	told, until := map[string]locker.State{}, [crowd]time.Time{}
+	told, until := map[string]locker.State{}, make([]time.Time, len(m.leases))
 	for i, l := range m.leases {
 		until[i] = l.Until()
 	}
@@ -245,24 +261,24 @@ func (m *crowdHeld) listed() (all bool) {
 			return true
 		}
 		if _, twice := told[st.Name]; twice || err != nil {
-			m.not("List of %d names told of %q twice, or failed: %v", crowd, st.Name, err)
+			m.not("List of %d names told of %q twice, or failed: %v", m.crowd, st.Name, err)
 		}
 		told[st.Name] = st
 	}
 	all = true
 	for i, l := range m.leases {
 		st, waiters := told[l.Name()], 0
-		if i <= blocked {
+		if i <= m.blocked {
 			waiters = 1
-		} else if i == lineAt && m.g.Queue {
-			waiters = lined
+		} else if i == m.lineAt() && m.g.Queue {
+			waiters = m.lined
 		}
 		token, _ := l.Token()
-		tooMany := len(st.Waiting) > places || i == lineAt && m.g.Order == locker.OrderFIFO &&
+		tooMany := len(st.Waiting) > places || i == m.lineAt() && m.g.Order == locker.OrderFIFO &&
 			slices.ContainsFunc(st.Waiting, func(label string) bool { return label >= fmt.Sprintf("%03d", places) })
 		brief := st.Remaining > 0 && st.Remaining < time.Until(until[i])-time.Second/2
 		if !st.Held || brief || st.Label != "" && st.Label != l.Name() || st.Token != 0 && st.Token != token || tooMany {
-			m.not("List of %d names told of %q, with token %d, for which %d wait: %+v", crowd, l.Name(), token, waiters, st)
+			m.not("List of %d names told of %q, with token %d, for which %d wait: %+v", m.crowd, l.Name(), token, waiters, st)
 		}
 		all = all && (st.Waiters < 0 || st.Waiters == waiters)
 	}
@@ -277,8 +293,8 @@ func (s *trial) dieWithMany() {
 	b, line := s.cut()
 	other, ttl, began := s.client(), min(max(4*time.Second, s.g.MinTTL), cmp.Or(s.g.MaxTTL, time.Hour)), time.Now()
 	name := func(i int) string { return s.name(fmt.Sprintf("dead-%04d-%0*d", i, 400, i)) }
-	var life [crowd]atomic.Int64 // 0: it was free, or is again
-	s.each(crowd, "Acquire of a free name", func(ctx context.Context, i int) error {
+	life := make([]atomic.Int64, s.crowd) // 0: it was free, or is again
+	s.each(s.crowd, "Acquire of a free name", func(ctx context.Context, i int) error {
 		if time.Since(began) > ttl/2 {
 			return nil
 		}
@@ -296,11 +312,11 @@ func (s *trial) dieWithMany() {
 		}
 	}
 	if s.Logf("a client died that held %d names", n); n == 0 {
-		s.not("of %d names, none could be had within %v", crowd, ttl/2)
+		s.not("of %d names, none could be had within %v", s.crowd, ttl/2)
 	}
 	for rest := n; rest > 0; {
 		lasts := time.Since(died)
-		s.each(crowd, "TryLock of a dead client's name", func(ctx context.Context, i int) error {
+		s.each(s.crowd, "TryLock of a dead client's name", func(ctx context.Context, i int) error {
 			if life[i].Load() == 0 {
 				return nil
 			}
@@ -337,7 +353,7 @@ func (s *trial) shareMany() {
 	if s.g.Exclusion == locker.ExclusionKernel {
 		backends[1] = backends[0] // each counts its own, since a kernel does not
 	}
-	sharers, began, full := make([]*sharer, locker.MaxSharers), time.Now(), atomic.Bool{}
+	sharers, began, full := make([]*sharer, s.sharers), time.Now(), atomic.Bool{}
 	acquire := func(ctx context.Context, i int) (one *sharer, err error) {
 		s.eventually(s.patience()/2, func() bool {
 			one = &sharer{}
@@ -368,11 +384,11 @@ func (s *trial) shareMany() {
 		return err
 	}
 	s.each(len(sharers), "Acquire of a sharer", func(ctx context.Context, i int) error {
-		if full.Load() || time.Since(began) > coming {
+		if full.Load() || time.Since(began) > s.coming {
 			return nil
 		}
 		err := come(ctx, i)
-		if i >= fewest && errors.Is(err, locker.ErrRefused) {
+		if i >= s.fewest && errors.Is(err, locker.ErrRefused) {
 			full.Store(true)
 			sharers[i], err = nil, nil
 		}
@@ -389,8 +405,8 @@ func (s *trial) shareMany() {
 	}
 	if full.Load() || n == locker.MaxSharers {
 		s.each(4, fmt.Sprintf("Acquire of a sharer beyond %d", n), beyond)
-		s.each(leaving, "Release of a sharer", func(ctx context.Context, i int) error { return sharers[i].Release(ctx) })
-		s.each(leaving, "Acquire of a sharer after another has left", come)
+		s.each(s.leaving, "Release of a sharer", func(ctx context.Context, i int) error { return sharers[i].Release(ctx) })
+		s.each(s.leaving, "Acquire of a sharer after another has left", come)
 		s.each(4, fmt.Sprintf("Acquire of a sharer beyond %d", n), beyond)
 	}
 	var st locker.State

@@ -107,6 +107,10 @@ func (p *prover) attempt(r *recorder, h Harness, c check) {
 	case h.unplayed(c) != "":
 		r.decide(unproven, h.unplayed(c))
 	case c.run != nil:
-		c.run(newTrial(r, h, s.Guarantees, c))
+		of := thousand
+		if p.short {
+			of = hundreds
+		}
+		c.run(newTrial(r, h, s.Guarantees, c, of))
 	}
 }

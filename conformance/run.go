@@ -46,28 +46,33 @@ func runHistories(t *testing.T, h Harness) {
 			playVirtual(t, h.Virtual)
 			return
 		}
-		seed, only := seedOf()
-		t.Logf("%s=%d", SeedEnv, seed)
-		broken, log := checkReal(t.Context(), h, t.Name(), seed, only, historiesBudget())
+		p := planned(t.Name(), testing.Short())
+		p.deadline, _ = t.Deadline()
+		t.Logf("%s=%d", SeedEnv, p.seed)
+		broken, log := checkReal(t.Context(), h, p)
 		for _, line := range log {
 			t.Log(line)
 		}
 		for _, b := range broken {
-			t.Error(b.tell(seed, t.Name()))
+			t.Error(b.tell(p.seed, t.Name()))
 		}
 	})
 }
 
 // HistoriesEnv is the environment variable that says how long histories are played on a real
-// service, such as 60s. Without it they take some 20 seconds. What happens to servers comes on top of it,
-// up to a minute in all.
+// service, such as 60s. Without it they take some 20 seconds, and with go test -short 8 at least. A service on which the
+// scripts that have to be played take longer is given that time. What happens to servers comes on top of it, up to a
+// minute in all.
 const HistoriesEnv = "CONFORMANCE_HISTORIES"
 
-func historiesBudget() time.Duration {
-	if budget, err := time.ParseDuration(os.Getenv(HistoriesEnv)); err == nil {
-		return budget
+// beginning is how long scripts are begun. The last ones take some time.
+func beginning(short bool) time.Duration {
+	if all, err := time.ParseDuration(os.Getenv(HistoriesEnv)); err == nil && all >= 0 {
+		return all * 3 / 5
+	} else if short {
+		return 8 * time.Second
 	}
-	return 20 * time.Second
+	return 12 * time.Second
 }
 
 // RunOnly is Run of the checks with these names, of which one may be "histories". They are played, too, if they
@@ -113,10 +118,10 @@ func Check(ctx context.Context, h Harness, names ...string) error {
 		if why := h.Unproven[histories]; why != "" {
 			errs = append(errs, fmt.Errorf("%s: %w: %s", histories, ErrUnproven, why))
 		} else {
-			seed, only := seedOf()
-			broken, _ := checkReal(ctx, h, "", seed, only, historiesBudget())
+			p := planned("", false)
+			broken, _ := checkReal(ctx, h, p)
 			for _, b := range broken {
-				errs = append(errs, errors.New(b.tell(seed, "")))
+				errs = append(errs, errors.New(b.tell(p.seed, "")))
 			}
 		}
 	}
@@ -144,7 +149,7 @@ func inVirtualTime(fresh func(t T) Harness) func(*testing.T, *prover, check) res
 
 func run(t *testing.T, checks []check, prove func(*testing.T, *prover, check) result) {
 	t.Helper()
-	var p prover
+	p := prover{short: testing.Short()}
 	var open, broken []string
 	for _, c := range checks {
 		t.Run(c.Name, func(t *testing.T) {
@@ -206,6 +211,7 @@ const repeated = "REPEATED: "
 
 // prover proves one check after the other.
 type prover struct {
+	short bool                               // as go test -short asks for
 	watch func() (stop func() time.Duration) // for stalls; nil: stall.Longest
 }
 

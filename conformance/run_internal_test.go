@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,11 +82,11 @@ func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T
 // What is broken when servers fail can be played again by the number that is told. What is of no one script has
 // none: a client that does not close, or stalls that explain most of what failed.
 func TestLineToPlayAgainIsTrue(t *testing.T) {
-	play := func(only int, budget time.Duration, of func(*memory.Backend) Harness) (broken []brokenScript) {
+	play := func(only int, begin time.Duration, of func(*memory.Backend) Harness) (broken []brokenScript) {
 		synctest.Test(t, func(t *testing.T) {
 			h := of(memory.NewExpiring())
 			h.TTL = 100 * time.Millisecond
-			broken, _ = checkReal(t.Context(), h, "TestX", 7, only, budget)
+			broken, _ = checkReal(t.Context(), h, plan{test: "TestX", seed: 7, only: only, begin: begin})
 			time.Sleep(2 * time.Hour)
 		})
 		return broken
@@ -113,6 +114,48 @@ func TestLineToPlayAgainIsTrue(t *testing.T) {
 	found = hidden(51, 100)
 	t.Setenv(proveEnv, "1")
 	assert.Regexp(t, `\d+ of \d+ scripts failed while .*\n  again: LOCKER_PROVE=1 CONFORMANCE_SEED=7 go test`, found[0].tell(7, "TestX"))
+}
+
+// What proves most is played first, however short the time is, and a run that has no time for it has failed.
+func TestWhatHasToBePlayedIsPlayedHoweverLongItTakes(t *testing.T) {
+	for _, c := range []struct {
+		begin, deadline time.Duration
+		log, broken     string
+	}{
+		{begin: 0, log: `(?m)^PLAYED: 28 scripts, 28 at least, on memory in \d`},
+		{begin: 12 * time.Second, log: `(?m)^PLAYED: \d\d\d+ scripts, 28 at least, on memory in `},
+		{begin: time.Minute, deadline: time.Millisecond, log: `(?m)^PLAYED: \d+ scripts, 28 at least, on memory in `,
+			broken: `^only \d+ scripts were played of the 28 that have to be`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			service, numbers := memory.NewExpiring(), map[string]bool{}
+			h := Harness{New: func(T) locker.Backend { return service }, TTL: 100 * time.Millisecond}
+			p := plan{test: "TestX", seed: 7, only: -1, begin: c.begin}
+			if c.deadline > 0 {
+				p.deadline = time.Now().Add(c.deadline)
+			}
+			r := newRecorder(t.Context(), t.Name())
+			_ = r.Do(func() {
+				k := newKit(r, h, false, &facts{})
+				cells := k.cells()
+				for _, n := range musts(cells) {
+					numbers[k.script(cells, 7, n).what] = true
+				}
+				assert.Len(t, numbers, specials+len(cells))
+				broken, log := k.real(r, p)
+				assert.Regexp(t, c.log, strings.Join(log, "\n"))
+				said := ""
+				for _, b := range broken {
+					said += strings.Join(b.more, "\n")
+				}
+				assert.Equal(t, c.broken != "", len(broken) > 0, "%v", broken)
+				assert.Regexp(t, c.broken, said)
+			})
+			r.cancel()
+			r.Close()
+			time.Sleep(2 * time.Hour)
+		})
+	}
 }
 
 // weak is a backend that claims more than it keeps.

@@ -20,6 +20,7 @@ type trial struct {
 	h     Harness
 	check check
 	g     locker.Guarantees
+	size
 
 	ttl  time.Duration // of locks that are to end by themselves
 	long time.Duration // of locks that are not
@@ -36,8 +37,8 @@ const (
 
 func (h Harness) ttlOrDefault() time.Duration { return cmp.Or(h.TTL, defaultTTL) }
 
-func newTrial(t T, h Harness, g locker.Guarantees, c check) *trial {
-	s := &trial{T: t, h: h, check: c, g: g}
+func newTrial(t T, h Harness, g locker.Guarantees, c check, of size) *trial {
+	s := &trial{T: t, h: h, check: c, g: g, size: of}
 	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
 	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)
 	s.long = min(20*s.ttl, longest)

@@ -182,7 +182,8 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 }
 
 // As many as may be share a name, with a shadow each, and one more is told so. A writer gets in behind them.
-func TestAsManySharersAsMayBe(t *testing.T) {
+func TestProveAsManySharersAsMayBe(t *testing.T) {
+	lab.NeedProve(t)
 	s := newScene(t, 1)
 	ctx := t.Context()
 	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true, MaxTTL: time.Minute})

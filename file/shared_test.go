@@ -342,7 +342,8 @@ func waitUntilTurnIsTaken(t *testing.T, dir string) {
 }
 
 // The number of sharers is bounded, and nothing is left of them, nor of one that is refused.
-func TestSharersAtTheBound(t *testing.T) {
+func TestProveSharersAtTheBound(t *testing.T) {
+	lab.NeedProve(t)
 	b := newBackend(t, t.TempDir())
 	dies(t, must(b.Acquire(t.Context(), request(false, time.Hour))).Hold)
 	for range locker.MaxSharers + 1 {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
@@ -142,7 +143,10 @@ func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrClosed)
 }
 
-func TestSharersAtTheBound(t *testing.T) { locktest.MaxSharers(t, memory.New(), func() {}) }
+func TestProveSharersAtTheBound(t *testing.T) {
+	lab.NeedProve(t)
+	locktest.MaxSharers(t, memory.New(), func() {})
+}
 
 // Those who waited for a writer are let in up to the bound; a State names some of them, and one without a Holder breaks
 // nobody.

@@ -120,7 +120,8 @@ func TestSharersWhoseRowWasLost(t *testing.T) {
 }
 
 // The number of sharers is bounded. At the bound they come, are renewed and leave in time, and leave nothing.
-func TestSharersAtTheBound(t *testing.T) {
+func TestProveSharersAtTheBound(t *testing.T) {
+	lab.NeedProve(t)
 	s, b, _ := server(t)
 	locktest.MaxSharers(t, b, func() {
 		_, err := b.Acquire(t.Context(), sharer("n", 7))
