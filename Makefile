@@ -21,50 +21,38 @@ RACE ?=
 export CONFORMANCE_SEED ?= 1
 # Without what a debugger needs, a test is linked in two thirds of the time.
 LINK := -ldflags=-w
-THE_OTHERS = $(shell go list ./... | sed -n '\|/compare$$|d; s|^github.com/golockers/locker|.|p')
 AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test ready compiled test-packages test-beside test-after prove prove-flaws search prove-guards $(GATE) test-newest newest servers servers-prove lint release-check build-everywhere packages bench compare-peers clean
+.PHONY: all test ready compiled prove prove-flaws search prove-guards $(GATE) test-newest newest servers servers-prove lint release-check build-everywhere packages bench compare-peers clean
 
 all: lint build-everywhere test
 
 # Three packages at a time on two cores, else four, the longest first, and as many tests of each: they wait more than
 # they work, and each has servers of its own. More would make the times that they measure meaningless. What works
-# more than it waits goes on beside them with what they leave of the machine, and what starts many servers comes after
-# them. The gate says at the end what failed and where the time went.
+# more than it waits goes on beside them with what they leave of the machine; with the race detector it would take
+# three to five times as long. The gate says at the end what failed and where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
-# `make lint` vets everything, so that no test does it again.
+# `make lint` vets everything, so that no test does it.
+TESTS = -p $(AT_ONCE) -parallel $(AT_ONCE) $(RACE) $(LINK) -shuffle=on -timeout 15m -skip $(BY_NAME)\|$(VIRTUAL)\|$(FLAWS) \
+	./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./compare ./memory ./file ./cmd/locker ./... \
+	-- -p 1 -nice $(LINK) -run $(VIRTUAL) ./conformance ./cas ./memory
 test: ready
-	$(MAKE) --no-print-directory -j2 test-packages test-beside
-	$(MAKE) --no-print-directory test-after
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(TESTS)
 
 # Packages are installed while the tests are compiled, and then etcd, which shares with them what both use. All is
-# compiled before the first test runs: beside a compiler the tests would measure the machine. (go list -export
-# compiles, and links nothing.)
+# compiled before the first test runs: beside a compiler the tests would measure the machine.
 ready:
 	$(MAKE) --no-print-directory -j2 $(if $(RACE),servers-prove,packages) compiled
 	./scripts/etcd
 
 compiled: $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
-	go list $(RACE) -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance ./cas ./memory ./compare >/dev/null; \
+	$(GATE) -c $(TESTS); \
 	CGO_ENABLED=0 go list -export -deps ./file/testdata/defaultdir >/dev/null; \
 	./scripts/build etcd; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."
-
-test-packages:
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -parallel $(AT_ONCE) $(RACE) $(LINK) -vet=off -shuffle=on -timeout 15m \
-		-skip $(BY_NAME)\|$(VIRTUAL)\|$(FLAWS) \
-		./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./memory ./file ./cmd/locker $(THE_OTHERS)
-
-# What only works, or starts processes of itself, takes three to five times as long with -race, and is run without it.
-test-beside:
-	nice $(GATE) $(LINK) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance ./cas ./memory
-
-test-after:
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -shuffle=on -timeout 10m ./compare
 
 # What `make test` leaves out since it takes longer: what months bring, fleets, further deployments. Such tests call
 # lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since many of them start several servers
@@ -74,15 +62,15 @@ HISTORIES ?= 60s
 ENGINE := . ./memory ./file ./bridge ./cas ./slots ./election ./adapt ./observe/... ./internal/...
 prove: servers-prove $(GATE)
 	./scripts/build kube-apiserver nats-server
-	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 20m -run $(PROVE) ./...
-	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -count=1 -race $(LINK) -vet=off -timeout 10m -run '^TestConformance$$' ./etcd ./postgres
+	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 20m -run $(PROVE) ./...
+	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -run '^TestConformance$$' ./etcd ./postgres
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
-	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -vet=off -timeout 10m ./...
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./... # with -race, SQLite takes minutes to compile
-	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -parallel 6 -timeout 5m ./... # they wait
-	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off -timeout 10m ./...
-	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -vet=off ./etcd ./zookeeper # make search has S3, whose driver takes long to compile
+	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -timeout 10m ./...
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -timeout 10m ./... # with -race, SQLite takes minutes to compile
+	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -parallel 6 -timeout 5m ./... # they wait
+	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -timeout 10m ./...
+	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) ./etcd ./zookeeper # make search has S3, whose driver takes long to compile
 	$(MAKE) --no-print-directory -j2 prove-guards prove-flaws
 
 prove-flaws:
@@ -94,7 +82,7 @@ search: servers-prove $(GATE)
 	LOCKER_PROVE=1 go test $(LINK) -vet=off -timeout 20m -run $(VIRTUAL)\|$(FLAWS) ./conformance ./cas # with more seeds
 	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test $(LINK) -vet=off -run '^TestTheChecker' ./...
-	cd examples && $(GATE) $(LINK) -vet=off ./s3
+	cd examples && $(GATE) $(LINK) ./s3
 	$(MAKE) test-newest
 
 # Guarded writes on every store with a server while its network breaks: none is stale. GUARDS_FOR is how long each.
@@ -112,7 +100,7 @@ prove-guards: servers-prove
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
 # each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.
 test-newest: servers-prove $(GATE)
-	LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -vet=off -p 5 -timeout 10m \
+	LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -p 5 -timeout 10m \
 		-run '^Test(Prove)?Conformance$$/^(Cluster|[a-z-]+)$$' ./single ./redlock ./etcd ./zookeeper ./postgres
 
 newest:

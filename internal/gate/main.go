@@ -1,5 +1,7 @@
-// Command gate runs go test for `make test`: it says at the end what failed, and
+// Command gate runs the tests for `make test`: it says at the end what failed, and
 // where the time went.
+//
+// It compiles the tests of all packages first, each into a binary that is kept, and then runs the binaries.
 //
 // Tests of locks have bounds of time, and a machine that stands still breaks them
 // through no fault of the code. gate measures all the while how slow the machine
@@ -8,20 +10,24 @@
 // most twice. What failed on a machine that did not stall, a data race, a panic, a leaked
 // goroutine or a time-out is never tried again, nor are more than a few tests.
 //
-//	gate [flags of go test] ./packages
+//	gate [-c] [-nice] [flags of go test] ./packages [-- other flags ./packages]
+//
+// Groups of packages with a "--" between them are tested at the same time.
 package main
 
 import (
 	"bufio"
-	"context"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -33,55 +39,97 @@ const (
 )
 
 func main() {
-	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: gate [flags of go test] packages")
+	groups, err := parse(os.Args[1:])
+	program, failed := os.Executable()
+	if err = errors.Join(err, failed); err != nil || len(groups) == 0 {
+		fmt.Fprintln(os.Stderr, "usage: gate [-c] [-nice] [flags of go test] packages [-- ...]", cmp.Or(err, errors.New("")))
 		os.Exit(2)
 	}
-	g := gate{meter: watch(), out: os.Stdout}
-	if !g.run(os.Args[1:]) {
+	g := gate{meter: watch(), out: &writer{to: os.Stdout}, bins: filepath.Join(filepath.Dir(program), "tests")}
+	if !g.run(groups...) {
 		os.Exit(1)
 	}
 }
 
 type gate struct {
 	meter *meter
-	out   io.Writer
-	dir   string // "": this one
+	out   io.Writer // of several goroutines
+	dir   string    // "": this one
+	bins  string    // where the binaries are kept
+	json  string    // the path of test2json
+}
+
+// writer is an io.Writer for several goroutines.
+type writer struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(b)
 }
 
 // run reports whether all tests have passed.
-func (g *gate) run(args []string) bool {
-	r, err := g.goTest(args)
-	if err == nil && len(r.failed) == 0 && r.broken != "" {
-		err = fmt.Errorf("go test: %s", r.broken)
+func (g *gate) run(groups ...group) bool {
+	binaries, err := g.compileAll(groups)
+	began := time.Now()
+	var r results
+	if err == nil && !groups[0].only {
+		r, err = g.playAll(groups, binaries)
 	}
-	if err != nil {
-		fmt.Fprintln(g.out, "gate:", err)
-		return false
+	if err != nil || groups[0].only {
+		if err != nil {
+			fmt.Fprintln(g.out, "gate:", err)
+		}
+		return err == nil
 	}
-	r.sayTimes(g.out)
+	r.sayTimes(g.out, time.Since(began))
 	fmt.Fprintf(g.out, "The machine: %v.\n", g.meter.since(time.Time{}))
 	for _, o := range r.open {
 		fmt.Fprintln(g.out, o)
 	}
-	packages := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, ".") })
-	left := g.again(args[:max(0, packages)], r.failed)
+	left := g.again(r.failed)
 	if len(left) > 0 {
 		sayFailed(g.out, left)
 	}
 	return len(left) == 0
 }
 
-// event is a line of go test -json.
+// playAll runs the binaries of all groups, as many of each group at the same time as that says.
+func (g *gate) playAll(groups []group, binaries [][]binary) (r results, err error) {
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	for i := range groups {
+		for range groups[i].atOnce {
+			running.Go(func() {
+				mu.Lock()
+				defer mu.Unlock()
+				for len(binaries[i]) > 0 {
+					b := binaries[i][0]
+					binaries[i] = binaries[i][1:]
+					mu.Unlock()
+					of, failed := g.play(b)
+					mu.Lock()
+					err = errors.Join(err, failed)
+					r.took, r.failed, r.open = append(r.took, of.took...), append(r.failed, of.failed...), append(r.open, of.open...)
+				}
+			})
+		}
+	}
+	running.Wait()
+	return r, err
+}
+
+// event is a line of go tool test2json.
 type event struct {
-	Time        time.Time
-	Action      string
-	Package     string
-	ImportPath  string // of a build
-	Test        string
-	Elapsed     float64
-	Output      string
-	FailedBuild string
+	Time    time.Time
+	Action  string
+	Package string
+	Test    string
+	Elapsed float64
+	Output  string
 }
 
 // outcome is a test, or a package, that has failed.
@@ -89,6 +137,7 @@ type outcome struct {
 	pkg, test string // test is that of the top level; "": the package itself
 	text      string
 	stall     slowness // of the machine while it ran
+	of        binary
 }
 
 func (o outcome) String() string {
@@ -101,51 +150,38 @@ func (o outcome) String() string {
 // results is what came of a run.
 type results struct {
 	failed []outcome
-	took   map[string]time.Duration // by package
-	open   []string                 // what package conformance has tried again, since the machine stalled
-	broken string                   // how go test ended
+	took   []spent
+	open   []string // what package conformance has tried again, since the machine stalled
+}
+
+// spent is what the tests of a package took.
+type spent struct {
+	pkg        string
+	wall, work time.Duration
 }
 
 // final are signs of failures that no slow machine makes.
 var final = regexp.MustCompile(`WARNING: DATA RACE|(?m)^panic: |^fatal error: |panic: test timed out|` +
-	`found unexpected goroutines|^SIG[A-Z]+: |ThreadSanitizer: CHECK failed|\[build failed\]|\[setup failed\]`)
+	`found unexpected goroutines|^SIG[A-Z]+: |ThreadSanitizer: CHECK failed`)
 
-// goTest runs go test and prints what it says of what failed.
-func (g *gate) goTest(args []string) (results, error) {
-	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...)
-	cmd.Stderr, cmd.Dir = g.out, g.dir
-	// The race detector lets each process that ends sleep for a second, those that tests start among them.
-	cmd.Env = append(os.Environ(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return results{}, err
-	}
-	if err := cmd.Start(); err != nil {
-		return results{}, err
-	}
-	r := read(g.meter, out, g.out)
-	if err := cmd.Wait(); err != nil {
-		r.broken = err.Error()
-	}
-	return r, nil
-}
-
-// read takes in the events of one go test.
-func read(m *meter, in io.Reader, out io.Writer) results {
-	r := results{took: make(map[string]time.Duration)}
+// read takes in the events of the tests of a package.
+func read(m *meter, pkg string, in io.Reader, out io.Writer) results {
+	first := time.Now()
+	var r results
 	type key struct{ pkg, test string }
 	texts, began := make(map[key]*strings.Builder), make(map[key]time.Time)
-	builds := make(map[string]string)
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
 		var e event
 		switch {
 		case len(line) > 0 && json.Unmarshal(line, &e) != nil:
-			fmt.Fprintf(out, "%s", line) // of the go command itself
+			fmt.Fprintf(out, "%s", line)
 			continue
-		case err != nil:
+		case err != nil && len(r.took) > 0:
 			return r
+		case err != nil: // the process has ended in a test, which is all that test2json says then
+			e = event{Time: time.Now(), Action: "fail", Package: pkg, Elapsed: time.Since(first).Seconds()}
 		}
 		top, _, _ := strings.Cut(e.Test, "/")
 		k := key{e.Package, top}
@@ -157,9 +193,6 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 			if e.Test == top { // what stalled while it waited for its turn is not its excuse
 				began[k] = e.Time
 			}
-		case "build-output":
-			fmt.Fprint(out, e.Output)
-			builds[e.ImportPath] += e.Output
 		case "output":
 			texts[k].WriteString(e.Output)
 			if strings.Contains(e.Output, "REPEATED: the machine") { // package conformance says so
@@ -170,7 +203,7 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 				continue // its top level tells
 			}
 			if e.Action == "fail" {
-				text := builds[e.FailedBuild] + texts[k].String()
+				text := texts[k].String()
 				for other, open := range texts {
 					if top != "" || other == k || other.pkg != e.Package {
 						continue
@@ -191,7 +224,7 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 			}
 			delete(texts, k)
 			if top == "" {
-				r.took[e.Package] = time.Duration(e.Elapsed * float64(time.Second))
+				r.took = append(r.took, spent{pkg: e.Package, wall: time.Duration(e.Elapsed * float64(time.Second))})
 				said := map[string]string{"pass": "ok", "skip": "?", "fail": "FAIL"}[e.Action]
 				fmt.Fprintf(out, "%-4s %s %.1fs\n", said, e.Package, e.Elapsed)
 			}
@@ -201,7 +234,7 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 
 // again runs what failed while the machine stalled once more, each test by itself, and a second
 // time if the machine stalled again. It returns what has failed for good.
-func (g *gate) again(flags []string, failed []outcome) (left []outcome) {
+func (g *gate) again(failed []outcome) (left []outcome) {
 	for _, f := range failed {
 		tries := moreTries
 		if len(failed) > tooMany {
@@ -209,9 +242,8 @@ func (g *gate) again(flags []string, failed []outcome) (left []outcome) {
 		}
 		for ; tries > 0 && f.test != "" && f.stall.long() && !final.MatchString(f.text); tries-- {
 			fmt.Fprintf(g.out, "=== %v failed, and the machine stalled meanwhile: %v. Once more, alone:\n", f, f.stall)
-			r, err := g.goTest(append(slices.Clone(flags), "-p", "1", "-count", "1", "-run",
-				"^"+regexp.QuoteMeta(f.test)+"$", f.pkg))
-			if err != nil || r.broken != "" && len(r.failed) == 0 {
+			r, err := g.play(f.of, "-test.count=1", "-test.run=^"+regexp.QuoteMeta(f.test)+"$")
+			if err != nil {
 				break
 			}
 			if len(r.failed) == 0 {
@@ -253,16 +285,16 @@ func sayFailed(out io.Writer, failed []outcome) {
 	}
 }
 
-// sayTimes says where the time went.
-func (r results) sayTimes(out io.Writer) {
-	var all []string
-	var sum time.Duration
-	for pkg, d := range r.took {
-		all, sum = append(all, pkg), sum+d
+// sayTimes says where the time went, of which that much has passed.
+func (r results) sayTimes(out io.Writer, passed time.Duration) {
+	var wall, work time.Duration
+	for _, s := range r.took {
+		wall, work = wall+s.wall, work+s.work
 	}
-	slices.SortFunc(all, func(a, b string) int { return int(r.took[b] - r.took[a]) })
-	fmt.Fprintf(out, "\n%v in %d packages; the slowest:\n", sum.Round(time.Second), len(all))
-	for _, pkg := range all[:min(len(all), slowest)] {
-		fmt.Fprintf(out, "%8.1fs  %s\n", r.took[pkg].Seconds(), pkg)
+	slices.SortFunc(r.took, func(a, b spent) int { return int(b.wall - a.wall) })
+	fmt.Fprintf(out, "\n%d packages took %v, %v of it beside each other, and %v of processors; the slowest:\n", len(r.took),
+		passed.Round(time.Second), wall.Round(time.Second), work.Round(time.Second))
+	for _, s := range r.took[:min(len(r.took), slowest)] {
+		fmt.Fprintf(out, "%8.1fs %8.1fs of processors  %s\n", s.wall.Seconds(), s.work.Seconds(), s.pkg)
 	}
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -38,11 +40,31 @@ func TestTimes(t *testing.T) {
 		left, _ := os.ReadFile("left")
 		if len(left) > 0 {
 			_ = os.WriteFile("left", left[1:], 0o600)
-			t.Error("REASON")
+			reason, _ := os.ReadFile("reason")
+			t.Error(string(reason))
 		}
 	})
 }
 `
+
+var dir string // of all tests: what is the same in them is linked once
+
+func TestMain(m *testing.M) {
+	dir, _ = os.MkdirTemp("", "gate-")
+	status := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+// written makes a module of the program, in two packages with the same name.
+func written(t *testing.T, left, reason string) {
+	t.Helper()
+	for name, text := range map[string]string{"go.mod": "module p\n\ngo 1.26\n", "p_test.go": program, "left": left,
+		"reason": reason, "q/p/p_test.go": program, "q/p/left": "x", "without/tests.go": "package without\n"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+}
 
 func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 	stalls := &meter{best: time.Millisecond, samples: []sample{{at: time.Now().Add(time.Hour),
@@ -61,28 +83,25 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 		{"a stall, and another", "xx", "it is late", stalls, true, 3},
 		{"a stall each time", "xxxxxx", "it is late", stalls, false, 3},
 		{"a race is no stall", "x", "WARNING: DATA RACE", stalls, false, 1},
-		{"it does not build", "x", `" + nothing + "`, stalls, false, 1},
+		{"it does not build", "x", "", stalls, false, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			for name, text := range map[string]string{
-				"go.mod": "module p\n\ngo 1.26\n", "p_test.go": strings.ReplaceAll(program, "REASON",
-					c.reason), "left": c.left,
-			} {
-				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			written(t, c.left, c.reason)
+			builds := c.reason != ""
+			if !builds {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "p_test.go"), []byte("package p\n\nvar _ = nothing\n"), 0o600))
 			}
 			var out strings.Builder
-			g := gate{meter: c.meter, out: &out, dir: dir}
-			assert.Equal(t, c.passes, g.run([]string{"-timeout", "1m", "."}), out.String())
+			g := gate{meter: c.meter, out: &out, dir: dir, bins: dir}
+			assert.Equal(t, c.passes, g.run(group{timeout: time.Minute, atOnce: 1, packages: []string{"."}}), out.String())
 			assert.Equal(t, c.tries, 1+strings.Count(out.String(), "alone:"), out.String())
-			assert.Equal(t, !c.passes, strings.Contains(out.String(), "FAILED: 1"), out.String())
+			assert.Equal(t, builds && !c.passes, strings.Contains(out.String(), "FAILED: 1"), out.String())
 			assert.NotContains(t, out.String(), "all is well")
-			builds := c.name != "it does not build"
 			assert.Equal(t, builds, strings.Contains(out.String(), "p TestWell: p_test.go:8: REPEATED: the machine"), out.String())
 			if c.left != "" {
 				_, summary, _ := strings.Cut(out.String(), "FAILED: 1")
-				assert.Contains(t, out.String(), strings.Trim(c.reason, `" +`))
-				if !c.passes {
+				assert.Contains(t, out.String(), cmp.Or(c.reason, "undefined: nothing"))
+				if builds && !c.passes {
 					assert.Contains(t, summary, "p_test.go:", "where")
 				}
 			}
@@ -92,13 +111,10 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 
 func TestWhatEndsTheWholeProcessIsTold(t *testing.T) {
 	t.Setenv("PANIC", "yes")
-	dir := t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module p\n\ngo 1.26\n", "p_test.go": program} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
 	var out strings.Builder
-	g := gate{meter: &meter{best: time.Millisecond}, out: &out, dir: dir}
-	assert.False(t, g.run([]string{"-timeout", "1m", "."}))
+	written(t, "", "")
+	g := gate{meter: &meter{best: time.Millisecond}, out: &out, dir: dir, bins: dir}
+	assert.False(t, g.run(group{timeout: time.Minute, atOnce: 1, packages: []string{"."}}))
 	_, summary, _ := strings.Cut(out.String(), "FAILED: 1")
 	assert.Contains(t, summary, "panic: WHY", out.String())
 	assert.Contains(t, summary, "TestInTheBackground", "where")
@@ -140,7 +156,7 @@ func TestAStallWhileATestWaitsForItsTurnIsNotItsOwn(t *testing.T) {
 		return text.String()
 	}
 	for waits, text := range map[bool]string{true: lines("run", "cont", "fail"), false: lines("run", "output", "fail")} {
-		r := read(m, strings.NewReader(text), io.Discard)
+		r := read(m, "p", strings.NewReader(text), io.Discard)
 		require.Len(t, r.failed, 1)
 		assert.Equal(t, !waits, r.failed[0].stall.long())
 	}
@@ -161,4 +177,21 @@ func TestTheMeterSeesADiskThatStandsStill(t *testing.T) {
 	assert.GreaterOrEqual(t, m.since(time.Time{}).disk, longWrite)
 	assert.True(t, slowness{disk: longWrite}.long())
 	assert.False(t, slowness{disk: longWrite - 1}.long())
+}
+
+// Groups with flags of their own are tested in one run: packages with the same name keep binaries of their own.
+func TestGroupsOfPackages(t *testing.T) {
+	groups, err := parse(strings.Fields("-p 3 -race -ldflags=-w -timeout 15m -skip ^TestTimes ./... -- -nice -run ^TestTimes . ./q/p"))
+	require.NoError(t, err)
+	assert.Equal(t, []group{{atOnce: 3, timeout: 15 * time.Minute, build: []string{"-race", "-ldflags=-w"},
+		flags: []string{"-test.skip=^TestTimes"}, packages: []string{"./..."}}, {atOnce: runtime.GOMAXPROCS(0), nice: true,
+		timeout: 10 * time.Minute, flags: []string{"-test.run=^TestTimes"}, packages: []string{".", "./q/p"}}}, groups)
+	groups[0].build = groups[1].build // no -race, for which a C compiler is needed
+	written(t, "", "")
+	var out strings.Builder
+	g := gate{meter: &meter{best: time.Millisecond}, out: &writer{to: &out}, dir: dir, bins: dir}
+	assert.False(t, g.run(groups...))
+	for line, times := range map[string]int{"ok   p ": 2, "ok   p/q/p ": 1, "FAIL p/q/p ": 1, "--- p/q/p TestTimes": 1} {
+		assert.Equal(t, times, strings.Count(out.String(), line), "%s in %s", line, &out)
+	}
 }

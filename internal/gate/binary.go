@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// group is a list of packages that are tested with the same flags.
+type group struct {
+	only     bool // compile, and run nothing
+	atOnce   int  // packages at the same time
+	nice     bool
+	timeout  time.Duration // of a package
+	build    []string      // flags of the go command
+	modfile  []string      // of those, what go list takes as well
+	flags    []string      // of the test binaries
+	packages []string
+}
+
+// parse reads the groups that a command line has, with "--" between them.
+func parse(args []string) (groups []group, err error) {
+	for len(args) > 0 {
+		end := slices.Index(args, "--")
+		if end < 0 {
+			end = len(args)
+		}
+		var g group
+		f := flag.NewFlagSet("gate", flag.ContinueOnError)
+		f.BoolVar(&g.only, "c", false, "compile the tests and run none")
+		f.IntVar(&g.atOnce, "p", runtime.GOMAXPROCS(0), "test so many packages at the same time")
+		f.BoolVar(&g.nice, "nice", false, "run them with what others leave of the machine")
+		f.DurationVar(&g.timeout, "timeout", 10*time.Minute, "as that of go test")
+		f.BoolFunc("race", "as that of go test", func(string) error { g.build = append(g.build, "-race"); return nil })
+		f.Func("ldflags", "as that of go test", func(v string) error { g.build = append(g.build, "-ldflags="+v); return nil })
+		f.Func("modfile", "as that of go test", func(v string) error { g.modfile = []string{"-modfile=" + v}; return nil })
+		for _, name := range []string{"run", "skip", "parallel", "count", "shuffle"} {
+			f.Func(name, "as that of go test", func(v string) error { g.flags = append(g.flags, "-test."+name+"="+v); return nil })
+		}
+		if err := f.Parse(args[:end]); err != nil {
+			return nil, err
+		}
+		g.packages = f.Args()
+		groups, args = append(groups, g), args[min(end+1, len(args)):]
+	}
+	return groups, nil
+}
+
+// binary is the compiled tests of a package, and how they are run.
+type binary struct {
+	pkg, dir, path string
+	of             *group
+}
+
+// compileAll compiles the tests of all groups.
+func (g *gate) compileAll(groups []group) (binaries [][]binary, err error) {
+	json, err := g.command("go", "tool", "-n", "test2json")
+	g.json = strings.TrimSpace(json)
+	for i := range groups {
+		if err != nil {
+			return nil, err
+		}
+		var of []binary
+		of, err = g.compile(&groups[i])
+		binaries = append(binaries, of)
+	}
+	return binaries, err
+}
+
+// compile brings the test binaries of a group up to date, and returns them in its order. What fails is said by the
+// go command.
+func (g *gate) compile(of *group) (all []binary, err error) {
+	listed, err := g.command("go", slices.Concat([]string{"list", "-f",
+		"{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, of.modfile, of.packages)...)
+	if err != nil {
+		return nil, err
+	}
+	// Binaries of other modules and with other flags have the same names.
+	here, err := filepath.Abs(g.dir)
+	if err != nil {
+		return nil, err
+	}
+	sum := fnv.New64a()
+	fmt.Fprintln(sum, here, of.build, of.modfile)
+	dir := filepath.Join(g.bins, strconv.FormatUint(sum.Sum64(), 36))
+	calls := make(map[string][]string) // packages by directory: in each a name is there once
+	for line := range strings.Lines(listed) {
+		pkg, source, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		b := binary{pkg: pkg, dir: source, of: of}
+		if pkg == "" || slices.ContainsFunc(all, func(other binary) bool { return other.pkg == pkg }) {
+			continue
+		}
+		to := dir
+		for ; b.path == "" || slices.ContainsFunc(all, func(other binary) bool { return other.path == b.path }); to += "+" {
+			b.path = filepath.Join(to, path.Base(pkg)+".test")
+		}
+		to = filepath.Dir(b.path)
+		calls[to] = append(calls[to], pkg)
+		all = append(all, b)
+	}
+	for to, packages := range calls {
+		_, err := g.command("go", slices.Concat([]string{"test", "-c", "-vet=off", "-o", to + string(os.PathSeparator)},
+			of.build, of.modfile, packages)...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// command returns what a command prints, or what it says of why it failed.
+func (g *gate) command(name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(context.Background(), name, args...)
+	cmd.Dir = g.dir
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%s %s: %w\n%s", name, args[0], err, exit.Stderr)
+	}
+	return string(out), err
+}
+
+// play runs the tests of a package, and prints what those say that fail.
+func (g *gate) play(b binary, more ...string) (results, error) {
+	// A binary ends by itself when its time is over; one that does not even do that is ended.
+	ctx, cancel := context.WithTimeout(context.Background(), b.of.timeout+time.Minute)
+	defer cancel()
+	args := slices.Concat([]string{g.json, "-t", "-p", b.pkg, b.path, "-test.v=test2json", "-test.paniconexit0",
+		"-test.timeout=" + b.of.timeout.String()}, b.of.flags, more)
+	if b.of.nice {
+		args = slices.Concat([]string{"nice"}, args)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir, cmd.Stderr = b.dir, g.out
+	// The race detector lets each process that ends sleep for a second, those that tests start among them.
+	cmd.Env = append(os.Environ(), "PWD="+b.dir, "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return results{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return results{}, err
+	}
+	r := read(g.meter, b.pkg, out, g.out)
+	if err := cmd.Wait(); ctx.Err() != nil {
+		return r, fmt.Errorf("the tests of %s did not end: %w", b.pkg, err)
+	}
+	for i := range r.failed {
+		r.failed[i].of = b
+	}
+	for i := range r.took { // with the servers that they have started
+		r.took[i].work = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
+	return r, nil
+}
