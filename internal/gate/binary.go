@@ -158,8 +158,9 @@ func (g *gate) play(b binary, more ...string) (results, error) {
 	for i := range r.failed {
 		r.failed[i].of = b
 	}
-	for i := range r.took { // with the servers that they have started
-		r.took[i].work = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	}
+	s := &r.took[0]
+	s.work = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() // of the servers, too, that they have started
+	said := map[string]string{"pass": "ok", "skip": "?", "fail": "FAIL"}[s.end]
+	fmt.Fprintf(g.out, "%-4s %s %.1fs, %.1fs of processors\n", said, b.pkg, s.wall.Seconds(), s.work.Seconds())
 	return r, nil
 }

@@ -156,8 +156,8 @@ type results struct {
 
 // spent is what the tests of a package took.
 type spent struct {
-	pkg        string
-	wall, work time.Duration
+	pkg, end   string        // pass, skip or fail
+	wall, work time.Duration // work is that of processors
 }
 
 // final are signs of failures that no slow machine makes.
@@ -224,9 +224,7 @@ func read(m *meter, pkg string, in io.Reader, out io.Writer) results {
 			}
 			delete(texts, k)
 			if top == "" {
-				r.took = append(r.took, spent{pkg: e.Package, wall: time.Duration(e.Elapsed * float64(time.Second))})
-				said := map[string]string{"pass": "ok", "skip": "?", "fail": "FAIL"}[e.Action]
-				fmt.Fprintf(out, "%-4s %s %.1fs\n", said, e.Package, e.Elapsed)
+				r.took = append(r.took, spent{pkg: e.Package, end: e.Action, wall: time.Duration(e.Elapsed * float64(time.Second))})
 			}
 		}
 	}
