@@ -35,9 +35,9 @@ all: lint build-everywhere test
 # three to five times as long. The gate says at the end what failed and where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
 # `make lint` vets everything, so that no test does it.
-TESTS = -p $(AT_ONCE) -parallel $(AT_ONCE) $(RACE) $(LINK) -shuffle=on -timeout 15m -skip $(BY_NAME)\|$(VIRTUAL)\|$(FLAWS) \
+TESTS = -p $(AT_ONCE) -parallel $(AT_ONCE) $(RACE) $(LINK) -short -shuffle=on -timeout 15m -skip $(BY_NAME)\|$(VIRTUAL)\|$(FLAWS) \
 	./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./compare ./memory ./file ./cmd/locker ./... \
-	-- -p 1 -nice $(LINK) -run $(VIRTUAL) ./conformance ./cas ./memory
+	-- -p 1 -nice $(LINK) -short -run $(VIRTUAL) ./conformance ./cas ./memory
 test: ready
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(TESTS)
 
@@ -64,7 +64,7 @@ prove: servers-prove $(GATE)
 	./scripts/build kube-apiserver nats-server
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 20m -run $(PROVE) ./...
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -run '^TestConformance$$' ./etcd ./postgres
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -run '^TestConformance$$' ./etcd ./postgres ./zookeeper ./single ./redlock
 	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -timeout 10m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -timeout 10m ./... # with -race, SQLite takes minutes to compile
@@ -74,7 +74,7 @@ prove: servers-prove $(GATE)
 	$(MAKE) --no-print-directory -j2 prove-guards prove-flaws
 
 prove-flaws:
-	nice go test $(LINK) -vet=off -timeout 10m -run $(FLAWS) ./conformance
+	$(GATE) -p 1 -nice $(LINK) -run $(FLAWS) ./conformance -- -p 1 -nice $(LINK) -run $(VIRTUAL) ./cas ./memory
 
 # What only computes, for long, or compiles other drivers: a machine of two cores does it at night.
 search: servers-prove $(GATE)

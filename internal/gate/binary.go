@@ -43,6 +43,7 @@ func parse(args []string) (groups []group, err error) {
 		f.BoolVar(&g.nice, "nice", false, "run them with what others leave of the machine")
 		f.DurationVar(&g.timeout, "timeout", 10*time.Minute, "as that of go test")
 		f.BoolFunc("race", "as that of go test", func(string) error { g.build = append(g.build, "-race"); return nil })
+		f.BoolFunc("short", "as that of go test", func(string) error { g.flags = append(g.flags, "-test.short"); return nil })
 		f.Func("ldflags", "as that of go test", func(v string) error { g.build = append(g.build, "-ldflags="+v); return nil })
 		f.Func("modfile", "as that of go test", func(v string) error { g.modfile = []string{"-modfile=" + v}; return nil })
 		for _, name := range []string{"run", "skip", "parallel", "count", "shuffle"} {

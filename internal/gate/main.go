@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -151,7 +152,7 @@ func (o outcome) String() string {
 type results struct {
 	failed []outcome
 	took   []spent
-	open   []string // what package conformance has tried again, since the machine stalled
+	open   []string // what package conformance says of what it played
 }
 
 // spent is what the tests of a package took.
@@ -164,12 +165,18 @@ type spent struct {
 var final = regexp.MustCompile(`WARNING: DATA RACE|(?m)^panic: |^fatal error: |panic: test timed out|` +
 	`found unexpected goroutines|^SIG[A-Z]+: |ThreadSanitizer: CHECK failed`)
 
+// said are lines of package conformance that are repeated at the end: how many scripts were played, and what was
+// played again, since the machine stalled.
+var said = regexp.MustCompile(`PLAYED: (\d+) scripts, (\d+) at least|REPEATED: the machine`)
+
 // read takes in the events of the tests of a package.
 func read(m *meter, pkg string, in io.Reader, out io.Writer) results {
 	first := time.Now()
 	var r results
 	type key struct{ pkg, test string }
 	texts, began := make(map[key]*strings.Builder), make(map[key]time.Time)
+	enough := make(map[string]bool) // by test: scripts were played
+	oneScript := strings.Contains(os.Getenv("CONFORMANCE_SEED"), "/")
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -195,10 +202,17 @@ func read(m *meter, pkg string, in io.Reader, out io.Writer) results {
 			}
 		case "output":
 			texts[k].WriteString(e.Output)
-			if strings.Contains(e.Output, "REPEATED: the machine") { // package conformance says so
+			if n := said.FindStringSubmatch(e.Output); n != nil {
 				r.open = append(r.open, e.Package+" "+e.Test+": "+strings.TrimSpace(e.Output))
+				scripts, _ := strconv.Atoi(n[1])
+				least, _ := strconv.Atoi(n[2])
+				enough[e.Test] = n[1] != "" && scripts >= least
 			}
 		case "pass", "skip", "fail":
+			if e.Action == "pass" && strings.HasSuffix(e.Test, "/histories") && !enough[e.Test] && !oneScript {
+				r.failed = append(r.failed, outcome{pkg: e.Package, test: top,
+					text: e.Test + " passed, and has not said that it has played as many scripts as it must\n"})
+			}
 			if e.Test != top {
 				continue // its top level tells
 			}

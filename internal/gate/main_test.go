@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,23 @@ func TestAStallWhileATestWaitsForItsTurnIsNotItsOwn(t *testing.T) {
 	}
 }
 
+// A suite that plays too few of its histories, or none, proves nothing.
+func TestHistoriesSayHowManyScriptsTheyPlayed(t *testing.T) {
+	t.Setenv("CONFORMANCE_SEED", "1")
+	for line, passes := range map[string]bool{"run.go:54: PLAYED: 71 scripts, 71 at least, on etcd in 20.1s": true,
+		"run.go:54: PLAYED: 70 scripts, 71 at least, on etcd in 20.1s": false, "well": false} {
+		var text strings.Builder
+		for _, e := range []event{{Action: "output", Output: line}, {Action: "pass"}} {
+			e.Package, e.Test = "p", "TestConformance/histories"
+			require.NoError(t, json.NewEncoder(&text).Encode(e))
+		}
+		r := read(&meter{}, "p", strings.NewReader(text.String()), io.Discard)
+		played := slices.ContainsFunc(r.failed, func(o outcome) bool { return strings.Contains(o.text, "TestConformance/histories") })
+		assert.Equal(t, passes, !played, line)
+		assert.Equal(t, line != "well", slices.Equal(r.open, []string{"p TestConformance/histories: " + line}), r.open)
+	}
+}
+
 func TestTheMeterSeesADiskThatStandsStill(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "block"))
 	require.NoError(t, err)
@@ -181,10 +199,10 @@ func TestTheMeterSeesADiskThatStandsStill(t *testing.T) {
 
 // Groups with flags of their own are tested in one run: packages with the same name keep binaries of their own.
 func TestGroupsOfPackages(t *testing.T) {
-	groups, err := parse(strings.Fields("-p 3 -race -ldflags=-w -timeout 15m -skip ^TestTimes ./... -- -nice -run ^TestTimes . ./q/p"))
+	groups, err := parse(strings.Fields("-p 3 -race -short -ldflags=-w -timeout 15m -skip ^TestTimes ./... -- -nice -run ^TestTimes . ./q/p"))
 	require.NoError(t, err)
 	assert.Equal(t, []group{{atOnce: 3, timeout: 15 * time.Minute, build: []string{"-race", "-ldflags=-w"},
-		flags: []string{"-test.skip=^TestTimes"}, packages: []string{"./..."}}, {atOnce: runtime.GOMAXPROCS(0), nice: true,
+		flags: []string{"-test.short", "-test.skip=^TestTimes"}, packages: []string{"./..."}}, {atOnce: runtime.GOMAXPROCS(0), nice: true,
 		timeout: 10 * time.Minute, flags: []string{"-test.run=^TestTimes"}, packages: []string{".", "./q/p"}}}, groups)
 	groups[0].build = groups[1].build // no -race, for which a C compiler is needed
 	written(t, "", "")
