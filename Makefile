@@ -45,7 +45,6 @@ test: ready
 # compiled before the first test runs: beside a compiler the tests would measure the machine.
 ready:
 	$(MAKE) --no-print-directory -j2 $(if $(RACE),servers-prove,packages) compiled
-	./scripts/etcd
 
 compiled: $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
@@ -113,7 +112,6 @@ $(GATE):
 
 servers: packages
 	./scripts/build etcd
-	./scripts/etcd
 
 # What make prove needs besides.
 servers-prove: servers
@@ -123,6 +121,7 @@ servers-prove: servers
 
 packages:
 	./scripts/servers
+	./scripts/etcd
 
 lint: $(LINT)
 	go mod tidy -diff

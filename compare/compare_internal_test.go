@@ -139,7 +139,7 @@ func TestGoodLocksAreHeld(t *testing.T) { isHeld(t, string(none)) }
 
 func TestProveGoodLocksAreHeld(t *testing.T) {
 	lab.NeedProve(t)
-	isHeld(t, "redis") // which TestTheLab breaks less
+	isHeld(t, "redis") // which TestProveTheLab breaks less
 }
 
 func isHeld(t *testing.T, scheme string) {
@@ -164,7 +164,8 @@ func isWhole(t *testing.T, report *history.Report) {
 }
 
 // What our own backends declare agrees with what the lab shows, where servers fail, too.
-func TestTheLab(t *testing.T) {
+func TestProveTheLab(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolJava, lab.ToolZooJar, "postgres"} {
 		lab.Need(t, tool)
@@ -275,7 +276,8 @@ func TestAStoppedHolderIsNoStall(t *testing.T) {
 
 // A Redis that is restarted without its data gives a lock away: five of them do not, unless nobody is there
 // to keep it from voting.
-func TestRestartedWithoutItsData(t *testing.T) {
+func TestProveRestartedWithoutItsData(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	t.Run("guard", func(t *testing.T) { restartsEmpty(t, "4s", history.Held) })
 	t.Run("no guard", func(t *testing.T) { restartsEmpty(t, "off", history.Undeclared) })

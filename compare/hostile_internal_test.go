@@ -164,7 +164,8 @@ func TestACommandThatHangsIsEnded(t *testing.T) {
 }
 
 // A service that goes away for good ends its column, and what was seen before is kept.
-func TestAServiceThatDies(t *testing.T) {
+func TestProveAServiceThatDies(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)

@@ -39,6 +39,7 @@ func TestProveTheProgramsOfFencing(t *testing.T) {
 func TestPagesQuoteWhatIsThere(t *testing.T) {
 	assert.NotEmpty(t, pageprograms.Quotes(t, "fencing.md"))
 	assert.Len(t, pageprograms.Quotes(t, "moving.md"), 2)
+	assert.Len(t, pageprograms.Quotes(t, "backend.md"), 1)
 }
 
 func TestProveTheProgramOfMoving(t *testing.T) {
