@@ -33,7 +33,7 @@ if first then
 	if #line > #first then
 		redis.pcall('SET', KEYS[4], string.sub(line, #first + 1), 'KEEPTTL')
 	else
-		call('DEL', KEYS[4])
+		redis.pcall('DEL', KEYS[4]) -- the lock is released, and that must be the answer
 	end
 	redis.pcall('PUBLISH', KEYS[3] .. ':wake', name)
 	return {5, 0}

@@ -35,10 +35,13 @@ local function share(i)
 	elseif last then
 		call('DEL', set) -- of a lock whose key was removed by hand
 	end
-	-- The first one draws the token of all. Where it may not write, nothing has been written.
+	-- The first one draws the token of all. SET comes first: full memory refuses it, and then nothing has been
+	-- written. PEXPIRE comes next, with no effect: where the ACL refuses that, ZADD would leave a set that never
+	-- expires, while the lock's key alone is nobody's and ends by itself.
+	call('SET', lock, 'shared ' .. digits, 'PX', ttl + 1000)
+	call('PEXPIRE', lock, ttl + 1000)
 	call('ZADD', set, now + ttl, owner)
 	call('PEXPIRE', set, ttl + 1000)
-	call('SET', lock, 'shared ' .. digits, 'PX', ttl + 1000)
 	return granted(lock)
 end
 
