@@ -1,10 +1,12 @@
 package redlock_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -112,4 +114,81 @@ func TestOpenTellsWrongPasswordsWithoutTheGuard(t *testing.T) {
 	_, err := openers.Open(t.Context(), url, nil)
 	require.ErrorContains(t, err, "WRONGPASS")
 	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+}
+
+// Break misses two nodes, and the holder's Release two others: it looks the same as a lock that is still held, of
+// which one node has lost its copy. See the package documentation.
+func TestABreakAndAReleaseThatMissDifferentNodes(t *testing.T) {
+	s := durable(t, 5)
+	b, operator := s.through(t, redlock.Options{}), s.backend(t, redlock.Options{})
+	for lost, out := range map[bool][]int{false: {3, 4}, true: {0, 1}} {
+		g := acquire(t, b, "x", time.Minute)
+		s.everywhere(t, g, "x")
+		for _, i := range []int{2, 3, 4} { // as a Break that does not reach the others
+			s.servers[i].MustDo(t, "DEL", redisconn.LockKey("x"))
+		}
+		for _, i := range out {
+			s.proxies[i].Set(lab.Reset)
+		}
+		if err := g.Hold.Release(t.Context()); lost {
+			require.ErrorIs(t, err, locker.ErrLost, "three of five do not have it")
+		} else {
+			require.NoError(t, err, "one that was asked does not have it")
+		}
+		for _, p := range s.proxies {
+			p.Set(lab.Pass)
+		}
+		locktest.Eventually(t, 30*time.Second, "it is free for others", func() bool {
+			st, err := operator.Inspect(t.Context(), "x")
+			return err == nil && !st.Held
+		})
+	}
+}
+
+// Whichever command a node's user may not run, what is refused there leaves no key without an expiry.
+func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
+	s := start(t, 3, lab.WithUser("locker", "on", ">secret", "~*", "&*", "+@all"), lab.WithAppendOnly()).proven(t)
+	var clients []*redis.Client
+	for _, r := range s.servers {
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: r.Addr(), Username: "locker", Password: "secret"}))
+	}
+	b, err := redlock.New(clients, &redlock.Options{Fencing: true, NodeTimeout: slack, MaxTTL: time.Minute})
+	require.NoError(t, err)
+	warm(t, b)
+	for _, command := range []string{"mget", "set", "del", "exists", "time", "pttl", "pexpire", "publish"} {
+		for from := range 7 {
+			name := fmt.Sprintf("without %s from step %d on", command, from)
+			r := request(name, time.Minute)
+			r.Wait = true
+			var g, other locker.Grant
+			for i, step := range []func(){
+				func() { g, _ = b.Acquire(t.Context(), r) },
+				func() { other, _ = b.Acquire(t.Context(), request(name, time.Minute)) },
+				func() { s.servers[0].MustDo(t, "DEL", redisconn.LockKey(name)) }, // the next renewal repairs it
+				func() { _, _ = g.Hold.Renew(t.Context()) },
+				func() { _, _ = g.Hold.Renew(t.Context()) },
+				func() { _ = g.Hold.Release(t.Context()) },
+				func() { _ = g.Hold.Undo(t.Context()) },
+			} {
+				if i == from {
+					s.servers[0].MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
+				}
+				step()
+			}
+			require.Nil(t, other.Hold, "another has it")
+			s.servers[0].MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
+		}
+	}
+	require.NoError(t, b.Close())
+	for _, c := range clients {
+		require.NoError(t, c.Close())
+	}
+	forever := s.servers[0].MustDo(t, "EVAL", `local forever = {}
+		for _, key in ipairs(redis.call('KEYS', '*')) do
+			if redis.call('PTTL', key) < 0 and key ~= 'locker:1:runs' then
+				forever[#forever + 1] = key
+			end
+		end
+		return forever`, 0)
+	assert.Empty(t, forever)
 }

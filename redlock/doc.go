@@ -160,6 +160,11 @@
 //     spare. If those of a quorum jump, two hold: not prevented. With Fencing the second has
 //     a higher token, and the first learns of it at its next renewal.
 //   - A clock jumps back: the locks of dead holders are free later.
+//   - An operator's Break, cut off from 1 and 2, removes A's lock from 3, 4 and 5. A, cut off from 4 and 5, then
+//     unlocks: 1 and 2 had the lock, 3 did not. That looks the same as a lock that A still holds, of which 3 has
+//     lost its copy. In both cases a majority is free of the lock now, so Unlock returns nil. It returns
+//     [locker.ErrLost] only if so many nodes no longer had the lock that no majority can have had it. A holder that
+//     has to know relies on the lease's validity ([locker.Lease.Until]).
 //
 // "go test ./redlock -run Search" tries all interleavings of two clients and three nodes, with
 // late and repeated deliveries, lost answers, renewals and repairs, in models of the protocol,
