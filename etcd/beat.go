@@ -145,10 +145,10 @@ func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err 
 	if m, _, _ := s.b.pool.pick(1); s.stream == nil || s.on != m {
 		s.hangUp()
 		s.on = m
-		if err := m.connect(ctx); err != nil {
-			return since, 0, err
+		if err := m.join(ctx); err != nil {
+			return since, 0, rpctypes.Error(err)
 		}
-		life, end := context.WithCancel(s.ctx)
+		life, end := context.WithCancel(m.on(s.ctx))
 		stop := context.AfterFunc(ctx, end)
 		opened, err := pb.NewLeaseClient(m.conn).LeaseKeepAlive(withLeader(life), grpc.WaitForReady(false))
 		stop()

@@ -13,38 +13,68 @@ import (
 
 // Check implements [locker.Checker].
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
-	if err := b.check(ctx); err != nil {
-		return nil, err
-	}
 	var all []locker.Finding
 	add := func(severity locker.Severity, what, found, advice string) {
 		all = append(all, locker.Finding{Severity: severity, What: what, Found: found, Advice: advice})
+	}
+	switch err := b.check(ctx); {
+	case isOtherCluster(err):
+		add(locker.SeverityProblem, "clusters", err.Error(), "no lock can be had")
+		return all, nil
+	case err != nil:
+		return nil, err
 	}
 	add(locker.SeverityOK, "requests", "etcd at "+b.addr()+" reads and writes below "+b.keys.base, "")
 	b.checkMembers(ctx, add)
 	for _, m := range b.pool.all() {
 		limited, cancel := context.WithTimeout(ctx, b.opts.Timeout)
-		status, err := m.status(limited)
+		status, err := b.pool.look(limited, m.addr)
 		cancel()
-		if err != nil {
-			add(locker.SeverityWarning, m.addr, fmt.Sprintf("does not answer: %v", err),
-				"start it again, or take it out of the URL: until then the cluster survives one crash less")
-			continue
+		switch {
+		case isOtherCluster(err):
+			add(locker.SeverityProblem, m.addr, err.Error(), "two clients can hold one lock, one in each cluster")
+		case err != nil:
+			how, advice := "does not answer", "start it again"
+			if isRefusal(err) {
+				how, advice = "refused", "see what it refuses"
+			}
+			add(locker.SeverityWarning, m.addr, fmt.Sprintf("%s: %v", how, err),
+				advice+", or take it out of the URL: until then the cluster survives one crash less")
+		default:
+			b.checkMember(add, m, status)
 		}
-		b.checkMember(add, m, status)
 	}
 	return all, nil
 }
 
 type addFinding func(severity locker.Severity, what, found, advice string)
 
-// status asks the member itself for its state.
-func (m *member) status(ctx context.Context) (*pb.StatusResponse, error) {
-	if err := m.connect(ctx); err != nil {
-		return nil, err
+// look asks a member for its state, each time on a new connection: what is behind one endpoint may be several
+// servers.
+func (p *pool) look(ctx context.Context, addr string) (status *pb.StatusResponse, err error) {
+	for range looks {
+		m, err := p.newMember(addr)
+		if err != nil {
+			return nil, err
+		}
+		if err = m.connect(ctx); err == nil {
+			status, err = m.status(ctx)
+		}
+		if err == nil {
+			p.mu.Lock()
+			err = p.compare(m, status.Header)
+			p.mu.Unlock()
+		}
+		_ = m.conn.Close()
+		if err != nil {
+			return nil, err
+		}
 	}
-	return pb.NewMaintenanceClient(m.conn).Status(ctx, &pb.StatusRequest{})
+	return status, nil
 }
+
+// looks: of two servers that take turns, or chosen at random, one hardly gets all of so many.
+const looks = 5
 
 func (b *Backend) checkMember(add addFinding, m *member, status *pb.StatusResponse) {
 	severity, advice := locker.SeverityOK, ""

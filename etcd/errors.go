@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -31,8 +32,9 @@ func outcomeOf(err error) outcome {
 	err = rpctypes.Error(err)
 	var e rpctypes.EtcdError
 	if !errors.As(err, &e) {
-		if code := status.Code(err); code == codes.Unimplemented || code == codes.InvalidArgument {
-			return refused // an old server, or a message that is too long
+		code := status.Code(err)
+		if code == codes.Unimplemented || code == codes.InvalidArgument || isOtherCluster(err) {
+			return refused // an old server, a message that is too long, or nobody's whom we may ask
 		}
 		return unknown
 	}
@@ -52,6 +54,15 @@ func outcomeOf(err error) outcome {
 		return refused
 	}
 	return unknown
+}
+
+// isRefusal reports whether a member that could not be asked has refused: it was there.
+func isRefusal(err error) bool {
+	var unsent *noAnswerError
+	if errors.As(err, &unsent) {
+		return strings.Contains(unsent.reason, "handshake failed") // of TLS
+	}
+	return outcomeOf(err) != unknown
 }
 
 // leaseGone reports whether etcd says that a lease does not exist.

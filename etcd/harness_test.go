@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"moved": moved})
+	lab.RunRole(lab.Roles{"moved": moved, "proxied": proxied})
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // most of the time they wait
 	goleak.VerifyTestMain(m)

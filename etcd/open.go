@@ -146,9 +146,12 @@ func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, err
 	return client, nil
 }
 
-// check needs the rights to read and write below the prefix, a majority, and a
-// store that is not full. It writes nothing: the key is never there.
+// check needs members of one cluster, the rights to read and write below the prefix, a
+// majority, and a store that is not full. It writes nothing: the key is never there.
 func (b *Backend) check(ctx context.Context) error {
+	if err := b.pool.agree(ctx); err != nil {
+		return b.failure(ctx, err)
+	}
 	never := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(b.keys.locks()), "!=", 0)}
 	put := []clientv3.Op{clientv3.OpPut(b.keys.locks(), "")}
 	read := clientv3.OpGet(b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))
@@ -162,6 +165,7 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 		DialTimeout:          openTimeout,
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
+		DialOptions:          []grpc.DialOption{grpc.WithNoProxy()}, // HTTPS_PROXY is for the web
 	}
 	if len(u.Hosts) == 0 {
 		return c, u.Invalid("it has no host: write %s://host:2379", u.Scheme)

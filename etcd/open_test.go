@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,6 +93,41 @@ func TestOpenTellsThatNobodyIsThere(t *testing.T) {
 	_, err = openers.Open(ctx, "etcd://"+silent, nil)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	require.Less(t, time.Since(began), 2*time.Second)
+}
+
+// HTTPS_PROXY names a proxy for the web, and is not for lock services. A child opens, since a process reads the variable
+// once.
+func TestOpenAsksNoHTTPProxy(t *testing.T) {
+	t.Parallel()
+	child := lab.StartChild(t, "proxied")
+	child.Expect(t, "the proxy was not asked", time.Minute)
+}
+
+func proxied(p *lab.Parent) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		p.Say("error %v", err)
+		return
+	}
+	var asked atomic.Bool
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			asked.Store(true)
+			_ = c.Close()
+		}
+	}()
+	_ = os.Setenv("HTTPS_PROXY", "http://"+l.Addr().String())
+	for _, scheme := range []string{"etcd", "etcds"} {
+		_, err = openers.Open(context.Background(), scheme+"://etcd.invalid:2379", nil)
+		p.Say("%s: %v", scheme, err)
+	}
+	if !asked.Load() {
+		p.Say("the proxy was not asked")
+	}
 }
 
 func TestProveOpenNeedsAMajority(t *testing.T) {

@@ -31,10 +31,15 @@ type pool struct {
 	life context.Context
 	end  context.CancelFunc
 
+	agreeing sync.Mutex
+	agreed   bool // all members that answered are of one cluster; guarded by agreeing
+
 	mu      sync.Mutex
 	closed  bool
 	members []*member
 	current *member
+	cluster uint64 // of the first answer; 0: there is none yet
+	first   string // whose that was
 }
 
 // member is one server, on a connection of its own.
@@ -44,9 +49,12 @@ type member struct {
 	conn *grpc.ClientConn
 
 	// Guarded by pool.mu.
-	failed  time.Time
-	typical time.Duration // how long its answers take
-	probing bool
+	failed   time.Time
+	typical  time.Duration // how long its answers take
+	probing  bool
+	changes  int // of its connection
+	compared int // the changes when it was compared with the others: see join
+	login    *login // under way; nil: none is
 }
 
 const (
@@ -66,6 +74,7 @@ func newPool(driver *clientv3.Client, timeout time.Duration) (*pool, error) {
 	addrs := driver.Endpoints()
 	p := &pool{driver: *driver, timeout: timeout}
 	_ = driver.Endpoints()
+	p.driver.Auth = &logins{driver.Auth, p}
 	for i := range p.lines {
 		p.lines[i] = make(chan struct{}, atOnce)
 	}
@@ -73,8 +82,8 @@ func newPool(driver *clientv3.Client, timeout time.Duration) (*pool, error) {
 	p.life, p.end = context.WithCancel(context.Background())
 	err := errors.New("the client has no endpoint that can be used: give it one")
 	for _, addr := range addrs {
-		if conn, dialErr := p.driver.Dial(addr); dialErr == nil {
-			p.members = append(p.members, &member{pool: p, addr: addr, conn: conn})
+		if m, dialErr := p.newMember(addr); dialErr == nil {
+			p.members = append(p.members, m)
 		} else {
 			err = errors.Join(err, dialErr)
 		}
@@ -128,10 +137,12 @@ func (p *pool) pick(try int) (m *member, of int, wait time.Duration) {
 	return m, of, min(max(p.timeout/10, 4*m.typical)<<min(try-1, 8), p.timeout)
 }
 
-func (p *pool) answered(m *member, d time.Duration) {
+// answered notes how long an answer took, and returns an error if it is another cluster's.
+func (p *pool) answered(m *member, d time.Duration, h *pb.ResponseHeader) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.typical += (d - m.typical) / 8
+	return p.compare(m, h)
 }
 
 // avoid makes the next request go to the member that has failed longest ago, or not at all. What is open at m
@@ -160,11 +171,11 @@ func (p *pool) avoid(m *member) {
 // network has forgotten that, or the name leads elsewhere now (R22, R26). One that has too much to do answers
 // on neither (R21).
 func (p *pool) probe(m *member) {
-	other := &member{pool: p, addr: m.addr}
+	var other *member
 	silent := !p.answers(m)
 	if silent {
 		var err error
-		other.conn, err = p.driver.Dial(m.addr)
+		other, err = p.newMember(m.addr)
 		silent = err == nil
 	}
 	if silent && len(p.all()) == 1 {
@@ -179,7 +190,7 @@ func (p *pool) probe(m *member) {
 	i := slices.Index(p.members, m)
 	switch {
 	case !silent || i < 0: // another probe has replaced it, and a request was still on it
-		if other.conn != nil {
+		if other != nil {
 			_ = other.conn.Close()
 		}
 		return
@@ -194,10 +205,10 @@ func (p *pool) probe(m *member) {
 func (p *pool) answers(m *member) bool {
 	ctx, cancel := context.WithTimeout(p.life, p.timeout/3)
 	defer cancel()
-	err := m.connect(ctx)
+	err := m.join(ctx)
 	if err == nil {
 		probe := &pb.RangeRequest{Key: []byte(probeKey), CountOnly: true}
-		_, err = pb.NewKVClient(m.conn).Range(withLeader(ctx), probe)
+		_, err = pb.NewKVClient(m.conn).Range(withLeader(m.on(ctx)), probe)
 	}
 	return err == nil || outcomeOf(err) == refused // it may have no right to this key
 }
@@ -239,7 +250,7 @@ func (m *member) why() string {
 	}
 	ctx, cancel := context.WithTimeout(m.pool.life, 50*time.Millisecond)
 	defer cancel()
-	_, err := pb.NewMaintenanceClient(m.conn).Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(false))
+	_, err := m.status(ctx)
 	if err == nil || ctx.Err() != nil {
 		return ""
 	}

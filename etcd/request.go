@@ -111,9 +111,12 @@ type noAnswerError struct{ reason string }
 
 func (e *noAnswerError) Error() string { return e.reason }
 
+// answer is what all requests get.
+type answer interface{ GetHeader() *pb.ResponseHeader }
+
 // invoke makes one request. It returns when ctx is over, whatever the driver does (R8): all that it waits for
 // ends with ctx.
-func (p *pool) invoke(ctx context.Context, in line, method string, args, reply any, opts ...grpc.CallOption) (
+func (p *pool) invoke(ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption) (
 	f fate, err error,
 ) {
 	if in != urgent {
@@ -135,30 +138,38 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 	outgoing := withLeader(untimed{parent})
 	began := time.Now()
 	sent := false
+	var other error // a member's that belongs to another cluster
 	for try := 1; ; try++ {
 		m, members, wait := p.pick(try)
 		sentAt, left := time.Now(), limit-time.Since(began)
-		limited, cancel := context.WithCancel(outgoing)
+		limited, cancel := context.WithCancel(m.on(outgoing))
 		timer := time.AfterFunc(min(wait, left), cancel)
-		err := m.connect(limited)
 		var unsent *noAnswerError
-		if err == nil {
+		err := m.join(limited)
+		joined := err == nil
+		if joined {
 			err = m.conn.Invoke(limited, "/etcdserverpb."+method, args, reply, opts...)
 		}
 		late := limited.Err() != nil
 		timer.Stop()
 		cancel()
 		if err == nil {
-			p.answered(m, time.Since(sentAt))
-			return f, nil
+			if err = p.answered(m, time.Since(sentAt), reply.GetHeader()); err == nil {
+				return f, nil
+			}
 		}
 		was := notYet
-		if !errors.As(err, &unsent) {
+		switch {
+		case isOtherCluster(err):
+			other = err
+		case !errors.As(err, &unsent):
 			sent = true
 			was = outcomeOf(err)
 		}
-		f.carriedOut = f.carriedOut || was >= answered
-		f.underWay = f.underWay || was == unknown
+		if joined {
+			f.carriedOut = f.carriedOut || was >= answered
+			f.underWay = f.underWay || was == unknown
+		}
 		if was == refused || was == answered {
 			return f, rpctypes.Error(err)
 		}
@@ -174,7 +185,10 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 		replaced := m.conn.GetState() == connectivity.Shutdown && p.life.Err() == nil
 		switch {
 		case left <= 0, !sent && try >= members && !replaced:
-			if late && unsent == nil {
+			switch {
+			case other != nil:
+				err = other
+			case late && unsent == nil:
 				err = &noAnswerError{fmt.Sprintf("no member has answered within %v", p.timeout)}
 			}
 			return f, rpctypes.Error(err)

@@ -279,6 +279,9 @@ func (s *session) run() {
 // for certain, and no late key finds it (R7).
 func (s *session) open() error {
 	b := s.b
+	if err := b.pool.agree(s.ctx); err != nil {
+		return err
+	}
 	granted, err := b.pool.grantLease(s.ctx, 0, s.seconds)
 	if err != nil {
 		return err

@@ -117,13 +117,12 @@ func (s *watchStream) run(ctx context.Context) {
 	defer s.end()
 	p := s.all.pool
 	m, _, _ := p.pick(1)
-	err := m.connect(ctx)
+	late := time.AfterFunc(p.timeout, s.end) // logging in may take as long as it likes
+	err := m.join(ctx)
 	if err == nil {
 		var stream pb.Watch_WatchClient
-		late := time.AfterFunc(p.timeout, s.end) // logging in may take as long as it likes
-		stream, err = pb.NewWatchClient(m.conn).Watch(withLeader(ctx), grpc.WaitForReady(false))
-		late.Stop()
-		if err == nil {
+		stream, err = pb.NewWatchClient(m.conn).Watch(withLeader(m.on(ctx)), grpc.WaitForReady(false))
+		if late.Stop(); err == nil {
 			p.work.Go(func() { s.sendTo(ctx, stream) })
 		}
 		for err == nil {

@@ -81,6 +81,16 @@ func TestCheckSaysAllWhereNoLockCanBeHad(t *testing.T) {
 	}
 }
 
+// A service that may not be used at all is a finding as well, and no outage: two clusters of etcd are not one.
+func TestCheckReportsWhatRefusesToBeOpened(t *testing.T) {
+	a, b := lab.StartEtcd(t, 1).Nodes[0].Addr(), lab.StartEtcd(t, 1).Nodes[0].Addr()
+	r := do(t, nil, "check", "etcd://"+a+","+b)
+	assert.Equal(t, 2, r.status, "%s%s", r.stdout, r.stderr)
+	assert.Regexp(t, `(?m)^problem +opening: .*belongs to cluster`, r.stdout)
+	assert.Contains(t, r.stdout, a)
+	assert.Contains(t, r.stdout, b)
+}
+
 // Whoever checks each minute would fill a service with the names of the checks.
 func TestCheckLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()

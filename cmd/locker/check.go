@@ -77,7 +77,11 @@ With --json, each line is one object: "severity" (ok, info, warning, problem),
 func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) {
 	began := time.Now()
 	client, err := open(ctx, backend, nil)
-	if err != nil {
+	switch {
+	case errors.Is(err, locker.ErrRefused):
+		return []locker.Finding{{Severity: locker.SeverityProblem, What: "opening", Found: plain(err),
+			Advice: "no lock can be had: mend this"}}, nil
+	case err != nil:
 		return nil, err
 	}
 	defer client.Close()

@@ -1,0 +1,129 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
+)
+
+// leading makes each connection to where the function says at that moment; "": to nowhere.
+func leading(to func(addr string) string) func(*clientv3.Config) {
+	return func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr = to(addr); addr == "" {
+				return nil, errors.New("nobody is there")
+			}
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}))
+	}
+}
+
+// Two clusters that one client asks as if they were one let two clients hold a lock, one in each. The second is
+// refused before anything is asked of it that writes, whenever it is found.
+func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
+	t.Parallel()
+	one, two := newScene(t, 1), newScene(t, 1)
+	a, b := one.Nodes[0].Addr(), two.Nodes[0].Addr()
+	ctx := t.Context()
+	refused := func(t *testing.T, err error, endpoints ...string) {
+		t.Helper()
+		require.Error(t, err)
+		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+		require.ErrorContains(t, err, "belongs to cluster")
+		for _, e := range endpoints {
+			require.ErrorContains(t, err, e)
+		}
+	}
+	wrote := func(t *testing.T, s scene) bool {
+		t.Helper()
+		leases, err := s.admin.Leases(ctx)
+		require.NoError(t, err)
+		return len(leases.Leases) > 0 || len(all(t, s.admin)) > 0
+	}
+
+	t.Run("when it is opened", func(t *testing.T) {
+		refused(t, refusal(t, "etcd://"+a+","+b), a, b)
+	})
+	both := backend(t, []string{a, b})
+	t.Run("before the first grant", func(t *testing.T) {
+		for range 3 { // and it is not forgotten
+			_, err := both.Acquire(ctx, request("n", time.Minute, false))
+			refused(t, err, a, b)
+		}
+		assert.False(t, wrote(t, one) || wrote(t, two))
+	})
+	t.Run("check", func(t *testing.T) {
+		var turn atomic.Int64
+		for what, c := range map[string]locker.Checker{
+			"two endpoints": backend(t, []string{a, b}),
+			"one endpoint of a balancer": backend(t, []string{a}, leading(func(string) string {
+				return []string{a, b}[turn.Add(1)%2]
+			})),
+		} {
+			found, err := c.Check(ctx)
+			require.NoError(t, err, what)
+			worst, text := locker.SeverityOK, ""
+			for _, f := range found {
+				if f.Severity > worst {
+					worst, text = f.Severity, f.Found
+				}
+			}
+			assert.Equal(t, locker.SeverityProblem, worst, what)
+			assert.Contains(t, text, "belongs to cluster", what)
+		}
+	})
+	t.Run("at a fail-over, and after a restore", func(t *testing.T) {
+		var late, moved atomic.Bool
+		failsOver := backend(t, []string{a, b}, leading(func(addr string) string {
+			if addr == b && !late.Load() {
+				return ""
+			}
+			return addr
+		}))
+		restored := backend(t, []string{a}, leading(func(string) string {
+			if moved.Load() {
+				return b
+			}
+			return a
+		}))
+		clients := []locker.Backend{failsOver, restored}
+		var held []locker.Grant
+		for i, c := range clients {
+			held = append(held, locktest.Acquire(t, c, request(fmt.Sprint("held", i), 2*time.Second, false)))
+		}
+		late.Store(true)
+		moved.Store(true)
+		one.Nodes[0].Kill()
+		for i, c := range clients {
+			eventually(t, 10*time.Second, "it is refused", func() bool {
+				_, err := c.Acquire(ctx, request("n", 2*time.Second, false))
+				require.Error(t, err)
+				if errors.Is(err, locker.ErrUnavailable) { // it may still look for the one that is gone
+					return false
+				}
+				refused(t, err, a, []string{b, a}[i])
+				return true
+			})
+			eventually(t, 10*time.Second, "nobody keeps it alive", func() bool {
+				_, err := held[i].Hold.Renew(ctx)
+				return err != nil
+			})
+		}
+		assert.False(t, wrote(t, two))
+		// One of the two is gone: the client that was refused finds the other one alone.
+		g := locktest.Acquire(t, both, request("n", 2*time.Second, false))
+		require.NoError(t, g.Hold.Release(ctx))
+	})
+}
