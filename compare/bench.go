@@ -50,10 +50,9 @@ type serverFault struct {
 	own    bool                                       // it is the user's
 }
 
-// begin opens the service, starts the holders, and says in the report what the service is and declares.
+// begin opens the service, which has been started, starts the holders, and says in the report what the service is
+// and declares.
 func (b *bench) begin() {
-	b.untried = map[string]string{}
-	b.start(b)
 	// Straight first, so that an error speaks of the service and not of a proxy.
 	client, err := openAgain(b.ctx, b.run.openers, b.straight, nil, b.opens/2)
 	if err != nil {
@@ -136,19 +135,10 @@ func (b *bench) tryAll() {
 	tasks := b.tasks()
 	for turn := 0; len(tasks) > 0; turn++ {
 		for _, t := range slices.Clone(tasks) {
-			if turn > 0 && time.Now().After(b.run.end) {
-				return
-			}
-			before := b.run.stalled.Load()
-			err := b.round(t)
-			if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
-				b.run.say("%s: %s: tried again, since this machine stood still for %v", b.name, t.ID,
-					d.Round(time.Millisecond))
-				err = b.round(t)
-			}
+			over, err := b.inTurn(t, turn)
 			var cannot *host.SkipError
 			switch {
-			case b.ctx.Err() != nil:
+			case over, b.ctx.Err() != nil:
 				return
 			case errors.As(err, &cannot):
 				b.leave(t.ID, cannot.Why)
@@ -168,6 +158,22 @@ func (b *bench) tryAll() {
 	}
 }
 
+// inTurn does a task when there is a place for it, and time, and again if the machine stood still.
+func (b *bench) inTurn(t task, turn int) (over bool, err error) {
+	b.run.places <- struct{}{}
+	defer func() { <-b.run.places }()
+	if turn > 0 && time.Now().After(b.run.end) {
+		return true, nil
+	}
+	before := b.run.stalled.Load()
+	err = b.round(t)
+	if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
+		b.run.say("%s: %s: tried again, since this machine stood still for %v", b.name, t.ID, d.Round(time.Millisecond))
+		err = b.round(t)
+	}
+	return false, err
+}
+
 // round runs the task's script with a number of names of its own. What fails in it sets the trial
 // aside, and is told.
 func (b *bench) round(t task) error {
@@ -182,7 +188,10 @@ func (b *bench) round(t task) error {
 		begin.Fault = t.ID
 	}
 	r.event(begin)
-	before := b.run.stalled.Load()
+	began, before := history.Now(), b.run.stalled.Load()
+	for _, h := range b.holders() {
+		h.wire.take() // what was before
+	}
 	err := b.Do(func() { t.script(r); b.alive() })
 	if r.faulty {
 		r.faultEnd("it was healed after something else had failed")
@@ -193,6 +202,9 @@ func (b *bench) round(t task) error {
 	for _, h := range b.holders() {
 		if h.crashed() {
 			end.Process = h.process
+		}
+		for _, e := range h.answers(began) {
+			r.event(e)
 		}
 	}
 	if err != nil {

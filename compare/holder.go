@@ -22,6 +22,7 @@ type holder struct {
 	bench   *bench
 	slot    string       // "a", "b" or "c"
 	proxies []*lab.Proxy // one for each server; they stay when the process is started again
+	wire    wire         // on the way to all of them
 	lives   int
 
 	process string // of this life
@@ -50,9 +51,11 @@ func done(s *seen) bool     { return s.done }
 
 // newHolder makes the proxies of a holder, and starts it.
 func (b *bench) newHolder(slot string) *holder {
-	h := &holder{bench: b, slot: slot}
+	h := &holder{bench: b, slot: slot, wire: wire{talks: map[*lab.Link]*talk{}}}
 	for _, host := range b.hosts {
-		h.proxies = append(h.proxies, lab.StartProxy(b, host))
+		p := lab.StartProxy(b, host)
+		p.Watch(h.wire.saw)
+		h.proxies = append(h.proxies, p)
 	}
 	h.start()
 	return h
@@ -200,6 +203,18 @@ func (h *holder) lost() (sum int64) {
 		sum += s.Requests.Dropped + s.Requests.Held + s.Replies.Dropped
 	}
 	return sum
+}
+
+// answers are those that were slow, or all since the trial began where nobody sees them.
+func (h *holder) answers(began int64) []history.Event {
+	all := h.wire.take()
+	if h.proxies == nil {
+		all = []history.Event{{Kind: history.Slow, Value: history.Now() - began, Detail: "unseen: " + h.bench.why}}
+	}
+	for i := range all {
+		all[i].Process = h.process
+	}
+	return all
 }
 
 // network does something to all of the holder's proxies.

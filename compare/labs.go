@@ -207,12 +207,20 @@ func startRedis(b *bench) {
 }
 
 func startRedlock(b *bench) {
-	redlockWith(b, fmt.Sprintf("fencing=on&restart_guard=%v", 2*b.ttl), lab.WithAppendOnly())
+	redlockWith(b, fmt.Sprintf("fencing=on&restart_guard=%v", b.guard()), lab.WithAppendOnly())
+}
+
+// guard is as long as the TTL at least, whichever will be chosen.
+func (b *bench) guard() time.Duration {
+	if b.run.ttl == 0 {
+		return longest * b.ttl
+	}
+	return 2 * b.ttl
 }
 
 // redlockWith starts five Redis for a redlock with these parameters.
 func redlockWith(b *bench, parameters string, opts ...lab.Option) {
-	guard := 2 * b.ttl
+	guard := b.guard()
 	var all []*lab.Process
 	var addrs []string
 	for range 5 {

@@ -115,7 +115,7 @@ be written; 130 after Ctrl-C.`),
 	f := cmd.Flags()
 	f.DurationVar(&p.tries, "for", 3*time.Minute,
 		"try for this `time`: everything once, and then again\nand again; 0s: everything once")
-	f.DurationVar(&p.ttl, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs)")
+	f.DurationVar(&p.ttl, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs, longer on a busy machine)")
 	f.StringVar(&p.dir, "out", "", "`directory` for the report and the history\n(default: a new temporary one)")
 	f.StringSliceVar(&p.require, "require", nil,
 		"`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")

@@ -35,7 +35,7 @@ type plan struct {
 	urls []string
 
 	tries   time.Duration // everything once, whatever it takes, and then again and again for so long; 0: once
-	ttl     time.Duration // of the locks, or the service's shortest; 0: a second, or two with URLs
+	ttl     time.Duration // of the locks, or the service's shortest; 0: what the machine can carry
 	faults  map[string]ownFault
 	shell   func(context.Context, string) (string, error) // runs a command of these, and returns its last line
 	only    []string                                      // names of faults, and healthy; none: everything
@@ -52,9 +52,10 @@ type run struct {
 	prefix  string // of all lock names
 	journal *history.Journal
 	began   time.Time
-	end     time.Time // no round after it, but of what was not tried at all
+	end     time.Time     // no round after it, but of what was not tried at all
+	places  chan struct{} // has an element for each round under way
 	stop    context.CancelCauseFunc
-	stalled atomic.Int64 // nanoseconds in which this process was not run
+	stalled atomic.Int64 // nanoseconds in which this process was not run, where it was for long
 
 	mu     sync.Mutex
 	head   history.Run
@@ -114,7 +115,9 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 			"directory: %w", r.dir, err)
 	}
 	stopWatching := watchStalls(func(e history.Event) {
-		r.stalled.Add(e.Value)
+		if e.Value > int64(50*time.Millisecond) {
+			r.stalled.Add(e.Value)
+		}
 		r.journal.Add(e)
 	})
 	r.all(ctx, benches)
@@ -206,7 +209,7 @@ func (r *run) services() (benches []*bench, err error) {
 	return benches, nil
 }
 
-// all runs the benches: they start together, and work side by side.
+// all runs the benches: all start before the first is tried.
 func (r *run) all(ctx context.Context, benches []*bench) {
 	each := func(f func(b *bench)) {
 		var all sync.WaitGroup
@@ -215,12 +218,23 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 		}
 		all.Wait()
 	}
-	each(func(b *bench) {
-		b.ctx, b.Dir = ctx, filepath.Join(r.dir, "servers", b.name)
-		if err := b.Do(b.begin); err != nil {
-			b.missing(err)
-		}
+	begin := func(step func(b *bench)) {
+		each(func(b *bench) {
+			if r.head.Services[b.index].Missing != "" {
+				return
+			}
+			if err := b.Do(func() { step(b) }); err != nil {
+				b.missing(err)
+			}
+		})
+	}
+	strained := strain()
+	begin(func(b *bench) {
+		b.ctx, b.Dir, b.untried = ctx, filepath.Join(r.dir, "servers", b.name), map[string]string{}
+		b.start(b)
 	})
+	r.carry(benches, strained())
+	begin((*bench).begin)
 	r.end = time.Now().Add(r.tries) // there is time from when everything has started
 	each(func(b *bench) {
 		if r.head.Services[b.index].Missing == "" {
@@ -231,10 +245,47 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))
 }
 
+// longest is how many times the shortest TTL a TTL is at most that the run chooses.
+const longest = 4
+
+// carry sets how many rounds are under way at once, and the TTLs, for a machine on which a process that wakes up
+// may have to wait so long for a processor. A round needs a fifth of one, and more at times. A renewal has
+// two thirds of the TTL, in which five processes or ten wake up in turn.
+func (r *run) carry(benches []*bench, wait time.Duration) {
+	const usual = 20 * time.Millisecond
+	times := 1 + int((wait-1)/usual)
+	r.places = make(chan struct{}, max(1, min(len(benches), 2*runtime.GOMAXPROCS(0)/times)))
+	says := fmt.Sprintf("%d at once", cap(r.places))
+	for _, b := range benches {
+		if r.ttl == 0 {
+			b.ttl *= time.Duration(min(times, longest))
+		}
+		if ttl := fmt.Sprintf(" · TTL %v", b.ttl); !strings.HasSuffix(says, ttl) {
+			says += ttl
+		}
+	}
+	r.head.Machine += " · " + says
+	r.say("%s: a process waits for up to %v for one of %d processors", says, wait.Round(time.Millisecond/10),
+		runtime.GOMAXPROCS(0))
+}
+
+// strain begins to measure how long this process waits for a processor when it wakes up, and returns what tells it:
+// all but one time in a hundred it was shorter. It looks for half a second at least.
+func strain() (tell func() time.Duration) {
+	var waits []time.Duration
+	began, stop := time.Now(), stall.Watch(5*time.Millisecond, func(late time.Duration) { waits = append(waits, late) })
+	return func() time.Duration {
+		time.Sleep(time.Until(began.Add(500 * time.Millisecond)))
+		stop()
+		slices.Sort(waits)
+		return max(1, waits[len(waits)*99/100])
+	}
+}
+
 // watchStalls tells when this process was not run for a while: what was late then is nobody's fault.
 func watchStalls(tell func(history.Event)) (stop func()) {
 	return stall.Watch(10*time.Millisecond, func(late time.Duration) {
-		if late > 50*time.Millisecond {
+		if late > 10*time.Millisecond {
 			tell(history.Event{Kind: history.Stall, Value: int64(late)})
 		}
 	})

@@ -81,7 +81,7 @@ func script(t *testing.T, text string) []history.Event {
 			continue
 		case "unlocks":
 			e.Kind = history.UnlockBegin
-		case history.FaultBegin, history.FaultEnd, history.Evidence, history.Stall:
+		case history.FaultBegin, history.FaultEnd, history.Evidence, history.Stall, history.Slow:
 			e.Name = ""
 		}
 		out = append(out, e)
@@ -252,6 +252,29 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 				1100 told_lost a`},
 		{name: "a lease that is never renewed", broken: "false-loss",
 			history: `0 holds a tok=1 until=1001; 1001 told_lost a`},
+		{name: "lost as its process was late again and again", aside: "false-loss",
+			worst: "no reason given. In the 1s before, processes waited for a processor for 270ms, and an answer",
+			history: `0 holds a tok=1 until=1001; 300 stall a ms=45; 500 stall a ms=45; 600 stall a ms=45
+				700 stall ms=45; 800 stall a ms=45; 900 stall a ms=45; 1001 told_lost a`},
+		{name: "lost as another process was late again and again", broken: "false-loss",
+			history: `0 holds a tok=1 until=1001; 300 stall x ms=45; 500 stall x ms=45; 600 stall x ms=45
+				700 stall x ms=45; 800 stall x ms=45; 900 stall x ms=45; 1001 told_lost a`},
+		{name: "lost as answers were due", aside: "false-loss", worst: "answer of its servers was due for 300ms",
+			history: `0 holds a tok=1 until=1001; 600 slow a ms=200; 601 slow a ms=100; 1001 told_lost a
+				1002 slow a ms=100`},
+		{name: "lost as answers were due to another", broken: "false-loss",
+			history: `0 holds a tok=1 until=1001; 900 slow x ms=800; 1001 told_lost a`},
+		{name: "taken away as answers were due", broken: "false-loss",
+			history: `0 holds a tok=1 until=1001; 900 slow a ms=800; 901 stall a ms=45; 902 told_lost a`},
+		{name: "lost as answers were due of servers that are away", broken: "false-loss",
+			history: `0 holds a tok=1 until=1001; 1 fault_begin f=down v=1; 2 evidence; 1001 slow a ms=900
+				1001 told_lost a; 2000 fault_end`},
+		{name: "told late by a process that was late", held: "exclusion tokens", aside: "told",
+			history: `0 fault_begin f=client; 0 holds a tok=1 until=1001; 2 evidence; 2 ask b
+				1100 granted b tok=2 until=9001; 1150 stall a ms=45; 1210 stall a ms=45; 1280 told_lost a; 1700 fault_end`},
+		{name: "nobody got it, as the process that waits was late", held: "exclusion", aside: "left",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
+				500 stall b ms=45; 1000 stall b ms=45; 2150 gave_up b`},
 		{name: "two at once, with a fault that nobody saw", broken: "exclusion", aside: "tokens told",
 			history: `0 fault_begin f=client; 0 holds a tok=1 until=1001; 2 ask b
 				900 granted b tok=2 until=1901`},
@@ -264,7 +287,7 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			for _, row := range r.Rows {
 				cell := row.Cells[0]
 				if len(broken) == 0 || cell.Verdict == history.Broken {
-					worst += cell.Worst + "\n"
+					worst += cell.Worst + cell.Reason + "\n"
 				}
 				if cell.Verdict == history.Broken {
 					require.NotNil(t, cell.Witness, row.ID)
@@ -359,6 +382,9 @@ func TestTrialsAreCounted(t *testing.T) {
 	assert.Equal(t, []any{60, 1, "t7", history.Broken},
 		[]any{x.Trials, x.Broken, x.Witness.Trial, x.Verdict})
 	assert.Equal(t, "t7", x.Outcomes[0].Trial)
+	lost := again(script(t, "0 holds a tok=1 until=1001; 900 slow a ms=500; 1001 told_lost a"), 60)
+	c := cell(t, check.Check(run(), append(events, lost...)), check.FalseLoss)
+	assert.Equal(t, []any{60, 1, history.Inconclusive}, []any{c.Trials, c.Set, c.Verdict}, "a lease was lost: it is not held")
 	k := cell(t, r, check.Tokens)
 	assert.Equal(t, []any{60, 0, history.Held}, []any{k.Trials, k.Broken, k.Verdict})
 	assert.Equal(t, history.NotTried, cell(t, r, check.Exclusion+"/client").Verdict)

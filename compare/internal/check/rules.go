@@ -20,9 +20,14 @@ type finding struct {
 // breach is one break of a rule.
 type breach struct {
 	span
-	limit time.Duration // it counts if it lasted longer, stalls of the machine left out; or always
+	limit time.Duration // it counts if it lasted longer, what excuses it left out; or always
 	says  string
 	name  string // the lock's
+
+	// What excuses it, beside any process that stood still: that of this one, the parent too, each time that it
+	// was late by whatever was noted; and answers that were due to it.
+	process string
+	answers bool
 }
 
 func (t *trial) finding(rule string) *finding {
@@ -44,24 +49,54 @@ func (f *finding) held(figure int64, tell bool) {
 const always = -1 // the limit of what no slow machine excuses
 
 // breaks notes that something took longer than limit, or, always, that it was.
-func (t *trial) breaks(rule, name string, took span, limit time.Duration, says string) {
+func (t *trial) breaks(rule string, b breach) {
 	f := t.finding(rule)
 	f.applies = true
-	if took.to-took.from > int64(limit) {
-		f.breaks = append(f.breaks, breach{took, limit, says, name})
+	if b.to-b.from > int64(b.limit) {
+		f.breaks = append(f.breaks, b)
 	}
 }
 
-// counted is the worst break that counts, now that all stalls are known.
-func (t *trial) counted(f *finding) (worst *breach) {
+// counted is the worst break that counts, now that all stalls are known; if there is none, excuse is that of the
+// last.
+func (t *trial) counted(f *finding) (worst *breach, excuse string) {
 	for i := range f.breaks {
 		b := &f.breaks[i]
-		size := b.to - b.from
-		if (b.limit < 0 || size-b.within(t.stalls) > int64(b.limit)) && (worst == nil || size > worst.to-worst.from) {
+		size, excused := b.to-b.from, int64(0)
+		if b.limit >= 0 {
+			excused, excuse = t.excuse(b)
+		}
+		if size-excused > int64(b.limit) && (worst == nil || size > worst.to-worst.from) {
 			worst = b
 		}
 	}
-	return worst
+	return worst, excuse
+}
+
+// stood is how long a process was not run where that shows that the machine had too little for all. To a process
+// that was late by less, it is an excuse of its own.
+const stood = 50 * time.Millisecond
+
+// excuse is how much of the time of a break is explained by the machine, or by servers whose answer was due: that
+// they did not get a processor either cannot be excluded.
+func (t *trial) excuse(b *breach) (ns int64, why string) {
+	var stalled, due, all []span
+	for i := range t.events {
+		e := &t.events[i]
+		its := b.process != "" && (e.Process == b.process || e.Process == "")
+		switch {
+		case e.Kind == history.Stall && (its || e.Value > int64(stood)):
+			stalled, all = join(stalled, e), join(all, e)
+		case e.Kind == history.Slow && its && b.answers:
+			due, all = join(due, e), join(all, e)
+		}
+	}
+	why = fmt.Sprintf("%s. In the %s before, processes waited for a processor for %s", b.says,
+		history.Duration(b.to-b.from), history.Duration(b.within(stalled)))
+	if b.answers {
+		why += fmt.Sprintf(", and an answer of its servers was due for %s", history.Duration(b.within(due)))
+	}
+	return b.within(all), why
 }
 
 const (
@@ -78,7 +113,9 @@ func (t *trial) witness(b *breach) *history.Witness {
 	}
 	at := 0
 	for i := range t.events {
-		if e := &t.events[i]; e.Name == "" || e.Name == b.name || b.name == "" {
+		if e := &t.events[i]; e.Kind == history.Stall && e.Value <= int64(stood) {
+			continue // there may be many
+		} else if e.Name == "" || e.Name == b.name || b.name == "" {
 			if w.Events = append(w.Events, *e); e.At <= told {
 				at = len(w.Events)
 			}
@@ -111,11 +148,11 @@ func (t *trial) judge(at int64, crashed string) {
 		}
 		holds.Judge(all, func(before, next holds.Hold) {
 			both := span{next.From, min(before.To, next.To)}
-			t.breaks(Exclusion, l.name, both, always, fmt.Sprintf("%s and %s held at once for %s",
-				before.Who, next.Who, history.Duration(both.to-both.from)))
+			t.breaks(Exclusion, breach{span: both, limit: always, name: l.name, says: fmt.Sprintf(
+				"%s and %s held at once for %s", before.Who, next.Who, history.Duration(both.to-both.from))})
 		}, func(before, next holds.Hold) {
-			t.breaks(Tokens, l.name, span{next.From, next.From}, always, fmt.Sprintf(
-				"%s got token %d after %d had been given out", next.Who, next.Token, before.Token))
+			t.breaks(Tokens, breach{span: span{next.From, next.From}, limit: always, name: l.name, says: fmt.Sprintf(
+				"%s got token %d after %d had been given out", next.Who, next.Token, before.Token)})
 		})
 	}
 	for _, a := range t.attempts {
@@ -135,8 +172,8 @@ func (t *trial) told(a *attempt, at int64, what string) {
 	if a.passed == 0 || t.absent(a.ask.Process, min(a.passed, a.until), at) {
 		return // to a process that was stopped, its Until was what told it
 	}
-	t.breaks(Told, a.lock.name, span{a.passed, at}, toldGrace, fmt.Sprintf("%s %s %s after the next had got in",
-		who(a.ask), what, history.Duration(at-a.passed)))
+	t.breaks(Told, breach{span: span{a.passed, at}, limit: toldGrace, name: a.lock.name, process: a.ask.Process,
+		says: fmt.Sprintf("%s %s %s after the next had got in", who(a.ask), what, history.Duration(at-a.passed))})
 }
 
 func (t *trial) toldLost(a *attempt, e *history.Event) {
@@ -147,9 +184,14 @@ func (t *trial) toldLost(a *attempt, e *history.Event) {
 		l.told = append(l.told, e.At)
 	}
 	if t.lasts() || t.begun == 0 {
-		// A machine that stood still for a quarter of the TTL explains it.
-		t.breaks(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
-			fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given")))
+		// What explains a quarter of the TTL explains it: renewals begin when a third of it has passed.
+		b := breach{span: span{e.At - t.ttl, e.At}, limit: time.Duration(t.ttl * 3 / 4), name: l.name,
+			says: fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given"))}
+		if e.At >= a.until { // it was not renewed, and not taken away
+			// While nothing is done to the servers, a loss is theirs only if they were seen to answer in time.
+			b.process, b.answers = e.Process, t.begun == 0
+		}
+		t.breaks(FalseLoss, b)
 	}
 }
 
@@ -184,8 +226,8 @@ func (t *trial) blocked(a *attempt, at int64) {
 	} else if at-free <= int64(limit) {
 		return // it did not wait long enough to tell
 	}
-	t.breaks(Left, l.name, span{free, at}, limit,
-		fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)))
+	t.breaks(Left, breach{span: span{free, at}, limit: limit, name: l.name, process: a.ask.Process,
+		says: fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free))})
 }
 
 // wasServed judges whether locks went on being granted while servers were away.
@@ -203,8 +245,7 @@ func (t *trial) wasServed(at int64) {
 	if t.servers > t.service.Declared.ServerCrashes {
 		limit = 0 // nothing is declared: what was seen is said
 	}
-	t.breaks(Served, "", span{t.shown, end}, limit,
-		fmt.Sprintf("nobody got a lock in the %s that it lasted, with %d servers away",
-			history.Duration(end-t.shown), t.servers))
+	t.breaks(Served, breach{span: span{t.shown, end}, limit: limit, says: fmt.Sprintf(
+		"nobody got a lock in the %s that it lasted, with %d servers away", history.Duration(end-t.shown), t.servers)})
 	f.applies = len(f.breaks) > 0 // else it was too short to tell
 }

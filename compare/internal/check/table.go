@@ -109,7 +109,7 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 		}
 		cell.Servers = max(cell.Servers, t.servers)
 		o := history.Outcome{Trial: t.id}
-		switch worst := t.counted(f); {
+		switch worst, excuse := t.counted(f); {
 		case worst != nil && (aside == "" || rule.name == Exclusion):
 			// Two at once are a fact, whatever else went wrong with a trial.
 			if cell.Broken == 0 {
@@ -123,7 +123,9 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 			}
 		case aside != "" || len(f.breaks) > 0:
 			cell.Set++
-			cell.Reason = cmp.Or(aside, "the machine stalled")
+			if cell.Reason = cmp.Or(aside, excuse); rule.name == FalseLoss && t.fault == "" && aside == "" {
+				cell.Verdict = history.Inconclusive // whatever other rounds show: a lease was lost
+			}
 			o.Aside, o.Note = true, cell.Reason
 		default:
 			cell.Trials++
@@ -206,7 +208,7 @@ func cell(s *history.Service, t *history.Cell, rule string, fault history.Fault)
 	out.Declared, out.What = declared(&s.Declared, rule, fault, max(1, out.Servers))
 	switch {
 	case t == nil:
-	case out.Trials == 0:
+	case out.Trials == 0, out.Verdict == history.Inconclusive && out.Broken == 0:
 		out.Verdict = history.Inconclusive
 	case out.Broken == 0:
 		out.Verdict, out.Reason = history.Held, ""

@@ -19,7 +19,6 @@ type trial struct {
 	ttl     int64
 	events  []history.Event
 
-	stalls   []span          // of holders, and of the parent
 	begun    int64           // of the fault, 0 before
 	shown    int64           // its evidence, 0 before
 	ended    int64           // of the fault, 0 before
@@ -81,9 +80,7 @@ func (t *trial) read() {
 			if is && away.to == 0 && t.class == history.Stopped {
 				t.away[e.Process] = span{away.from, e.At}
 			}
-		case history.Stall:
-			t.stalls = join(t.stalls, e) // whichever process stalled, the machine had too little for all
-		case history.TrialBegin, history.TrialEnd:
+		case history.Stall, history.Slow, history.TrialBegin, history.TrialEnd:
 		default:
 			if is && t.class == history.Killed {
 				continue // between the announcement of the kill and the kill

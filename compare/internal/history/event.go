@@ -43,7 +43,7 @@ const (
 	UnlockBegin Kind = "unlock_begin" // before Unlock: the holder does nothing from here on
 )
 
-// What the parent writes, and, of stalls, a child, too.
+// What the parent writes, and, of stalls, a child, too. Stall and Slow have the time when they end.
 const (
 	TrialBegin Kind = "trial_begin" // Fault is what is going to be done, Value the leases' TTL
 	TrialEnd   Kind = "trial_end"   // all calls had time to return. Error: why it does not count; Process: crashed
@@ -51,4 +51,5 @@ const (
 	Evidence   Kind = "evidence"    // the fault was seen to have its effect; Detail says by what
 	FaultEnd   Kind = "fault_end"   // the fault is healed; Detail says if it could not be
 	Stall      Kind = "stall"       // for Value nanoseconds a heartbeat of Process ("": the parent) did not run
+	Slow       Kind = "slow"        // for Value nanoseconds servers owed Process an answer, as seen from between them
 )

@@ -153,12 +153,12 @@ function eventList(w) {
 const kinds = {
   ask: "asks", granted: "gets it", refused: "is refused", gave_up: "gives up", renewed: "has renewed",
   told_lost: "is told that it is lost", unlock_begin: "unlocks", trial_begin: "the trial begins", trial_end: "the trial ends",
-  fault_begin: "the fault begins", fault_end: "the fault is healed", evidence: "the fault is seen", stall: "the machine stalled",
+  fault_begin: "the fault begins", fault_end: "the fault is healed", evidence: "the fault is seen", stall: "the machine stalled", slow: "an answer was due",
 };
 const laneOf = (e) => e.p ? `${e.p}/${e.c || 0}` : "";
-const who = (e) => ["fault_begin", "fault_end", "evidence", "stall", "trial_begin", "trial_end"].includes(e.k) ? e.p || "" : laneOf(e);
+const who = (e) => ["fault_begin", "fault_end", "evidence", "stall", "slow", "trial_begin", "trial_end"].includes(e.k) ? e.p || "" : laneOf(e);
 const details = (e, start) => [e.tok && `token ${e.tok}`, e.u && `until ${time(e.u - start)}`,
-  e.f && `fault ${e.f}`, e.k === "stall" && time(e.v), e.e, e.d].filter(Boolean).join(", ");
+  e.f && `fault ${e.f}`, (e.k === "stall" || e.k === "slow") && time(e.v), e.e, e.d].filter(Boolean).join(", ");
 
 // ---- the timeline of a witness
 
@@ -191,7 +191,7 @@ function lanes(w) {
       case "evidence": case "stall":
         faultSpans.push({ from: e.k === "stall" ? e.t - e.v : e.t, to: e.t, mark: e });
         continue;
-      case "trial_begin": case "trial_end":
+      case "slow": case "trial_begin": case "trial_end":
         continue;
     }
     const l = lane(e);

@@ -77,6 +77,7 @@ type Proxy struct {
 	delay    time.Duration
 	hooks    []*hook
 	greeting func(first []byte) // changes the first bytes of each connection, in place; nil: none does
+	watch    func(l *Link, reply bool, data []byte)
 	links    map[*Link]struct{}
 	closed   bool
 	stats    Stats // of links that have ended
@@ -167,6 +168,12 @@ func (p *Proxy) Target() string {
 // Rewrite has f change what a client sends first, on connections from now on: as many bytes as they are.
 func (p *Proxy) Rewrite(f func(first []byte)) {
 	p.change(func() { p.greeting = f })
+}
+
+// Watch calls f with what clients send and servers reply, as it is read: before it is delivered, held or dropped.
+// No data is the end. f must return soon, and call no method of the proxy.
+func (p *Proxy) Watch(f func(l *Link, reply bool, data []byte)) {
+	p.change(func() { p.watch = f })
 }
 
 // Set changes both directions. See [Proxy.Requests].
