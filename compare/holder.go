@@ -209,7 +209,7 @@ func (h *holder) lost() (sum int64) {
 func (h *holder) answers(began int64) []history.Event {
 	all := h.wire.take()
 	if h.proxies == nil {
-		all = []history.Event{{Kind: history.Slow, Value: history.Now() - began, Detail: "unseen: " + h.bench.why}}
+		all = []history.Event{{Kind: history.Slow, Value: history.Now() - began, Detail: h.bench.why}}
 	}
 	for i := range all {
 		all[i].Process = h.process

@@ -253,8 +253,14 @@ const longest = 4
 // two thirds of the TTL, in which five processes or ten wake up in turn.
 func (r *run) carry(benches []*bench, wait time.Duration) {
 	const usual = 20 * time.Millisecond
-	times := 1 + int((wait-1)/usual)
-	r.places = make(chan struct{}, max(1, min(len(benches), 2*runtime.GOMAXPROCS(0)/times)))
+	times, processors := 1+int((wait-1)/usual), runtime.GOMAXPROCS(0)
+	at := 2 * processors
+	if times > longest {
+		at = 1
+	} else if times > 1 {
+		at = processors
+	}
+	r.places = make(chan struct{}, min(len(benches), at))
 	says := fmt.Sprintf("%d at once", cap(r.places))
 	for _, b := range benches {
 		if r.ttl == 0 {
@@ -265,8 +271,7 @@ func (r *run) carry(benches []*bench, wait time.Duration) {
 		}
 	}
 	r.head.Machine += " · " + says
-	r.say("%s: a process waits for up to %v for one of %d processors", says, wait.Round(time.Millisecond/10),
-		runtime.GOMAXPROCS(0))
+	r.say("%s: a process waits up to %v for one of %d processors", says, wait.Round(time.Millisecond/10), processors)
 }
 
 // strain begins to measure how long this process waits for a processor when it wakes up, and returns what tells it:

@@ -65,6 +65,8 @@ func script(t *testing.T, text string) []history.Event {
 				e.Value = n * 1e6
 			case "n":
 				e.Name = value
+			case "d":
+				e.Detail = value
 			case "f":
 				e.Fault, begin.Fault = value, value
 			default:
@@ -262,6 +264,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 		{name: "lost as answers were due", aside: "false-loss", worst: "answer of its servers was due for 300ms",
 			history: `0 holds a tok=1 until=1001; 600 slow a ms=200; 601 slow a ms=100; 1001 told_lost a
 				1002 slow a ms=100`},
+		{name: "lost where no proxy sees answers", aside: "false-loss", worst: "servers answered: why",
+			history: `0 holds a tok=1 until=1001; 1001 told_lost a; 2000 slow a ms=2000 d=why`},
 		{name: "lost as answers were due to another", broken: "false-loss",
 			history: `0 holds a tok=1 until=1001; 900 slow x ms=800; 1001 told_lost a`},
 		{name: "taken away as answers were due", broken: "false-loss",

@@ -81,6 +81,7 @@ const stood = 50 * time.Millisecond
 // they did not get a processor either cannot be excluded.
 func (t *trial) excuse(b *breach) (ns int64, why string) {
 	var stalled, due, all []span
+	unseen := ""
 	for i := range t.events {
 		e := &t.events[i]
 		its := b.process != "" && (e.Process == b.process || e.Process == "")
@@ -88,12 +89,14 @@ func (t *trial) excuse(b *breach) (ns int64, why string) {
 		case e.Kind == history.Stall && (its || e.Value > int64(stood)):
 			stalled, all = join(stalled, e), join(all, e)
 		case e.Kind == history.Slow && its && b.answers:
-			due, all = join(due, e), join(all, e)
+			due, all, unseen = join(due, e), join(all, e), cmp.Or(unseen, e.Detail)
 		}
 	}
 	why = fmt.Sprintf("%s. In the %s before, processes waited for a processor for %s", b.says,
 		history.Duration(b.to-b.from), history.Duration(b.within(stalled)))
-	if b.answers {
+	if unseen != "" {
+		why += ", and nobody saw whether its servers answered: " + unseen
+	} else if b.answers {
 		why += fmt.Sprintf(", and an answer of its servers was due for %s", history.Duration(b.within(due)))
 	}
 	return b.within(all), why

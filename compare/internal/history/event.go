@@ -51,5 +51,5 @@ const (
 	Evidence   Kind = "evidence"    // the fault was seen to have its effect; Detail says by what
 	FaultEnd   Kind = "fault_end"   // the fault is healed; Detail says if it could not be
 	Stall      Kind = "stall"       // for Value nanoseconds a heartbeat of Process ("": the parent) did not run
-	Slow       Kind = "slow"        // for Value nanoseconds servers owed Process an answer, as seen from between them
+	Slow       Kind = "slow"        // for Value nanoseconds servers owed Process an answer. Detail: why nobody saw it
 )
