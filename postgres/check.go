@@ -19,19 +19,27 @@ const checkSQL = `WITH old AS MATERIALIZED (
 	UNION ALL SELECT clock_timestamp() - prepared, 'prepared transaction '||gid FROM pg_prepared_xacts
 )
 SELECT what, found, severity, advice FROM (
-	SELECT coalesce(bool_and(has_table_privilege(to_regclass($1), needed)), true) AND coalesce((
-		SELECT has_sequence_privilege(to_regclass(quote_ident(n.nspname)||'.'||quote_ident(c.relname||'_tokens')),
-			'USAGE, UPDATE') -- one of them is enough for nextval
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)), true) AS enough
+	SELECT t.oid, n.nspname, q.oid AS sequence, ` + fleetingSQL + ` AS fleeting, ` + disorderSQL + ` AS disorder,
+		coalesce(n.nspname, nullif($5, ''), current_schema()) AS made_in,
+		pg_is_in_recovery() AS standby, current_setting('transaction_read_only') = 'on' AS read_only
+	FROM ` + tableSQL + `
+) l, LATERAL (
+	SELECT to_regnamespace(quote_ident(made_in)) AS schema,
+		(oid IS NULL OR sequence IS NULL) AND NOT $3 AS to_be_made
+) m, LATERAL (
+	SELECT coalesce(bool_and(has_table_privilege(oid, needed)), true)
+		AND coalesce(has_sequence_privilege(sequence, 'USAGE, UPDATE'), true) -- one of them is enough for nextval
+		AND coalesce(has_schema_privilege(schema, CASE WHEN to_be_made THEN 'CREATE' ELSE 'USAGE' END), true) AS enough
 	FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed
 ) rights, LATERAL (VALUES
 	('server version', current_setting('server_version'),
 		CASE WHEN current_setting('server_version_num')::int >= 120000 THEN 0 ELSE 3 END,
 		'PostgreSQL 12 is the oldest that works: it has plan_cache_mode'),
-	('writable', CASE WHEN current_setting('transaction_read_only') = 'on' THEN 'no' ELSE 'yes' END,
-		CASE current_setting('transaction_read_only') WHEN 'on' THEN 3 ELSE 0 END,
-		'it is a standby, or read-only: no lock can be had here; with several hosts in the address, add '
-			'target_session_attrs=read-write'),
+	('writable', CASE WHEN read_only THEN 'no' ELSE 'yes' END, CASE WHEN read_only THEN 3 ELSE 0 END,
+		CASE WHEN standby THEN 'it is a standby: no lock can be had here; with several hosts in the address, add '
+				'target_session_attrs=read-write'
+			ELSE 'no lock can be had: set default_transaction_read_only = off for the user, the database or the server'
+		END),
 	('fsync', current_setting('fsync'), CASE current_setting('fsync') WHEN 'on' THEN 0 ELSE 3 END,
 		'a crash of the machine loses locks and sets tokens back: set fsync = on'),
 	('full_page_writes', current_setting('full_page_writes'),
@@ -53,12 +61,22 @@ SELECT what, found, severity, advice FROM (
 		'while it lasts, vacuum keeps all versions of a row, and a lock that is used all the time gets '
 			'slower and slower: end it, or dump from a standby: '
 			||coalesce((SELECT who FROM old ORDER BY age DESC LIMIT 1), '')),
-	('table '||$4, coalesce(to_regclass($1)::text, 'is not there'),
-		CASE WHEN to_regclass($1) IS NOT NULL THEN 0 WHEN $3 THEN 3 ELSE 1 END,
-		CASE WHEN $3
-			THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
+	('table '||$4, CASE WHEN oid IS NULL THEN 'is not there' WHEN fleeting <> '' THEN fleeting ELSE oid::text END,
+		CASE WHEN fleeting <> '' THEN 3 WHEN oid IS NOT NULL THEN 0 WHEN $3 OR schema IS NULL THEN 3 ELSE 1 END,
+		CASE WHEN fleeting <> '' THEN 'locks need an ordinary table, which a crash does not empty: '
+				'ALTER TABLE … SET LOGGED, or name another'
+			WHEN made_in IS NULL THEN 'search_path names no schema that exists: name the schema of the table'
+			WHEN schema IS NULL THEN 'make the schema '||made_in||', or name another'
+			WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
+	('sequence of '||$4, CASE disorder WHEN '' THEN 'in order' WHEN 'missing' THEN 'is not there' ELSE disorder END,
+		CASE WHEN disorder = '' THEN 0 WHEN disorder <> 'missing' THEN 3 WHEN $3 AND oid IS NOT NULL THEN 3 ELSE 1 END,
+		CASE WHEN disorder <> 'missing'
+			THEN 'tokens would not rise: ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE, and SET LOGGED'
+			WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
 	('rights on '||$4, CASE WHEN enough THEN 'enough' ELSE 'too few' END, CASE WHEN enough THEN 0 ELSE 3 END,
-		'GRANT SELECT, INSERT, UPDATE, DELETE on the table, and USAGE on its sequence')
+		CASE WHEN to_be_made THEN 'GRANT CREATE ON SCHEMA '||coalesce(made_in, '…')||', or have another user make the table with what '
+				'postgres.Schema returns; then '
+			ELSE '' END||'GRANT SELECT, INSERT, UPDATE, DELETE on the table, and USAGE on its sequence and its schema')
 ) AS t (what, found, severity, advice)`
 
 // Check implements [locker.Checker].
@@ -68,7 +86,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	var all []locker.Finding
 	_, err := b.ask(bounded, func(conn *pgxpool.Conn) error {
 		rows, err := conn.Query(bounded, checkSQL,
-			statementsFor(b.schema, b.table).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table)
+			statementsFor(b.schema, b.table).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table,
+			b.schema)
 		if err != nil {
 			return err
 		}

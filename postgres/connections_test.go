@@ -263,7 +263,7 @@ func TestHeldWaitsForAConnectionNoLongerThanTheTimeout(t *testing.T) {
 	l := locktest.Lock(t, locker.New(b, &locker.Options{TTL: time.Hour}), "a")
 	s.Exec(t, "DROP TABLE locker_locks")
 	_, err := b.Acquire(t.Context(), request("b", owner(2)))
-	require.ErrorContains(t, err, "there is no table")
+	require.ErrorContains(t, err, "is gone")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()

@@ -57,6 +57,11 @@
 //     (CACHE, CYCLE, a negative INCREMENT) is refused. If the user may not set it, locks
 //     are refused. It is not OWNED BY the table's column: after a DROP TABLE or a TRUNCATE …
 //     RESTART IDENTITY, it is what remembers the tokens.
+//   - A crash empties an UNLOGGED table, and a TEMPORARY one ends with its session. A grant or a
+//     renewal looks in its own transaction whether the table is one, and is refused then; so is
+//     one in a view or a partitioned table, which may lead to one.
+//   - A client that has found the table never makes it again: if it was renamed, moved or dropped,
+//     its calls return an error until it is back.
 //   - A commit that grants or renews waits for the disk, whatever synchronous_commit
 //     is. A release does not: if a crash undoes it, the lock ends with its TTL.
 //   - LISTEN and NOTIFY wake up waiters at a release, on one connection for all names
@@ -180,8 +185,16 @@
 //
 // A user needs SELECT, INSERT, UPDATE and DELETE on the table and USAGE on its sequence
 // (and UPDATE for [locker.Lease.RaiseToken], or to set back up a sequence that was lost),
-// to make them CREATE in the schema, and for Options.FailoverSafe pg_read_all_stats. Give
-// the locks a pool of their own with four connections, so that they can be renewed
+// to make them CREATE in the schema, and for Options.FailoverSafe pg_read_all_stats.
+//
+// A program that starts while the table is renamed, or looks for it in another schema, makes a new
+// one, and its locks exclude nobody. Where that must not happen, make the table in a migration
+// (with [Schema]), grant the programs' user no CREATE on any schema of its search_path, and set
+// Options.NoCreate (create=off).
+//
+// # Pools and pgbouncer
+//
+// Give the locks a pool of their own with four connections, so that they can be renewed
 // while the program's transactions use up its own pool; Open does so. Behind
 // pgbouncer in transaction mode, prepared statements need max_prepared_statements
 // there, or default_query_exec_mode=exec in the address.

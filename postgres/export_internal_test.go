@@ -6,7 +6,7 @@ import "context"
 const ConfirmSQL = confirmSQL
 
 // ConditionsSQL comes before each of the others.
-const ConditionsSQL = conditionsSQL
+var ConditionsSQL = statementsFor("public", DefaultTable).conditions
 
 // Sweep removes old rows now.
 func Sweep(ctx context.Context, b *Backend) error {

@@ -18,6 +18,9 @@ import (
 // errOrder is why no token is drawn from a sequence.
 var errOrder = errors.New("tokens would not rise")
 
+// errSetReadOnly is why a server that is no standby takes no writes.
+var errSetReadOnly = errors.New("default_transaction_read_only is on, and the server is no standby")
+
 // poolError is an error from before anything was sent.
 type poolError struct{ error }
 
@@ -107,16 +110,36 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	case errors.Is(err, errBlind):
 		again = false
 	case errors.Is(err, errOrder):
-		again, advice = false, ": ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE"
+		again, advice = false, ": ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE, and SET LOGGED"
 	case code == sqlstate.NoValue:
 		again, advice = false, ": the sequence of tokens hands out numbers that do not rise"
 	case code == sqlstate.ByZero: // see conditionsSQL
 		text = errNoStandby.Error()
-	case errors.Is(err, errNoTable):
+	case errors.Is(err, errFleeting), code == sqlstate.NoRoot: // see conditionsSQL
+		if text = errFleeting.Error(); code != sqlstate.NoRoot {
+			text = err.Error()
+		}
+		again, advice = false, ": ALTER TABLE … SET LOGGED, or name another in Options.Table"
+	case errors.Is(err, errGone), missingTable(err) && b.known.Load():
+		text, again = errGone.Error(), false
+		advice = ": if it was renamed or moved, move it back, or name it in Options.Table; if it was dropped on " +
+			"purpose, and nobody acts who held a lock in it, make it with what postgres.Schema returns"
+	case errors.Is(err, errNoTable), code == sqlstate.NoSchema && errors.Is(err, errNotMade):
 		again, advice = false, ": make the table with what postgres.Schema returns"
+		if b.schema == "" {
+			advice += ", or name its schema (schema.table in Options.Table, or table= in the URL): " +
+				"search_path does not lead to it"
+		}
+	case code == sqlstate.NoRight && errors.Is(err, errNotMade):
+		again, advice = false, ": GRANT CREATE ON SCHEMA … to the user, or have another user make them with what "+
+			"postgres.Schema returns"
+	case errors.Is(err, errSetReadOnly):
+		advice = ": set default_transaction_read_only = off for the user, the database or the server"
 	case code == sqlstate.ReadOnly:
 		advice = ": it is a standby, or was the primary before a fail-over: " +
 			"with several hosts in the address, add target_session_attrs=read-write"
+	case strings.Contains(text, "read only connection"): // of target_session_attrs
+		advice = ": no host of the address takes writes: they are standbys, or default_transaction_read_only is on"
 	case code == sqlstate.NoStatement, code == sqlstate.HasStatement:
 		again, advice = false, ": a proxy mixes up prepared statements: add default_query_exec_mode=exec "+
 			"to the address, or let pgbouncer keep them (max_prepared_statements)"

@@ -65,7 +65,7 @@ func (b *Backend) rows(ctx context.Context, query func(*statements) string, args
 				break
 			}
 		}
-		if all, err = b.locks(bounded, query(s), args); !missingTable(err) {
+		if all, err = b.locks(bounded, s, query(s), args); !missingTable(err) {
 			break
 		}
 		s = nil
@@ -79,13 +79,15 @@ func (b *Backend) rows(ctx context.Context, query func(*statements) string, args
 	return all, nil
 }
 
-func (b *Backend) locks(ctx context.Context, query string, args []any) (all []locker.State, err error) {
+func (b *Backend) locks(
+	ctx context.Context, s *statements, query string, args []any,
+) (all []locker.State, err error) {
 	var name, label []byte
 	var owner string
 	var labels [][]byte
 	var token, left int64
 	var sharers int
-	_, err = b.send(ctx, onDisk, func(batch *pgx.Batch) {
+	_, err = b.send(ctx, s, onDisk, func(batch *pgx.Batch) {
 		all = nil
 		row := []any{&name, &owner, &label, &token, &left, &sharers, &labels}
 		batch.Queue(query, args...).Query(each(row, func() {

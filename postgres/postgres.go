@@ -24,7 +24,8 @@ type Options struct {
 	// name is the table's and _tokens.
 	Table string
 
-	// NoCreate: the table and the sequence are not made on first use. Make them with what Schema returns.
+	// NoCreate: the table and the sequence are not made on first use. Make them with what Schema returns. Whatever
+	// it says, a client that has found the table does not make it again.
 	NoCreate bool
 
 	// FailoverSafe says that a fail-over only ever goes to a standby that synchronous_standby_names has. The
@@ -72,6 +73,7 @@ type Backend struct {
 
 	schema, table string                     // as Options.Table names it
 	found         atomic.Pointer[statements] // for the table that this means; nil: not known
+	known         atomic.Bool                // it was found once
 	timeline      atomic.Pointer[string]     // of the server, when a standby last confirmed something
 
 	exclusive, sharing kind
@@ -188,7 +190,7 @@ func (b *Backend) query(
 			err = &poolError{err}
 		} else {
 			var more int
-			more, err = b.send(ctx, k, func(trip *pgx.Batch) { statements(s, trip) })
+			more, err = b.send(ctx, s, k, func(trip *pgx.Batch) { statements(s, trip) })
 			lost += more
 		}
 		if err != nil && lost > 0 {
@@ -202,20 +204,21 @@ func (b *Backend) query(
 }
 
 // send is query for a table that is there. statements may be called more than once.
-func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) (lost int, err error) {
+func (b *Backend) send(
+	ctx context.Context, s *statements, k keep, statements func(*pgx.Batch),
+) (lost int, err error) {
 	return b.ask(ctx, func(conn *pgxpool.Conn) error {
 		trip := &pgx.Batch{}
 		trip.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // which is what the statements are written for
-		trip.Queue(conditionsSQL, k > untilACrash, k == onStandby && b.opts.FailoverSafe)
+		trip.Queue(s.conditions, k > untilACrash, k == onStandby && b.opts.FailoverSafe, k >= withLeases)
 		statements(trip)
 		trip.Queue("COMMIT")
 		err := conn.SendBatch(ctx, trip).Close()
 		if err != nil && conn.Conn().PgConn().TxStatus() == 'E' {
 			_, _ = conn.Exec(ctx, "ROLLBACK") // or the pool closes the connection
 		}
-		if readOnly(err) || fallen(err) {
-			// The next one may be to the server that has taken over, and has drawn no numbers in stock.
-			_ = conn.Conn().Close(ctx)
+		if fallen(err) {
+			_ = conn.Conn().Close(ctx) // the next one has drawn no numbers in stock
 		}
 		if err == nil {
 			err = b.confirm(ctx, conn, k)
@@ -232,7 +235,13 @@ func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (l
 	for tries := b.pool.Config().MaxConns; ; tries-- {
 		conn, err := b.pool.Acquire(ctx)
 		if err == nil {
-			err = do(conn)
+			if err = do(conn); readOnly(err) {
+				var standby bool
+				if conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&standby) == nil && !standby {
+					err = fmt.Errorf("%w: %w", errSetReadOnly, err)
+				}
+				_ = conn.Conn().Close(ctx) // the next one may be to the server that has taken over
+			}
 			conn.Release()
 		} else {
 			err = &poolError{err}

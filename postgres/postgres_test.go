@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -218,6 +219,68 @@ func TestCheck(t *testing.T) {
 	g, err := b.Acquire(t.Context(), request("b", owner(2)))
 	require.NoError(t, err, "it is served all the same")
 	require.NoError(t, g.Hold.Release(t.Context()))
+}
+
+// Where no lock can be had, the check and the error of Acquire both say what is in the way.
+func TestWhatIsInTheWayIsSaid(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	s.Exec(t, "REVOKE CREATE ON SCHEMA public FROM PUBLIC") // the default since 15
+	s.Exec(t, "CREATE USER plain PASSWORD 'secret'")
+	s.Exec(t, "CREATE USER reader PASSWORD 'secret'")
+	s.Exec(t, "ALTER USER reader SET default_transaction_read_only = on")
+	s.Exec(t, "GRANT CREATE ON SCHEMA public TO reader")
+	as := func(user string, params ...string) string {
+		url := s.URL(s.Addr(), append(params, "sslmode=disable")...)
+		return strings.Replace(url, "locker:"+lab.PostgresPassword, user+":secret", 1)
+	}
+	const nowhere = "options=-c%20search_path%3D"
+	for name, c := range map[string]struct {
+		url            string
+		opts           postgres.Options
+		finding, found string
+		advice, says   string
+	}{
+		"no right to make it": {as("plain"), postgres.Options{}, "rights on locker_locks", "too few",
+			"GRANT CREATE ON SCHEMA public", "GRANT CREATE ON SCHEMA"},
+		"no schema": {as("plain", nowhere), postgres.Options{}, "table locker_locks", "is not there",
+			"search_path names no schema", "search_path does not lead to it"},
+		"no schema, not to be made": {as("plain", nowhere), postgres.Options{NoCreate: true}, "table locker_locks",
+			"is not there", "search_path names no schema", "search_path does not lead to it"},
+		"a schema that is not there": {as("plain"), postgres.Options{Table: "nowhere.locks"}, "table nowhere.locks",
+			"is not there", "make the schema nowhere", `schema "nowhere" does not exist`},
+		"read-only": {as("reader"), postgres.Options{}, "writable", "no", "set default_transaction_read_only = off",
+			"default_transaction_read_only is on, and the server is no standby"},
+	} {
+		b, _ := newBackend(t, c.url, &c.opts)
+		all, err := b.Check(t.Context())
+		require.NoError(t, err, name)
+		i := slices.IndexFunc(all, func(f locker.Finding) bool { return strings.HasPrefix(f.What, c.finding+" of ") })
+		require.GreaterOrEqual(t, i, 0, "%s: %v", name, all)
+		assert.Equal(t, locker.SeverityProblem, all[i].Severity, name)
+		assert.Equal(t, c.found, all[i].Found, name)
+		assert.Contains(t, all[i].Advice, c.advice, name)
+		_, err = b.Acquire(t.Context(), request("a", owner(1)))
+		require.ErrorContains(t, err, c.says, name)
+	}
+	_, err := postgres.Openers.Open(t.Context(), as("reader", "target_session_attrs=read-write"), nil)
+	require.ErrorContains(t, err, "or default_transaction_read_only is on")
+
+	// What is there needs no right to make it.
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	acquire(t, b, "a", owner(2))
+	s.Exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON locker_locks TO plain")
+	s.Exec(t, "GRANT USAGE ON SEQUENCE locker_locks_tokens TO plain")
+	plain, _ := newBackend(t, as("plain"), nil)
+	all, err := plain.Check(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, all, locker.Finding{What: "rights on locker_locks of " + s.Addr() + "/postgres", Found: "enough"})
+	acquire(t, plain, "b", owner(3))
+	reader, _ := newBackend(t, as("reader"), nil)
+	s.Exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON locker_locks TO reader")
+	s.Exec(t, "GRANT USAGE ON SEQUENCE locker_locks_tokens TO reader")
+	_, err = reader.Acquire(t.Context(), request("c", owner(4)))
+	require.ErrorContains(t, err, "default_transaction_read_only is on, and the server is no standby")
 }
 
 // A transaction of the holder's that began in time keeps the next holder out until it has ended.
@@ -474,7 +537,7 @@ func TestNothingIsCompiledFirst(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), postgres.ConditionsSQL, true, false)
+	_, err = tx.Exec(t.Context(), postgres.ConditionsSQL, true, false, true)
 	require.NoError(t, err)
 	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE) SELECT max(token) FROM locker_locks WHERE owner <> ''")
 	require.NoError(t, err)

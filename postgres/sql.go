@@ -29,7 +29,10 @@ const schemaSQL = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	expires timestamptz NOT NULL,
 	waited boolean NOT NULL
 ) WITH (fillfactor = 50);
-CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME;
+` + sequenceSQL
+
+// sequenceSQL makes the sequence of a table that is there, and never the table.
+const sequenceSQL = `CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME;
 SELECT setval('SEQUENCE_NAME', h.token + RAISE_GAP)
 FROM (SELECT max(token) AS token FROM TABLE_NAME) h, SEQUENCE_NAME s
 WHERE s.last_value < h.token`
@@ -39,12 +42,18 @@ WHERE s.last_value < h.token`
 // made while the table was small must not go on reading all of it. What reads all of it all the same, as List does,
 // looks so dear then that it would be compiled first, for 200 ms and more. $1 is whether the commit has to be on
 // disk, and on the synchronous standbys if there are any. $2 is whether there have to be some, each with its
-// name: if not, it divides by zero, and nothing is granted that would have to be taken back.
+// name: if not, it divides by zero, and nothing is granted that would have to be taken back. $3 is whether the
+// table has to be one that outlives a crash, whatever was renamed or altered since it was found: if it is not, the
+// root is that of a negative number. EXISTS locks the table, which then stays as it is until the commit.
 const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true),
 	set_config('synchronous_commit', CASE WHEN NOT $1::boolean THEN 'off'
 		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
-	1 / (NOT $2::boolean OR ` + namedSQL + `)::int`
+	1 / (NOT $2::boolean OR ` + namedSQL + `)::int,
+	sqrt((NOT $3::boolean OR (
+		SELECT c.relkind = 'r' AND c.relpersistence = 'p' AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE false)
+		FROM pg_class c WHERE c.oid = 'TABLE_NAME'::regclass
+	))::int - 1)`
 
 // namedSQL is whether synchronous_standby_names says which servers may take over.
 const namedSQL = `current_setting('synchronous_standby_names') ~ '^[^*]+$'`
@@ -205,7 +214,7 @@ type statements struct {
 	schemaName string
 	table      string // quoted, with its schema
 
-	schema, last, acquire, mark, tell, renew, release, sweep, floor, look, evict, raise, held string
+	schema, sequence, conditions, last, acquire, mark, tell, renew, release, sweep, floor, look, evict, raise, held string
 
 	make, lock, join, renewShared, leave, note, unnote, heldShared string
 }
@@ -238,7 +247,7 @@ func statementsFor(schema, table string) *statements {
 	)
 	tokens := strings.NewReplacer(
 		"BYTE_FF", "decode('ff', 'hex')",
-		"TABLE_NAME", quote(table), "'SEQUENCE_NAME'", literal(sequence), "SEQUENCE_NAME", sequence,
+		"'TABLE_NAME'", literal(quote(table)), "TABLE_NAME", quote(table), "'SEQUENCE_NAME'", literal(sequence), "SEQUENCE_NAME", sequence,
 		"CHANNEL_NAME", literal(table), "SCHEMA_NAME", literal(schema), "RAISE_GAP", strconv.Itoa(raiseGap),
 	)
 	with := func(text string) string { return tokens.Replace(sharers.Replace(text)) }
@@ -246,7 +255,7 @@ func statementsFor(schema, table string) *statements {
 	evict := strings.Replace(breakSQL, "TABLE_OR_CTE", "freed", 1)
 	return &statements{
 		schemaName: schema, table: quote(table),
-		schema: with(schemaSQL), last: with(lastSQL),
+		schema: with(schemaSQL), sequence: with(sequenceSQL), conditions: with(conditionsSQL), last: with(lastSQL),
 		acquire: with(grantSQL), mark: with(markSQL), tell: with(tellSQL),
 		renew: with(renewSQL), release: with(releaseSQL), sweep: with(sweepSQL), floor: with(floorSQL),
 		look: with(look), evict: with(evict), raise: with(raiseSQL), held: with(heldSQL),

@@ -10,19 +10,39 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// errNoTable is why there is no lock where the table is not to be made.
-var errNoTable = errors.New("there is no table of locks, or no sequence beside it")
+var (
+	// errNoTable is why there is no lock where the table is not to be made.
+	errNoTable = errors.New("there is no table of locks, or no sequence beside it")
+	// errNotMade is why there is none where it is to be made.
+	errNotMade = errors.New("there is no table of locks, or no sequence beside it, and they cannot be made")
+	// errGone is why a client that has found the table does not make it again: holders may be in one that was
+	// renamed.
+	errGone = errors.New("the table of locks was here, and is gone")
+	// errFleeting is why there is no lock in a table that a crash, or the end of a session, would empty.
+	errFleeting = errors.New("locks need an ordinary table, which a crash does not empty")
+)
 
-// locateSQL finds the table that $1 names, and says what is wrong with its sequence: it is missing, or
-// hands out numbers that do not rise. It says, too, whether the user may see what a standby has.
-const locateSQL = `SELECT coalesce(n.nspname, ''),
-	CASE WHEN s.seqrelid IS NULL THEN 'missing' WHEN s.seqcache > 1 THEN 'CACHE '||s.seqcache
-	WHEN s.seqincrement < 0 THEN 'INCREMENT '||s.seqincrement WHEN s.seqcycle THEN 'CYCLE' ELSE '' END,
+// locateSQL finds the table that $1 names, and says what is wrong with it, and with its sequence. It says, too,
+// whether the user may see what a standby has.
+const locateSQL = `SELECT coalesce(n.nspname, ''), ` + fleetingSQL + `, ` + disorderSQL + `,
 	pg_has_role('pg_read_all_stats', 'USAGE')
-FROM (SELECT to_regclass($1) AS oid) t
+FROM ` + tableSQL
+
+// tableSQL is the table that $1 names, and its sequence.
+const tableSQL = `(SELECT to_regclass($1) AS oid) t
 LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_sequence s
-	ON s.seqrelid = to_regclass(quote_ident(n.nspname)||'.'||quote_ident(c.relname||'_tokens'))`
+LEFT JOIN pg_class q ON q.oid = to_regclass(quote_ident(n.nspname)||'.'||quote_ident(c.relname||'_tokens'))
+LEFT JOIN pg_sequence s ON s.seqrelid = q.oid`
+
+// fleetingSQL is what makes the table one that may lose locks, and disorderSQL what is wrong with its sequence: it is
+// missing, or hands out numbers that do not rise.
+const (
+	fleetingSQL = `CASE WHEN c.relpersistence = 'u' THEN 'UNLOGGED' WHEN c.relpersistence = 't' THEN 'TEMPORARY'
+	WHEN c.relkind <> 'r' THEN 'of another kind ('||c.relkind::text||')' ELSE '' END`
+	disorderSQL = `CASE WHEN s.seqrelid IS NULL THEN 'missing' WHEN s.seqcache > 1 THEN 'CACHE '||s.seqcache
+	WHEN s.seqincrement < 0 THEN 'INCREMENT '||s.seqincrement WHEN s.seqcycle THEN 'CYCLE'
+	WHEN q.relpersistence <> 'p' THEN 'UNLOGGED' ELSE '' END`
+)
 
 // lastSQL is the last token that the table remembers, the last number of the sequence, and for how many
 // seconds nothing was swept. The sequence is looked at after the table.
@@ -45,15 +65,16 @@ func (b *Backend) ready(ctx context.Context) (*statements, error) {
 	case wrong == missing && b.opts.NoCreate:
 		return nil, errNoTable
 	case wrong == missing:
-		if s == nil {
-			s = statementsFor(b.schema, b.table)
+		schema := statementsFor(b.schema, b.table).schema
+		if s != nil {
+			schema = s.sequence
 		}
-		if err = b.create(ctx, s); err == nil {
+		if err = b.create(ctx, schema); err == nil {
 			s, wrong, err = b.locate(ctx)
 		}
 	}
 	if err == nil && wrong != "" {
-		err = fmt.Errorf("the sequence of tokens has %s, and %w", wrong, errOrder)
+		err = fmt.Errorf("the sequence of tokens is made with %s, and %w", wrong, errOrder)
 	}
 	if err == nil {
 		err = b.rise(ctx, s)
@@ -82,31 +103,38 @@ const (
 	blind   = "blind"   // FailoverSafe, and the user may not see what a standby has
 )
 
-// locate finds the table: nil if there is none. wrong: see locateSQL.
+// locate finds the table: nil if there is none. wrong: see locateSQL. Where a client has found a table, it is an
+// error that there is none.
 func (b *Backend) locate(ctx context.Context) (s *statements, wrong string, err error) {
-	var schema string
+	var schema, fleeting string
 	var sees bool
 	name := statementsFor(b.schema, b.table).table
 	_, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, locateSQL, name).Scan(&schema, &wrong, &sees)
+		return conn.QueryRow(ctx, locateSQL, name).Scan(&schema, &fleeting, &wrong, &sees)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, "", err
+	case fleeting != "":
+		return nil, "", fmt.Errorf("the table %s is %s, and %w", b.opts.Table, fleeting, errFleeting)
+	case schema == "" && b.known.Load():
+		return nil, "", errGone
 	}
 	if b.opts.FailoverSafe && !sees {
 		wrong = blind
 	}
 	if schema != "" {
 		s = statementsFor(schema, b.table)
+		b.known.Store(true)
 	}
 	return s, wrong, nil
 }
 
-// create makes the table and the sequence.
-func (b *Backend) create(ctx context.Context, s *statements) (err error) {
+// create makes what is missing of the table and the sequence.
+func (b *Backend) create(ctx context.Context, schema string) (err error) {
 	for range 3 {
 		_, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
-			_, err := conn.Exec(ctx, s.schema, pgx.QueryExecModeSimpleProtocol)
+			_, err := conn.Exec(ctx, schema, pgx.QueryExecModeSimpleProtocol)
 			return err
 		})
 		if !theyMeet(err) {
@@ -114,7 +142,7 @@ func (b *Backend) create(ctx context.Context, s *statements) (err error) {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the table %s is not there, and cannot be made (see Schema): %w", b.opts.Table, err)
+		return fmt.Errorf("%s: %w: %w", b.opts.Table, errNotMade, err)
 	}
 	return nil
 }
@@ -151,7 +179,7 @@ func (b *Backend) raise(
 	ctx context.Context, tx pgx.Tx, s *statements, token int64, check func() error,
 ) error {
 	batch := &pgx.Batch{}
-	batch.Queue(conditionsSQL, true, false)
+	batch.Queue(s.conditions, true, false, true)
 	batch.Queue("SELECT pg_advisory_xact_lock($1)", s.key(""))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -185,7 +213,7 @@ func (b *Backend) pass(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
 		s, err := b.ready(bounded)
 		if err == nil {
-			_, err = b.send(bounded, untilACrash, func(trip *pgx.Batch) {
+			_, err = b.send(bounded, s, untilACrash, func(trip *pgx.Batch) {
 				more = false // another client sweeps, or has done so lately
 				trip.Queue(s.floor, 0)
 				trip.Queue(s.sweep).Query(each([]any{&more}, func() {}))

@@ -44,6 +44,7 @@ func Unknown(code string) bool { return strings.HasPrefix(code, "08") || code ==
 // Codes that somebody has an answer to.
 const (
 	ByZero       = "22012"
+	NoRoot       = "2201F" // of a negative number
 	ReadOnly     = "25006" // a standby, or a primary that has become one
 	NoTable      = "42P01"
 	NoSchema     = "3F000"
