@@ -43,7 +43,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		Timeout:      u.Duration("timeout", 0),
 		Logger:       opts.Logger,
 	}
-	address := url.URL{Scheme: "postgres", User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path}
+	address := url.URL{Scheme: "postgres", User: u.User, Path: u.Path}
 	params := url.Values{}
 	for _, name := range driverParams {
 		if value := u.Param(name, ""); value != "" {
@@ -53,11 +53,11 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
+	addHosts(params, u.Hosts)
 	if !params.Has("application_name") {
 		params.Set("application_name", "locker")
 	}
-	several := len(u.Hosts) > 1 || strings.Contains(params.Get("host"), ",")
-	if several && !params.Has("target_session_attrs") {
+	if strings.Contains(params.Get("host"), ",") && !params.Has("target_session_attrs") {
 		params.Set("target_session_attrs", "read-write") // of several, the one that locks can be written to
 	}
 	address.RawQuery = strings.ReplaceAll(params.Encode(), "+", "%20") // to libpq, + is a plus
@@ -102,6 +102,27 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
 	}
 	return b, nil
+}
+
+// addHosts makes parameters of the hosts before the path, if there are none. There, net/url takes several of them for
+// one, and refuses more than one IPv6 address; and to pgx, a port is that of all hosts without one.
+func addHosts(params url.Values, all []string) {
+	var hosts, ports []string
+	some := false // has a port; if none has, there is PGPORT
+	for _, address := range all {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			host = strings.Trim(address, "[]")
+		}
+		some = some || port != ""
+		hosts, ports = append(hosts, host), append(ports, cmp.Or(port, "5432"))
+	}
+	if len(hosts) > 0 && !params.Has("host") {
+		params.Set("host", strings.Join(hosts, ","))
+		if some && !params.Has("port") {
+			params.Set("port", strings.Join(ports, ","))
+		}
+	}
 }
 
 // greet finds out whether there is a server, the table where it is not to be made, and all that FailoverSafe

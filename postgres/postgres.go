@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,7 +129,7 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	conn := pool.Config().ConnConfig
-	b.addr = fmt.Sprintf("%s:%d/%s", conn.Host, conn.Port, conn.Database)
+	b.addr = net.JoinHostPort(conn.Host, strconv.Itoa(int(conn.Port))) + "/" + conn.Database
 	var err error
 	if b.schema, b.table, err = parse(o.Table); err != nil {
 		return nil, err
