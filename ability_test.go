@@ -3,6 +3,9 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"io"
+	"iter"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -128,4 +132,56 @@ func TestOperatorsReturnWithTheirContext(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 	})
+}
+
+// slowList finds a name each second, whatever becomes of the context, and ends with an error.
+type slowList struct {
+	locker.Backend
+	locker.Operator
+	end error
+}
+
+func (s slowList) List(_ context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		for i := range 5 {
+			time.Sleep(time.Second)
+			if !yield(locker.State{Name: prefix + strconv.Itoa(i), Held: true}, nil) {
+				return
+			}
+		}
+		if s.end != nil {
+			yield(locker.State{}, s.end)
+		}
+	}
+}
+
+// What was found of a service that is large, or breaks off, is shown, and that it is not all.
+func TestListShowsWhatItHasFound(t *testing.T) {
+	for name, test := range map[string]struct {
+		within time.Duration
+		end    error
+		found  int
+		is     error
+	}{
+		"all":        {time.Hour, nil, 5, nil},
+		"breaks off": {time.Hour, io.ErrUnexpectedEOF, 5, io.ErrUnexpectedEOF},
+		"too slow":   {2500 * time.Millisecond, nil, 2, context.DeadlineExceeded},
+		"at once":    {time.Nanosecond, nil, 0, context.DeadlineExceeded},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := memory.New()
+			c := closing(t, locker.New(slowList{m, m, test.end}, &locker.Options{Prefix: "app/"}))
+			ctx, cancel := context.WithTimeout(t.Context(), test.within)
+			defer cancel()
+			began := time.Now()
+			found, err := locktest.List(ctx, c, "job/")
+			require.ErrorIs(t, err, test.is, name)
+			assert.Len(t, found, test.found, name)
+			for i, st := range found {
+				assert.Equal(t, "job/"+strconv.Itoa(i), st.Name, name)
+			}
+			assert.LessOrEqual(t, time.Since(began), min(test.within, 5*time.Second)+100*time.Millisecond, name)
+			time.Sleep(time.Minute)
+		})
+	}
 }

@@ -104,31 +104,39 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 
 // List returns the State of every name that begins with prefix and is held or waited for by
 // a client with the same Options.Prefix, in no order. It is for people: names come and go while
-// the service is asked, which is before the first is yielded. An error is all that it yields. It
+// the service is asked, which is before the first is yielded. An error is the last that it yields,
+// after what was found until then: if ctx ends first, that is a part of the names. The error
 // matches [errors.ErrUnsupported] if the backend has no [Operator].
 //
 //	for st, err := range client.List(ctx, "invoice/") { … }
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
-		all, err := operate(ctx, c, "list", prefix, "list its locks", nil, func(o Operator) (all []State, err error) {
+		var mu sync.Mutex
+		var all []State
+		_, err := operate(ctx, c, "list", prefix, "list its locks", nil, func(o Operator) (none struct{}, err error) {
 			for st, err := range o.List(ctx, c.opts.Prefix+prefix) {
-				if err != nil {
-					return nil, err
+				if err = cmp.Or(err, ctx.Err()); err != nil {
+					return none, err
 				}
 				name, ok := strings.CutPrefix(st.Name, c.opts.Prefix)
 				if ok && strings.HasPrefix(name, prefix) {
+					mu.Lock()
 					all = append(all, c.own(st, name))
+					mu.Unlock()
 				}
 			}
-			return all, ctx.Err()
+			return none, ctx.Err()
 		})
-		if err != nil {
-			yield(State{}, err)
-		}
-		for _, st := range all {
+		mu.Lock()
+		found := all // a backend that ctx does not stop goes on
+		mu.Unlock()
+		for _, st := range found {
 			if !yield(st, nil) {
 				return
 			}
+		}
+		if err != nil {
+			yield(State{}, err)
 		}
 	}
 }
