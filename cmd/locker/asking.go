@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -12,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/golockers/locker"
@@ -52,7 +55,9 @@ many callers wait for it, as far as the lock service knows. If the backend's URL
 has a prefix, only names under that prefix are found, and are shown without it.
 During a move, list each of the two services: the label of a holder with both
 URLs ends with them, so that the list shows when the last one without is gone.
-Names may come and go while they are listed.
+Names may come and go while they are listed. If the service fails, or is not
+done within --timeout, the names found until then are listed, and the exit
+status is 69.
 
 With --json, each line is one object, as locker inspect --json writes it.`),
 		Example: `  What is locked?
@@ -61,32 +66,38 @@ With --json, each line is one object, as locker inspect --json writes it.`),
   The names of one application, for a script:
     locker list --json billing/ | jq -r .name`,
 		Args: takes(0, 1),
-	}, func(ctx context.Context, client *locker.Client, prefix []string) (all []locker.State, err error) {
+	}, func(ctx context.Context, client *locker.Client, prefix []string) (all []locker.State, failed error) {
 		for st, err := range client.List(ctx, strings.Join(prefix, "")) {
 			if err != nil {
-				return nil, err
+				failed = err // the last that it yields
+				break
 			}
 			all = append(all, st)
 		}
 		slices.SortFunc(all, func(a, b locker.State) int { return strings.Compare(a.Name, b.Name) })
-		return all, nil
+		return all, failed
 	})
 }
 
+// finder returns what it has found, also with an error.
 type finder = func(ctx context.Context, client *locker.Client, args []string) ([]locker.State, error)
 
 // newLook completes a command that writes a line about each name that it finds.
 func newLook(cmd *cobra.Command, find finder) *cobra.Command {
 	var backend backendFlag
 	var asJSON bool
+	timeout := limit(openTimeout)
 	addBackendFlag(cmd, &backend)
 	addJSONFlag(cmd, &asJSON)
+	addTimeoutFlag(cmd, &timeout)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		all, err := ask(cmd.Context(), &backend, args, find)
-		if err != nil {
-			return err
+		ctx, cancel := timeout.bound(cmd.Context())
+		defer cancel()
+		all, err := ask(ctx, &backend, args, find)
+		if len(all) > 0 {
+			err = cmp.Or(write(cmd.OutOrStdout(), all, asJSON), err)
 		}
-		return write(cmd.OutOrStdout(), all, asJSON)
+		return err
 	}
 	return cmd
 }
@@ -94,6 +105,7 @@ func newLook(cmd *cobra.Command, find finder) *cobra.Command {
 func newBreak() *cobra.Command {
 	var backend backendFlag
 	var yes bool
+	timeout := limit(openTimeout)
 	cmd := &cobra.Command{
 		Use:   "break [flags] NAME",
 		Short: "Take the lock NAME away from its holder",
@@ -114,9 +126,12 @@ file backend ends with its process and cannot be broken: end the process.`),
 		Args: cobra.MatchAll(takes(1, 1), areNames),
 	}
 	addBackendFlag(cmd, &backend)
+	addTimeoutFlag(cmd, &timeout)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		found, err := ask(cmd.Context(), &backend, args, inspect)
+		ctx, cancel := timeout.bound(cmd.Context())
+		defer cancel()
+		found, err := ask(ctx, &backend, args, inspect)
 		if err != nil {
 			return err
 		}
@@ -137,7 +152,9 @@ file backend ends with its process and cannot be broken: end the process.`),
 				return &exitError{status: statusHeld, err: fmt.Errorf("%q is not broken", state.Name)}
 			}
 		}
-		_, err = ask(cmd.Context(), &backend, args,
+		ctx, cancel = timeout.bound(cmd.Context()) // anew: somebody was asked
+		defer cancel()
+		_, err = ask(ctx, &backend, args,
 			func(ctx context.Context, client *locker.Client, _ []string) ([]locker.State, error) {
 				return nil, client.Break(ctx, state)
 			})
@@ -150,20 +167,57 @@ file backend ends with its process and cannot be broken: end the process.`),
 	return cmd
 }
 
-// ask opens the lock service and calls find, all within openTimeout.
+// ask opens the lock service and calls find, all before the deadline of ctx, or within openTimeout if it has none.
+// What it has found comes with its error, too.
 func ask(ctx context.Context, backend *backendFlag, args []string, find finder) ([]locker.State, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		limited, cancel := limit(openTimeout).bound(ctx)
+		defer cancel()
+		ctx = limited
+	}
 	client, err := open(ctx, backend, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
 	all, err := find(ctx, client, args)
 	if err != nil {
-		return nil, failure(err)
+		return all, unanswered(ctx, err)
 	}
 	return all, nil
+}
+
+// limit is the value of --timeout.
+type limit time.Duration
+
+func (l *limit) String() string { return time.Duration(*l).String() }
+func (l *limit) Type() string   { return "DURATION" }
+
+func (l *limit) Set(value string) error {
+	d, err := time.ParseDuration(value)
+	if err == nil && d <= 0 {
+		err = errors.New("it has to be more than zero")
+	}
+	*l = limit(d)
+	return err
+}
+
+func addTimeoutFlag(cmd *cobra.Command, timeout *limit) {
+	cmd.Flags().Var(timeout, "timeout", "give up when the lock service is not done after this long")
+}
+
+// bound is ctx for one question.
+func (l limit) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, time.Duration(l),
+		fmt.Errorf("%w: the lock service was not done within %v (see --timeout)", locker.ErrUnavailable, time.Duration(l)))
+}
+
+// unanswered is the failure of a question, which waits for no lock: one that takes too long is no other holder.
+func unanswered(ctx context.Context, err error) *exitError {
+	if cause := context.Cause(ctx); errors.Is(err, context.DeadlineExceeded) && errors.Is(cause, locker.ErrUnavailable) {
+		err = cause
+	}
+	return failure(err)
 }
 
 // inspect is the finder of names.
@@ -171,7 +225,7 @@ func inspect(ctx context.Context, client *locker.Client, names []string) (all []
 	for _, name := range names {
 		state, err := client.Inspect(ctx, name)
 		if err != nil {
-			return nil, err
+			return all, err
 		}
 		all = append(all, state)
 	}

@@ -23,6 +23,7 @@ var statuses = map[locker.Severity]int{locker.SeverityWarning: 1, locker.Severit
 func newCheck() *cobra.Command {
 	var backend backendFlag
 	var asJSON bool
+	timeout := limit(openTimeout)
 	cmd := &cobra.Command{
 		Use:   "check [flags] [URL]",
 		Short: "Check whether a lock service keeps what is declared for it",
@@ -51,7 +52,9 @@ With --json, each line is one object: "severity" (ok, info, warning, problem),
 					return usage(fmt.Errorf("the URL: %w", err))
 				}
 			}
-			findings, err := check(cmd.Context(), &backend)
+			ctx, cancel := timeout.bound(cmd.Context())
+			defer cancel()
+			findings, err := check(ctx, &backend)
 			if err != nil {
 				return err
 			}
@@ -70,6 +73,7 @@ With --json, each line is one object: "severity" (ok, info, warning, problem),
 	}
 	addBackendFlag(cmd, &backend)
 	addJSONFlag(cmd, &asJSON)
+	addTimeoutFlag(cmd, &timeout)
 	return cmd
 }
 
@@ -88,8 +92,6 @@ func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) 
 	findings := []locker.Finding{{
 		What: "opening " + client.Guarantees().Backend, Found: "took " + round(time.Since(began)).String(),
 	}}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
 	probed, locked := try(ctx, client)
 	more, err := client.Check(ctx)
 	findings = append(append(findings, probed), more...)
@@ -97,7 +99,7 @@ func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) 
 	case err == nil || errors.Is(err, errors.ErrUnsupported): // this backend may have nothing to look for
 		return findings, nil
 	case locked == nil || errors.Is(locked, locker.ErrUnavailable):
-		return nil, failure(cmp.Or(locked, err))
+		return nil, unanswered(ctx, cmp.Or(locked, err))
 	}
 	return findings, nil // no lock can be had, and that is said
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"maps"
 	"os"
 	"regexp"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -21,6 +24,43 @@ func TestARenewalThatOurCloseEndsIsNoNews(t *testing.T) {
 	assert.Empty(t, s.notes)
 	s.trace().Renewed(t.Context(), locker.Event{Name: "a", Err: locker.ErrUnavailable})
 	assert.Len(t, s.notes, 1)
+}
+
+// A question that is not answered in time is no lock that another holds, and what was found until then is shown.
+func TestAQuestionThatIsNotAnsweredInTime(t *testing.T) {
+	found := []locker.State{{Name: "a"}, {Name: "b"}}
+	for name, test := range map[string]struct {
+		timeout string
+		fails   func(ctx context.Context) error
+		status  int
+		says    string
+	}{
+		"too slow": {"50ms", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, statusUnavailable,
+			"not done within 50ms (see --timeout)"},
+		"breaks off": {"1h", func(context.Context) error { return locker.ErrUnavailable }, statusUnavailable, "unavailable"},
+		"not at all": {"0s", nil, statusUsage, "more than zero"},
+		"no time":    {"10", nil, statusUsage, "missing unit"},
+	} {
+		root, look := newRoot(), newLook(&cobra.Command{Use: "look"},
+			func(ctx context.Context, _ *locker.Client, _ []string) ([]locker.State, error) {
+				return found, test.fails(ctx)
+			})
+		root.AddCommand(look)
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetErr(io.Discard)
+		root.SetArgs([]string{"look", "--backend", "file://" + t.TempDir(), "--timeout", test.timeout})
+		err := root.Execute()
+		require.ErrorContains(t, err, test.says, name)
+		if test.status == statusUsage { // of the flag: main gives it this status
+			assert.NotErrorAs(t, err, new(*exitError), name)
+			continue
+		}
+		assert.Equal(t, "\"a\": free\n\"b\": free\n", out.String(), name)
+		var e *exitError
+		require.ErrorAs(t, err, &e, name)
+		assert.Equal(t, test.status, e.status, name)
+	}
 }
 
 // It also links all of the command into the test binary: go test would
