@@ -20,18 +20,25 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	return all[0], nil
 }
 
-// List implements [locker.Operator].
+// List implements [locker.Operator]. Of a large table, what is found is yielded before a request takes too long.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
 	return func(yield func(locker.State, error) bool) {
-		query := func(s *statements) string { return s.look + "substring(l.name FROM 1 FOR $2) = $1" }
-		all, err := b.rows(ctx, query, []byte(prefix), len(prefix))
-		for _, st := range all {
-			if !yield(st, nil) {
+		query := func(s *statements) string { return s.list }
+		from, end := prefix, prefix+"\xff" // which is in no name of a lock
+		for more := true; more; {
+			all, err := b.rows(ctx, query, []byte(from), []byte(end))
+			if err != nil {
+				yield(locker.State{}, err)
 				return
 			}
-		}
-		if err != nil {
-			yield(locker.State{}, err)
+			more = false
+			for _, st := range all {
+				if !st.Held {
+					more, from = true, st.Name
+				} else if !yield(st, nil) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -92,7 +99,7 @@ func (b *Backend) locks(
 		row := []any{&name, &owner, &label, &token, &left, &sharers, &labels}
 		batch.Queue(query, args...).Query(each(row, func() {
 			st := locker.State{
-				Name: string(name), Held: true, Holder: fmt.Sprintf(holderForm, token, owner), Label: string(label),
+				Name: string(name), Held: owner != "", Holder: fmt.Sprintf(holderForm, token, owner), Label: string(label),
 				Token: uint64(token), Waiters: -1, Sharers: sharers,
 				Remaining: max(time.Duration(left)*time.Microsecond, 0),
 			}

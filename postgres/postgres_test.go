@@ -186,6 +186,40 @@ func TestBreakTellsWhoWaits(t *testing.T) {
 	w.Done.Wait()
 }
 
+// A large table is read in parts, which together are all of it.
+func TestListOfALargeTable(t *testing.T) {
+	s, b, _ := server(t)
+	const names = 25_000
+	acquire(t, b, "a", owner(1))
+	for _, name := range []string{"b/01", "b/24999", "c"} {
+		shared := request(name, owner(2))
+		shared.Shared = true
+		s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name))
+		locktest.Acquire(t, b, shared)
+	}
+	s.Exec(t, `INSERT INTO locker_locks SELECT convert_to('b/'||i, 'UTF8'), CASE WHEN i % 5 = 0 THEN '' ELSE 'x' END, '',
+		i, clock_timestamp() + interval '1 hour', false FROM generate_series(1, $1::int) i ON CONFLICT DO NOTHING`, names)
+	for prefix, want := range map[string]int{"b/": names*4/5 + 1, "": names*4/5 + 3, "b/24": 889, "d": 0} {
+		found, err := locktest.List(t.Context(), b, prefix)
+		require.NoError(t, err, prefix)
+		seen := map[string]bool{}
+		for _, st := range found {
+			assert.True(t, st.Held && strings.HasPrefix(st.Name, prefix), st)
+			seen[st.Name] = true
+		}
+		assert.Len(t, seen, want, prefix)
+		assert.Len(t, found, want, prefix)
+	}
+	n, last := 0, error(nil)
+	for _, last = range b.List(t.Context(), "") {
+		if n++; n == 1 {
+			s.Exec(t, "ALTER TABLE locker_locks RENAME TO away")
+		}
+	}
+	require.ErrorContains(t, last, "is gone")
+	assert.Greater(t, n, 1000, "what was found before is yielded")
+}
+
 // Check says what breaks a promise, and what to change.
 func TestCheck(t *testing.T) {
 	t.Parallel()

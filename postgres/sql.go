@@ -176,6 +176,14 @@ FROM TABLE_OR_CTE l CROSS JOIN LATERAL (
 // lookSQL finds what is held; a condition follows it.
 const lookSQL = stateSQL + ` WHERE l.owner <> '' AND l.expires > clock_timestamp() AND `
 
+// listSQL finds what is held in a part of the rows from $1 to $2, and last, as a row without an owner, where the next
+// part begins.
+const listSQL = `WITH next AS MATERIALIZED (
+	SELECT name FROM TABLE_NAME WHERE name >= $1 AND name < $2 ORDER BY name LIMIT 1 OFFSET 10000
+)
+` + lookSQL + `l.name >= $1 AND l.name < coalesce((SELECT name FROM next), $2)
+UNION ALL SELECT name, '', '', 0, 0, 0, NULL FROM next`
+
 // breakSQL ends the hold of that owner, or of those who share that token.
 const breakSQL = `WITH freed AS (
 	UPDATE TABLE_NAME l SET owner = '', label = '', expires = clock_timestamp()
@@ -214,7 +222,7 @@ type statements struct {
 	schemaName string
 	table      string // quoted, with its schema
 
-	schema, sequence, conditions, last, acquire, mark, tell, renew, release, sweep, floor, look, evict, raise, held string
+	schema, sequence, conditions, last, acquire, mark, tell, renew, release, sweep, floor, look, list, evict, raise, held string
 
 	make, lock, join, renewShared, leave, note, unnote, heldShared string
 }
@@ -252,13 +260,14 @@ func statementsFor(schema, table string) *statements {
 	)
 	with := func(text string) string { return tokens.Replace(sharers.Replace(text)) }
 	look := strings.Replace(lookSQL, "TABLE_OR_CTE", "TABLE_NAME", 1)
+	list := strings.Replace(listSQL, "TABLE_OR_CTE", "TABLE_NAME", 1)
 	evict := strings.Replace(breakSQL, "TABLE_OR_CTE", "freed", 1)
 	return &statements{
 		schemaName: schema, table: quote(table),
 		schema: with(schemaSQL), sequence: with(sequenceSQL), conditions: with(conditionsSQL), last: with(lastSQL),
 		acquire: with(grantSQL), mark: with(markSQL), tell: with(tellSQL),
 		renew: with(renewSQL), release: with(releaseSQL), sweep: with(sweepSQL), floor: with(floorSQL),
-		look: with(look), evict: with(evict), raise: with(raiseSQL), held: with(heldSQL),
+		look: with(look), list: with(list), evict: with(evict), raise: with(raiseSQL), held: with(heldSQL),
 		make: with(makeSQL), lock: with(lockSQL), join: with(joinSQL), renewShared: with(renewSharedSQL),
 		leave: with(leaveSQL), note: with(noteSQL), unnote: with(unnoteSQL), heldShared: with(heldSharedSQL),
 	}
