@@ -16,11 +16,11 @@ import (
 // What people ask of a quorum with locks in it: who holds, which names are there,
 // free this one, is it set up as it should be.
 
-// fromAll asks every node, and waits for the answers as long as a renewal would. The causes are by
+// fromAll asks every node, and waits for the answers as long as limit. The causes are by
 // node; err is that of too few answers.
-func fromAll[T any](ctx context.Context, b *Backend, op string,
+func fromAll[T any](ctx context.Context, b *Backend, op string, limit time.Duration,
 	ask func(ctx context.Context, n *node) (T, error)) (answers []T, causes []error, err error) {
-	limited, cancel := context.WithTimeout(ctx, b.patience(0))
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answers, causes = make([]T, len(b.nodes)), b.unanswered()
 	for o := range each(limited, b, func(n *node) (T, error) { return ask(limited, n) }) {
@@ -44,7 +44,7 @@ func (b *Backend) inspect(
 	ctx context.Context, op, name string,
 ) (value string, seen []redisconn.Status, err error) {
 	k := redisconn.KeysOf(name, "", "", "")
-	statuses, causes, err := fromAll(ctx, b, op, func(ctx context.Context, n *node) (redisconn.Status, error) {
+	statuses, causes, err := fromAll(ctx, b, op, b.patience(0), func(ctx context.Context, n *node) (redisconn.Status, error) {
 		c, err := n.conn.Do(ctx, redisconn.InspectCall(&k, k.Quorum()))
 		if err != nil {
 			return redisconn.Status{}, err
@@ -106,37 +106,62 @@ func (b *Backend) picture(name, value string, seen []redisconn.Status) locker.St
 }
 
 // List implements [locker.Operator]: names that a quorum holds, or that somebody
-// waits for.
+// waits for. It yields what it finds while the nodes tell it of names.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
 	return func(yield func(locker.State, error) bool) {
-		var names []string
-		causes := b.unanswered()
-		for o := range each(ctx, b, func(n *node) ([]string, error) { return n.conn.Names(ctx, prefix) }) {
-			names, causes[o.node] = append(names, o.got...), o.err
+		walk, stop := context.WithCancel(ctx)
+		defer stop()
+		names, told := make(chan string), make(chan error, 1)
+		if !b.start(func() { told <- b.names(walk, prefix, names) }) {
+			yield(locker.State{}, locker.ErrClosed)
+			return
 		}
-		err := b.tooFew(ctx, "list", causes)
-		if err != nil {
-			names = nil
-		}
-		slices.Sort(names)
-		for _, name := range slices.Compact(names) {
-			var value string
-			var seen []redisconn.Status
-			if value, seen, err = b.inspect(ctx, "list", name); onlyForeign(err) {
-				err = nil
-				continue
-			} else if err != nil {
-				break
+		for seen := map[string]bool{}; ; {
+			var name string
+			select {
+			case err := <-told:
+				if err != nil {
+					yield(locker.State{}, err)
+				}
+				return
+			case name = <-names:
 			}
-			waited := slices.ContainsFunc(seen, func(s redisconn.Status) bool { return s.Waited })
-			if st := b.picture(name, value, seen); (st.Held || waited) && !yield(st, nil) {
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			value, nodes, err := b.inspect(ctx, "list", name)
+			switch {
+			case onlyForeign(err):
+				continue
+			case err != nil:
+				yield(locker.State{}, err)
+				return
+			}
+			waited := slices.ContainsFunc(nodes, func(s redisconn.Status) bool { return s.Waited })
+			if st := b.picture(name, value, nodes); (st.Held || waited) && !yield(st, nil) {
 				return
 			}
 		}
-		if err != nil {
-			yield(locker.State{}, err)
-		}
 	}
+}
+
+// names sends what the nodes tell, until all have or ctx is done. A name comes as often as there are nodes with it.
+func (b *Backend) names(ctx context.Context, prefix string, names chan<- string) error {
+	causes := b.unanswered()
+	for o := range each(ctx, b, func(n *node) (none struct{}, err error) {
+		return none, n.conn.Names(ctx, prefix, func(name string) bool {
+			select {
+			case names <- name:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	}) {
+		causes[o.node] = o.err
+	}
+	return b.tooFew(ctx, "list", causes)
 }
 
 // onlyForeign reports whether a key in the way, which is no lock, is why each node failed that did.
@@ -155,7 +180,7 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 		return nil // nobody is
 	}
 	k := redisconn.KeysOf(st.Name, st.Holder, "", "")
-	_, _, err := fromAll(ctx, b, "break", func(ctx context.Context, n *node) (redisconn.State, error) {
+	_, _, err := fromAll(ctx, b, "break", b.patience(0), func(ctx context.Context, n *node) (redisconn.State, error) {
 		c, err := n.conn.Do(ctx, n.conn.ReleaseCall(n.releaseScript, &k, voidTime))
 		if err != nil {
 			return redisconn.Gone, err
@@ -170,16 +195,37 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 // tells: expiry goes by each server's own, and does not need them to agree.
 const clockTolerance = time.Second
 
-// Check implements [locker.Checker].
+// checkTime bounds Check, which makes connections.
+const checkTime = 2 * redisconn.DialTimeout
+
+// Check implements [locker.Checker]. It asks for the rights to a name that begins with the prefix of the URL, or
+// with none for a Backend that New has made.
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
-	ask := func(ctx context.Context, n *node) (redisconn.Server, error) {
-		all, err := n.conn.Servers(ctx)
-		if err != nil {
-			return redisconn.Server{}, err
-		}
-		return all[0], nil
+	type looked struct {
+		redisconn.Server
+		findings []locker.Finding
 	}
-	servers, causes, err := fromAll(ctx, b, "check", ask)
+	forgets := locker.SeverityInfo // the restart guard keeps the server out
+	if b.opts.NoRestartGuard {
+		forgets = locker.SeverityWarning
+	}
+	ask := func(ctx context.Context, n *node) (l looked, err error) {
+		needs := n.conn.Needs(b.prefix + "locker-check")
+		needs[0].Severity, needs[0].Advice = locker.SeverityWarning, "the node does not vote, or not release: the lock "+
+			"has one node less to spare"
+		if !b.opts.NoRestartGuard {
+			needs = append(needs, redisconn.Need{
+				Commands: [][]string{{"info"}, {"script|load", ""}, {"eval", "", "0"}, {"mget", redisconn.RunsKey}},
+				Severity: locker.SeverityWarning, Advice: "the restart guard keeps the node out"})
+		}
+		found, servers, err := n.conn.Check(ctx, needs, forgets)
+		if err == nil && len(servers) > 0 {
+			l.Server = servers[0]
+		}
+		l.findings = found
+		return l, err
+	}
+	servers, causes, err := fromAll(ctx, b, "check", checkTime, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -193,13 +239,13 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 				Advice: "it does not vote: the lock has one node less to spare"})
 			continue
 		}
-		found = append(found, s.Findings()...)
+		found = append(found, s.findings...)
 		if other, ok := runs[s.RunID]; ok && s.RunID != "" {
 			found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: "server of " + s.Addr,
 				Found:  "the same as " + other,
 				Advice: "one vote would count twice: give each server once"})
 		}
-		runs[s.RunID] = s.Addr
+		runs[s.RunID] = b.nodes[i].addr
 		if s.Replicas > 0 {
 			found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "replicas of " + s.Addr,
 				Found: fmt.Sprint(s.Replicas),

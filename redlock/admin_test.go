@@ -60,6 +60,22 @@ func TestListBreakAndCheck(t *testing.T) {
 	assert.Equal(t, locker.SeverityWarning, find("node "+s.servers[2].Addr()))
 }
 
+// What the restart guard prevents is no warning, so that a pipeline can be green: without it, it is one.
+func TestCheckDoesNotWarnOfWhatTheGuardPrevents(t *testing.T) {
+	s := start(t, 3)
+	for off, worst := range map[bool]locker.Severity{false: locker.SeverityInfo, true: locker.SeverityWarning} {
+		all, err := s.backend(t, redlock.Options{NoRestartGuard: off}).Check(t.Context())
+		require.NoError(t, err)
+		for _, f := range all {
+			if strings.HasPrefix(f.What, "appendonly") {
+				assert.Equal(t, worst, f.Severity, f)
+			} else {
+				assert.Equal(t, locker.SeverityOK, f.Severity, f)
+			}
+		}
+	}
+}
+
 // A key in the way at one node does not hide the lock that the others may have.
 func TestListTellsWhatItCouldNotLookAt(t *testing.T) {
 	s := durable(t, 3)

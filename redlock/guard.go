@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -160,8 +161,7 @@ func (n *node) identify(ctx context.Context) (*scripts, error) {
 	asked := time.Now()
 	r, err := n.askWhoItIs(ctx)
 	if err != nil {
-		var e *redisconn.Error
-		if n.b.opts.NoRestartGuard && errors.As(err, &e) && redis.HasErrorPrefix(e.Err, "NOPERM") {
+		if n.b.opts.NoRestartGuard && redisconn.Barred(err) {
 			// it may not run INFO: neither does it have to
 			return n.newScripts(run{}, voteText, counterText+repairText), nil
 		}
@@ -194,7 +194,7 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 		if s.RunID == "" {
 			return run{}, errors.New("INFO server names no run_id")
 		}
-		if err := s.Supported(); err != nil {
+		if err := cmp.Or(s.Supported(), n.conn.Single(s)); err != nil {
 			return run{}, err
 		}
 		r := run{id: s.RunID, uptime: s.Uptime}

@@ -58,6 +58,7 @@ type node struct {
 	failedAt   time.Time // the last of them
 	probeAt    time.Time // when to ask again, if it is sick
 	lastErr    error
+	warned     atomic.Bool // that it refuses this client
 }
 
 func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
@@ -191,9 +192,19 @@ func (n *node) note(op string, sent time.Time, err error) {
 	}
 }
 
+// warn says once that the node refuses this client, if that is what err says: a majority may go on without it for
+// long, until one of that fails, too.
+func (n *node) warn(err error) {
+	if e, ok := errors.AsType[*redisconn.Error](err); ok && e.Refused && !n.b.opening.Load() && !n.warned.Swap(true) {
+		n.b.opts.Logger.Warn("redlock: a node refuses this client, and has no vote until that is mended", "node", n.addr,
+			"error", err)
+	}
+}
+
 // failed notes a question without an answer. n.mu is held. Of the many questions
 // of one moment that fail together, one counts.
 func (n *node) failed(err error) {
+	n.warn(err)
 	n.lastErr = err
 	now := time.Now()
 	if now.Sub(n.failedAt) < oneMoment {

@@ -24,8 +24,10 @@ var Openers = locker.Openers{
 
 // Open is the [locker.Opener] of this package, for the schemes redlock and
 // redlocks (TLS); see the package documentation. It connects to all nodes, and
-// fails if a majority is out of reach, if a node refuses the client, or if two
-// addresses lead to the same server. It does not wait for a minority that does
+// fails if a majority is out of reach or refuses the client, or if two
+// addresses lead to the same server. A minority that refuses the client (another
+// password, no right to run scripts, another kind of server) is logged as a
+// warning, once for each node. Open does not wait for a minority that does
 // not answer: what is wrong with nodes that answer more than 200 ms after a
 // quorum has is found out by the Acquires after that, and by [Backend.Check].
 // Nodes that are kept out of votes by the restart guard are no error.
@@ -74,7 +76,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		}
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
-	b.clients = clients
+	b.clients, b.prefix = clients, opts.Prefix
 	if err := b.lookAtAll(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
 	}
@@ -85,6 +87,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 func (b *Backend) lookAtAll(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, redisconn.DialTimeout)
 	defer cancel()
+	b.opening.Store(true)
 	reached, causes := 0, b.unanswered()
 	for o := range each(limited, b, func(n *node) (*scripts, error) { return n.ready(redisconn.DialTimeout) }) {
 		var g *guardedError
@@ -97,12 +100,14 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 			}
 		case errors.As(o.err, &d):
 			return fmt.Errorf("%w: %w", locker.ErrInvalid, d)
-		case hopeless(o.err):
-			return o.err
 		}
 	}
 	if ctx.Err() != nil || reached < b.quorum {
 		return errors.Join(ctx.Err(), b.quorumError("open", "", causes))
+	}
+	b.opening.Store(false)
+	for i, err := range causes {
+		b.nodes[i].warn(err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -244,4 +245,80 @@ func TestNoPartOfAPasswordIsInAnError(t *testing.T) {
 	_, err := all.Open(t.Context(), "redlock://h1,Us3r:S3cret@h2", nil)
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	assert.Contains(t, err.Error(), "user or password", "it would be one node")
+}
+
+// A node that refuses this client is one node less, as a dead one is: a process that starts goes on with the
+// majority, warns once, and check fails. Only a majority that refuses is an error, which no wait would help.
+func TestAMinorityThatRefusesIsOneNodeLess(t *testing.T) {
+	t.Parallel()
+	may := []string{"on", ">sesame", "~*", "&*", "+@all"}
+	node := func(opts ...lab.Option) *nodes { return start(t, 1, append(opts, lab.WithAppendOnly())...) }
+	barred := func(rule string) string {
+		return node(lab.WithUser("locker", append(may[:len(may):len(may)], rule)...)).proven(t).servers[0].Addr()
+	}
+	well := start(t, 2, lab.WithUser("locker", may...), lab.WithAppendOnly()).proven(t)
+	secure := node(lab.WithTLS(lab.NewCerts(t)), lab.WithUser("locker", may...)).servers[0].Addr()
+	for refusal, refuses := range map[string]string{
+		"WRONGPASS":     node(lab.WithPassword("other")).servers[0].Addr(),
+		"'evalsha'":     barred("-evalsha"),
+		"'info'":        barred("-info"),
+		"'script|load'": barred("-script"),
+		"DB index":      node(lab.WithUser("locker", may...), lab.WithConfig("databases", "1")).servers[0].Addr(),
+		"Redis Cluster": node(lab.WithUser("locker", may...), lab.WithConfig("cluster-enabled", "yes")).servers[0].Addr(),
+		"":              secure, // hangs up on who does not speak TLS, as a dead one
+	} {
+		t.Run(refusal, func(t *testing.T) {
+			var log bytes.Buffer
+			database := "/0?"
+			if refusal == "DB index" {
+				database = "/1?restart_guard=off&"
+			}
+			open := func(addrs ...string) (*locker.Client, error) {
+				return openers.Open(t.Context(), "redlock://locker:sesame@"+strings.Join(addrs, ",")+database+"node_timeout=300ms",
+					&locker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			}
+			c, err := open(well.servers[0].Addr(), refuses, well.servers[1].Addr())
+			require.NoError(t, err)
+			for range 5 {
+				require.NoError(t, locktest.Lock(t, c, "x").Unlock(t.Context()))
+			}
+			found, err := c.Check(t.Context())
+			require.NoError(t, err)
+			assert.True(t, slices.ContainsFunc(found, func(f locker.Finding) bool {
+				return f.Severity >= locker.SeverityWarning && strings.Contains(f.What, refuses)
+			}), found)
+			require.NoError(t, c.Close())
+			if refusal == "" {
+				return
+			}
+			assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
+			assert.Contains(t, log.String(), "node="+refuses)
+			assert.Contains(t, log.String(), refusal)
+
+			log.Reset()
+			c, err = open(well.servers[0].Addr(), refuses) // both are needed
+			if err == nil {
+				_, err = c.TryLock(t.Context(), "x")
+				require.NoError(t, c.Close())
+			} else {
+				assert.Empty(t, log.String(), "it is an error already")
+			}
+			require.Error(t, err)
+			assert.NotErrorIs(t, err, locker.ErrUnavailable, "nothing changes by itself")
+		})
+	}
+}
+
+// A program that tries once and ends leaves no vote behind, for which the next one would have to wait.
+func TestCloseRightAfterARefusalLeavesNoVote(t *testing.T) {
+	s := start(t, 2, lab.WithAppendOnly())
+	s.servers[0].MustDo(t, "SET", redisconn.RunsKey, " before") // the other may not vote yet
+	for range 20 {
+		c, err := openers.Open(t.Context(), s.url(), nil)
+		require.NoError(t, err)
+		_, err = c.TryLock(t.Context(), "x")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NoError(t, c.Close())
+		require.Zero(t, s.holders(t, "x"))
+	}
 }

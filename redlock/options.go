@@ -40,8 +40,9 @@ type Options struct {
 	// their last use, and tokens rise after that because the nodes' clocks have.
 	Fencing bool
 
-	// Logger is told of nodes that are kept out of votes, and warned if another
-	// client seems to have a longer MaxTTL. nil: nothing is logged.
+	// Logger is told of nodes that are kept out of votes, and warned, once for each, of
+	// nodes that refuse this client, and if another client seems to have a longer
+	// MaxTTL. nil: nothing is logged.
 	Logger *slog.Logger
 
 	_ struct{}
@@ -68,7 +69,10 @@ type Backend struct {
 	quorum  int
 	rounds  chan struct{}   // see maxRounds
 	owed    atomic.Int64    // holds that a node has not released: see maxOwed
+	unsent  atomic.Int64    // endings that have sent no release yet
 	clients []*redis.Client // those that Open made: Close closes them
+	prefix  string          // of the names that are locked, as far as the Backend knows
+	opening atomic.Bool     // Open will say which nodes refuse
 
 	ctx    context.Context // ends with the Backend
 	end    context.CancelFunc
@@ -246,7 +250,8 @@ func (b *Backend) Close() error {
 // settle waits a moment for the releases that are under way.
 func (b *Backend) settle() {
 	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); time.Sleep(settlePause) {
-		if !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.inFlight.Load() > 0 }) {
+		// In this order: an ending has sent its releases before it is not counted any more.
+		if b.unsent.Load() == 0 && !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.inFlight.Load() > 0 }) {
 			return
 		}
 	}

@@ -29,8 +29,9 @@ const (
 // that keeps the lock would cost the next holders their spare nodes, and nobody else
 // knows of it.
 type ending struct {
-	try   *try          // the one under way, or to begin at once; nil between two
-	again chan struct{} // ends the pause between two; capacity 1
+	try    *try          // the one under way, or to begin at once; nil between two
+	again  chan struct{} // ends the pause between two; capacity 1
+	unsent bool          // its goroutine has sent nothing yet: Close waits for that
 }
 
 // try is one release on all nodes that may have the lock.
@@ -118,12 +119,22 @@ func (h *hold) try() *try {
 		return h.end.try
 	}
 	t := newTry()
-	h.end = &ending{try: t, again: make(chan struct{}, 1)}
+	h.end = &ending{try: t, again: make(chan struct{}, 1), unsent: true}
+	h.b.unsent.Add(1)
 	if !h.b.start(h.run) {
+		h.sent()
 		h.end = nil
 		t.done(locker.ErrClosed)
 	}
 	return t
+}
+
+// sent notes that the first releases of the ending are sent, or never will be. h.mu is held.
+func (h *hold) sent() {
+	if h.end.unsent {
+		h.end.unsent = false
+		h.b.unsent.Add(-1)
+	}
 }
 
 // run is the goroutine of an ending: tries, with pauses between them, until all nodes have answered or
@@ -138,6 +149,7 @@ func (h *hold) run() {
 			settled = h.b.owed.Add(1) > maxOwed
 		}
 		h.mu.Lock()
+		h.sent()
 		if h.end.try == nil && (settled || h.b.isClosed()) {
 			h.end = nil
 			h.mu.Unlock()
@@ -167,6 +179,7 @@ func (h *hold) releaseAll(context.Context) error {
 	for i := range h.sites {
 		h.release(i)
 	}
+	h.sent()
 	for want := h.b.quorum; ; want = 1 {
 		open := h.decide()
 		if open == 0 {

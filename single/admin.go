@@ -1,14 +1,12 @@
 package single
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/redisconn"
@@ -48,20 +46,19 @@ func stateOf(name string, s status) locker.State {
 const sharersMark = "sharers "
 
 // List implements [locker.Operator]: it walks through the keys of the server, on a
-// Cluster of all masters, a few hundred at a time.
+// Cluster of all masters, a few hundred at a time, and yields what it finds as it goes.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
 	return func(yield func(locker.State, error) bool) {
-		names, err := b.server.Names(ctx, prefix)
-		for _, name := range names {
+		var failed error
+		stopped := false
+		err := b.server.Names(ctx, prefix, func(name string) (more bool) {
 			var s status
-			if s, err = b.server.inspect(ctx, name); err != nil {
-				break
+			if s, failed = b.server.inspect(ctx, name); failed == nil && (s.Held || s.Waited) {
+				stopped = !yield(stateOf(name, s), nil)
 			}
-			if (s.Held || s.Waited) && !yield(stateOf(name, s), nil) {
-				return
-			}
-		}
-		if err != nil {
+			return failed == nil && !stopped
+		})
+		if err = cmp.Or(failed, err); err != nil && !stopped {
 			yield(locker.State{}, failure(err))
 		}
 	}
@@ -83,21 +80,24 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 	return failure(err)
 }
 
-// Check implements [locker.Checker]. On a Cluster it looks at every master.
+// Check implements [locker.Checker]. On a Cluster it looks at every master. It asks for the rights to a name
+// that begins with the prefix of the URL, or with none for a Backend that New has made.
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
-	servers, err := b.server.Servers(ctx)
-	var e *redisconn.Error
-	if errors.As(err, &e) && e.Refused && redis.HasErrorPrefix(e.Err, "NOPERM") {
-		return []locker.Finding{{Severity: locker.SeverityInfo, What: "INFO of " + b.server.Addr(),
-			Found:  e.Err.Error(),
-			Advice: "the settings of the server cannot be looked at: allow the user +info and +config|get"}}, nil
-	}
+	name := b.prefix + "locker-check"
+	set := redisconn.LockKey(name) + ":shared"
+	needs := append(b.server.Needs(name), redisconn.Need{
+		Commands: [][]string{{"set", fmt.Sprint(b.server.tokens(name)), ""}},
+		Severity: locker.SeverityProblem, Advice: "locks have no tokens, and so cannot be had",
+	}, redisconn.Need{
+		Commands: [][]string{{"zadd", set, "0", ""}, {"zrem", set, ""}, {"zrange", set, "0", "-1"}, {"zscore", set, ""},
+			{"zcount", set, "0", "1"}, {"zremrangebyscore", set, "0", "1"}},
+		Severity: locker.SeverityInfo, Advice: "locks cannot be shared",
+	})
+	found, servers, err := b.server.Check(ctx, needs, locker.SeverityWarning)
 	if err != nil {
 		return nil, failure(err)
 	}
-	var found []locker.Finding
 	for _, s := range servers {
-		found = append(found, s.Findings()...)
 		f := locker.Finding{What: "replicas of " + s.Addr, Found: fmt.Sprintf("%d connected", s.Replicas)}
 		if s.Replicas > 0 {
 			f.Severity = locker.SeverityWarning

@@ -2,6 +2,9 @@ package single_test
 
 import (
 	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +114,115 @@ func TestCheck(t *testing.T) {
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1gb")
 	server.MustDo(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	assert.Equal(t, locker.SeverityProblem, find(b, "maxmemory-policy").Severity)
+}
+
+// check returns what Check says that is worse than fine, as "severity what: found (advice)".
+func check(t *testing.T, b *single.Backend) string {
+	t.Helper()
+	all, err := b.Check(t.Context())
+	require.NoError(t, err)
+	var bad []string
+	for _, f := range all {
+		if f.Severity != locker.SeverityOK {
+			bad = append(bad, fmt.Sprintf("%v %s: %s (%s)", f.Severity, f.What, f.Found, f.Advice))
+		}
+	}
+	return strings.Join(bad, "\n")
+}
+
+// Behind one address are two servers: two clients hold one lock.
+func TestCheckFindsTwoServersBehindOneAddress(t *testing.T) {
+	certs := lab.NewCerts(t)
+	for kind, opts := range map[string][]lab.Option{"plain": nil, "TLS": {lab.WithTLS(certs)}} {
+		one, two := lab.StartRedis(t, opts...), lab.StartRedis(t, opts...)
+		for addr, many := range map[string]bool{balancer(t, one.Addr(), two.Addr()): true, balancer(t, one.Addr()): false} {
+			o := &redis.Options{Addr: addr}
+			if opts != nil {
+				o.TLSConfig = certs.ClientConfig()
+			}
+			b := backend(t, newClient(t, o), nil)
+			grant(t, b, "n", 0)
+			assert.Equal(t, many, strings.Contains(check(t, b), "problem server behind "+addr+": 16 connections lead to 2 servers"),
+				"%s: %s", kind, check(t, b))
+			one.MustDo(t, "FLUSHALL")
+			two.MustDo(t, "FLUSHALL")
+		}
+	}
+}
+
+// balancer returns an address at which the connections go to servers in turn.
+func balancer(t *testing.T, servers ...string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for i := 0; ; i++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", servers[i%len(servers)])
+			if err != nil {
+				_ = conn.Close()
+				continue
+			}
+			pipe := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from)
+				_ = to.Close()
+			}
+			go pipe(server, conn)
+			go pipe(conn, server)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// What the user may not do is a finding, with what follows from it; so is what it may not ask.
+func TestCheckNamesWhatTheUserMayNotDo(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithAppendOnly())
+	for what, want := range map[string]string{
+		"":              "",
+		"resetchannels": "warning rights|it may not run: publish locker:1:{locker-check}:wake, subscribe|waiters are not woken",
+		"-subscribe":    "warning rights|+subscribe, with|waiters are not woken",
+		"-info":         "info INFO|NOPERM|whether there is only one at this address",
+		"-eval":         "problem rights|NOPERM|+eval and +evalsha",
+		"resetkeys":     "problem rights|mget locker:1:{locker-check}, set|locks have no tokens",
+		"-set":          "problem rights|set locker:1:{locker-check}|locks cannot be had",
+		"-pexpire":      "problem rights|pexpire|or not be kept",
+		"-zadd":         "info rights|zadd locker:1:{locker-check}:shared|locks cannot be shared",
+	} {
+		server.MustDo(t, "ACL", "SETUSER", "locker", "reset", "on", ">secret", "~*", "&*", "+@all")
+		if what != "" {
+			server.MustDo(t, "ACL", "SETUSER", "locker", what)
+		}
+		found := check(t, backend(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker",
+			Password: "secret"}), nil))
+		for _, part := range strings.Split(want, "|") {
+			assert.Contains(t, found, part, what)
+		}
+		assert.Equal(t, want == "", found == "", found)
+	}
+	fake := lab.StartFakeRedis(t, ":-1\r\n")
+	fake.Answer("info", "-ERR unknown command 'INFO', with args beginning with: \r\n")
+	found := check(t, backend(t, newClient(t, &redis.Options{Addr: fake.Addr()}), nil))
+	assert.Contains(t, found, "unknown command 'INFO'", "it is renamed")
+	assert.Contains(t, found, "this server does not tell")
+	assert.NotContains(t, found, "problem")
+}
+
+// A user who may have the names of one prefix alone can open, lock and check.
+func TestAUserForOnePrefix(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithAppendOnly(), lab.WithUser("app", "on", ">secret", "~locker:1:{app/*",
+		"~locker:1:tokens*", "&locker:1:{app/*", "+@all"))
+	c, err := openers.Open(t.Context(), "redis://app:secret@"+server.Addr()+"?prefix=app/", nil)
+	require.NoError(t, err)
+	require.NoError(t, locktest.Lock(t, c, "n").Unlock(t.Context()))
+	found, err := c.Check(t.Context())
+	require.NoError(t, err)
+	for _, f := range found {
+		assert.Equal(t, locker.SeverityOK, f.Severity, f)
+	}
+	require.NoError(t, c.Close())
 }
 
 // The leftover of an unknown outcome lasts as long as MinHold, and so does the note that

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -47,7 +46,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrInvalid, u, err), client.Close())
 	}
-	b.client = client
+	b.client, b.prefix = client, opts.Prefix
 	if err := b.contact(ctx, opts.Logger); err != nil {
 		err = fmt.Errorf("%s: %w%s", u, err, hint(err, conn.TLSConfig != nil))
 		return nil, errors.Join(err, b.Close())
@@ -55,26 +54,21 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	return b, nil
 }
 
-// contact warns of servers that may throw lock keys away, if they may be asked, and asks about some locks: one
-// name may be on this node of a Cluster that was taken for a server of its own, but not all.
+// contact warns of servers that may throw lock keys away, if they may be asked, and asks about a lock that the user
+// may have.
 func (b *Backend) contact(ctx context.Context, log *slog.Logger) error {
-	names := 1
 	servers, _ := b.server.Servers(ctx)
 	for _, s := range servers {
+		if err := b.server.Single(s); err != nil {
+			return err
+		}
 		if s.MayEvict() && log != nil {
 			log.Warn("single: the server may evict locks when its memory is full: set maxmemory-policy noeviction",
 				"server", s.Addr, "maxmemory-policy", s.Eviction)
 		}
-		if s.Cluster && !b.server.IsCluster() {
-			names = 16
-		}
 	}
-	for i := range names {
-		if _, err := b.Inspect(ctx, "locker"+strconv.Itoa(i)); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := b.Inspect(ctx, b.prefix+"locker0")
+	return err
 }
 
 // hint says what an error of the first contact often means.

@@ -38,6 +38,7 @@ type Backend struct {
 	server *server
 	wakes  *rediswake.Wakes
 	client redis.UniversalClient // set if Open made it: Close closes it
+	prefix string                // of the names that are locked, as far as the Backend knows
 }
 
 var (

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,6 +71,17 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 	plain := lab.StartRedis(t, lab.WithPassword("sesame"))
 	secure := lab.StartRedis(t, lab.WithTLS(certs))
 	down := "127.0.0.1:1"
+	node := lab.StartRedis(t, lab.WithConfig("cluster-enabled", "yes"))
+	full := lab.StartRedis(t, lab.WithConfig("maxclients", "1"))
+	last, err := net.Dial("tcp", full.Addr())
+	require.NoError(t, err)
+	defer func() { _ = last.Close() }()
+	sentinel := func(command, answer string) string {
+		s := lab.StartFakeRedis(t, "")
+		s.Answer(command, answer)
+		return s.Addr() + "?master_name=m"
+	}
+	refuses := sentinel("sentinel", "-NOAUTH Authentication required.\r\n")
 	for name, tc := range map[string]struct {
 		url, want string
 		is        error
@@ -98,6 +110,16 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 			"if the server does not speak TLS, write redis", nil},
 		"no TLS where there is": {"redis://" + secure.Addr(), "if the server wants TLS, write rediss", nil},
 		"unknown authority":     {"rediss://" + secure.Addr(), "certificate", nil},
+		"a node of a Cluster":   {"redis://" + node.Addr(), "write redis+cluster://", nil},
+		"too many clients":      {"redis://" + full.Addr(), "max number of clients reached", locker.ErrUnavailable},
+		"protected mode":        {"redis://" + farewell(t, protected), "protected mode is enabled and no password", nil},
+		"hung up on":            {"redis://" + farewell(t, ""), "if the server wants TLS, write rediss", locker.ErrUnavailable},
+		"no Sentinel password":  {"redis+sentinel://:sesame@" + refuses, "parameters sentinel_username and sentinel_password", nil},
+		"wrong Sentinel password": {"redis+sentinel://:sesame@" +
+			sentinel("auth", "-WRONGPASS invalid username-password pair\r\n") + "&sentinel_password=sesami",
+			"sentinel_password", nil},
+		"no way to the master": {"redis+sentinel://" + sentinel("sentinel", "*2\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n"),
+			"cannot connect to 127.0.0.1:1: connect: connection refused", locker.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -118,6 +140,24 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a Redis says before it hangs up, and goes on about for a page.
+const protected = "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set " +
+	"for the default user. In this mode connections are only accepted from the loopback interface.\r\n"
+
+// farewell returns the address of a server that says what it says and hangs up.
+func farewell(t *testing.T, words string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			_, _ = conn.Write([]byte(words))
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -14,10 +14,10 @@ import (
 type FakeRedis struct {
 	listener net.Listener
 	serving  sync.WaitGroup
-	reply    string
 
 	mu       sync.Mutex
-	received map[string]int // by lower-case command
+	received map[string]int    // by lower-case command
+	answers  map[string]string // the same
 }
 
 // StartFakeRedis starts a server that answers EVALSHA and EVAL with reply, which has its type and its end
@@ -29,7 +29,13 @@ func StartFakeRedis(t TB, reply string) *FakeRedis {
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}
-	f := &FakeRedis{listener: l, reply: reply, received: map[string]int{}}
+	f := &FakeRedis{listener: l, received: map[string]int{}, answers: map[string]string{
+		"hello": "-ERR unknown command 'HELLO'\r\n",
+		"info":  "-NOPERM this user has no permissions to run the 'info' command\r\n",
+	}}
+	for _, command := range []string{"evalsha", "eval", "subscribe"} {
+		f.answers[command] = reply
+	}
 	life, end := context.WithCancel(context.Background())
 	f.serving.Go(func() {
 		for {
@@ -52,6 +58,13 @@ func StartFakeRedis(t TB, reply string) *FakeRedis {
 // Addr returns the host:port of the server.
 func (f *FakeRedis) Addr() string { return f.listener.Addr().String() }
 
+// Answer has the server answer a command, by its lower-case name, with reply.
+func (f *FakeRedis) Answer(command, reply string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers[command] = reply
+}
+
 // Count returns how often a command came, by its lower-case name.
 func (f *FakeRedis) Count(command string) int {
 	f.mu.Lock()
@@ -68,15 +81,10 @@ func (f *FakeRedis) serve(raw net.Conn) {
 		}
 		f.mu.Lock()
 		f.received[command]++
+		reply, known := f.answers[command]
 		f.mu.Unlock()
-		reply := "+OK\r\n"
-		switch command {
-		case "evalsha", "eval", "subscribe":
-			reply = f.reply
-		case "hello":
-			reply = "-ERR unknown command 'HELLO'\r\n"
-		case "info":
-			reply = "-NOPERM this user has no permissions to run the 'info' command\r\n"
+		if !known {
+			reply = "+OK\r\n"
 		}
 		if _, err := io.WriteString(raw, reply); err != nil || reply == "" {
 			return

@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -61,7 +60,11 @@ func Failed(op, addr string, err error) *Error {
 		// The driver never gets the caller's context here, so this is a time limit of ours or of its own.
 		err = timeLimitError(err.Error())
 	}
-	if badCredentials(err) {
+	switch bySentinels := strings.HasPrefix(err.Error(), allSentinels); {
+	case bySentinels && class.refused && !noMaster(err) && !isTLS(err):
+		err = fmt.Errorf("%w (it is the Sentinels who refuse: in a URL, theirs are the parameters sentinel_username and "+
+			"sentinel_password; user:password@ is for the master)", err)
+	case badCredentials(err):
 		err = fmt.Errorf("%w (check user and password: in a URL, they are user:password@ before the host)", err)
 	}
 	if noMaster(err) {
@@ -100,11 +103,24 @@ func (e tooOldError) Error() string {
 // failed is Failed for a request by way of n.
 func (n *Conn) failed(op, addr string, err error) *Error {
 	e := Failed(op, addr, err)
-	if !n.IsCluster() && moved(err) {
-		e.Err, e.Refused = fmt.Errorf("the server is a node of a Redis Cluster, and the lock's key lives on "+
-			"another: use the scheme redis+cluster, or a ClusterClient: %w", err), true
+	if !n.IsCluster() && (moved(err) || redis.HasErrorPrefix(err, "CROSSSLOT")) {
+		e.Err, e.Refused = fmt.Errorf("%w: %s: %w", errClusterNode, adviceCluster, err), true
 	}
 	return e
+}
+
+// What is wrong with a Conn to one node of a Cluster.
+const adviceCluster = "write redis+cluster:// (or rediss+cluster://), or make a ClusterClient; redlock needs servers " +
+	"that are not in a Cluster"
+
+var errClusterNode = errors.New("the server is a node of a Redis Cluster, which has only some of the keys")
+
+// Single is an error for a server that has only some of the keys of a Conn that takes it for a server of its own.
+func (n *Conn) Single(s Server) error {
+	if s.Cluster && !n.IsCluster() {
+		return Failed("info", s.Addr, fmt.Errorf("%w: %s", errClusterNode, adviceCluster))
+	}
+	return nil
 }
 
 // class is what a driver's error says about a request; see Error.
@@ -127,10 +143,13 @@ var (
 		"NOREPLICAS", "NOSCRIPT", "EXECABORT", "ERR max number of clients",
 	}
 	// The driver's own errors for not knowing where to send to.
-	nowhere = []string{"redis: all sentinels", "redis: no sentinels", "redis: cluster has no nodes"}
+	nowhere = []string{allSentinels, "redis: no sentinels", "redis: cluster has no nodes"}
 	// Where a script's own command was refused, older servers put this before the reason.
 	inScript = "user_script"
 )
+
+// allSentinels begins the driver's error that has the errors of all Sentinels in it.
+const allSentinels = "redis: all sentinels"
 
 // Outcome says what a driver's error means for the request that it answers.
 // unknown: it may have been executed, or may yet be. refused: trying again is no
@@ -157,18 +176,22 @@ func Passing(reply string) bool {
 func classify(err error) class {
 	if text := err.Error(); slices.ContainsFunc(nowhere,
 		func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
-		return class{refused: strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") ||
-			noMaster(err)}
+		return class{refused: noMaster(err) || isTLS(err) || slices.ContainsFunc([]string{"NOAUTH", "WRONGPASS", "NOPERM"},
+			func(reason string) bool { return strings.Contains(text, reason) })}
 	}
 	var reply redis.Error
 	var strange unexpectedReplyError
 	var old tooOldError
+	var farewell farewellError
 	switch {
+	case errors.As(err, &farewell):
+		return classifyReply(string(farewell))
 	case errors.As(err, &reply):
 		return classifyReply(reply.Error())
 	case errors.As(err, &strange):
 		return class{unknown: true, refused: true}
-	case isTLS(err), errors.As(err, &old), errors.Is(err, redis.ErrClosed): // somebody has closed the client
+	case isTLS(err), errors.As(err, &old), errors.Is(err, errClusterNode),
+		errors.Is(err, redis.ErrClosed): // somebody has closed the client
 		return class{refused: true}
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), isDial(err):
 		return class{}
@@ -196,7 +219,7 @@ func classifyReply(text string) class {
 
 // noMaster reports that the Sentinels answered, and know no master of the name.
 func noMaster(err error) bool {
-	return strings.HasPrefix(err.Error(), "redis: all sentinels") && errors.Is(err, redis.Nil)
+	return strings.HasPrefix(err.Error(), allSentinels) && errors.Is(err, redis.Nil)
 }
 
 // IsNoScript reports that the server does not know a script.
@@ -237,39 +260,3 @@ var alerts = []string{
 	"insufficient security level",
 	"unrecognized name", "certificate required", "no application protocol",
 }
-
-// Dialer connects as the driver does by itself, and its errors do not say where
-// to: the driver prints them to standard error, where perhaps nobody expects what a
-// URL has in the host's place, such as half of a password that was not escaped. An
-// [Error] says the address.
-func Dialer(
-	config *tls.Config, timeout time.Duration,
-) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	dial := redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: config})
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, &dialError{err}
-		}
-		return conn, nil
-	}
-}
-
-type dialError struct{ err error }
-
-func (e *dialError) Error() string {
-	var dial *net.OpError
-	var name *net.DNSError
-	var addr *net.AddrError
-	switch {
-	case errors.As(e.err, &name):
-		return "cannot connect: " + name.Err
-	case errors.As(e.err, &addr):
-		return "cannot connect: " + addr.Err
-	case errors.As(e.err, &dial) && dial.Op == "dial":
-		return "cannot connect: " + dial.Err.Error()
-	}
-	return e.err.Error()
-}
-
-func (e *dialError) Unwrap() error { return e.err }

@@ -48,14 +48,19 @@ func (s Server) MayEvict() bool {
 	return s.MaxMemory > 0 && s.Eviction != "" && s.Eviction != "noeviction"
 }
 
-// Findings are what a [locker.Checker] says of one server.
-func (s Server) Findings() []locker.Finding {
+// Findings are what a [locker.Checker] says of one server. forgets is how much it matters that a restart forgets
+// locks: less than a warning where a restart guard keeps such a server out.
+func (s Server) Findings(forgets locker.Severity) []locker.Finding {
 	finding := func(what, found string, bad bool, severity locker.Severity, advice string) locker.Finding {
 		f := locker.Finding{What: what + " of " + s.Addr, Found: found}
 		if bad {
 			f.Severity, f.Advice = severity, advice
 		}
 		return f
+	}
+	then := ""
+	if forgets < locker.SeverityWarning {
+		then = ", and the server has no vote until those have ended; to have it vote at once"
 	}
 	all := []locker.Finding{
 		finding("version", s.Product+" "+s.Version, s.Supported() != nil, locker.SeverityProblem,
@@ -67,13 +72,12 @@ func (s Server) Findings() []locker.Finding {
 			"the server may throw locks away when its memory is full: set maxmemory-policy noeviction"),
 	}
 	if s.AOF != "" {
-		all = append(all, finding("appendonly", map[string]string{"0": "no", "1": "yes"}[s.AOF], s.AOF != "1",
-			locker.SeverityWarning,
-			"a restart forgets the locks that are held: set appendonly yes and appendfsync always"))
+		all = append(all, finding("appendonly", map[string]string{"0": "no", "1": "yes"}[s.AOF], s.AOF != "1", forgets,
+			"a restart forgets the locks that are held"+then+": set appendonly yes and appendfsync always"))
 	}
 	if s.Fsync != "" {
-		all = append(all, finding("appendfsync", s.Fsync, s.Fsync != "always", locker.SeverityWarning,
-			"a host that crashes forgets the last locks and tokens: set appendfsync always"))
+		all = append(all, finding("appendfsync", s.Fsync, s.Fsync != "always", forgets,
+			"a host that crashes forgets the last locks and tokens"+then+": set appendfsync always"))
 	}
 	return all
 }
@@ -105,34 +109,37 @@ func (n *Conn) Servers(ctx context.Context) (all []Server, err error) {
 	return all, err
 }
 
-// eachMaster calls f for the server, or on a Cluster for each master, all at the same time: which they are the
-// driver asks first, with a patience of its own.
+// eachMaster calls f for the server, or on a Cluster for each master, all at the same time.
 func (n *Conn) eachMaster(ctx context.Context, op string, f func(client *redis.Client, addr string) error) error {
-	cluster, ok := n.client.(*redis.ClusterClient)
-	if !ok {
-		return f(n.Bounded(), n.addr)
-	}
-	masters, err := Ask(ctx, n, op, func(ctx context.Context) (masters []*redis.Client, err error) {
-		var mu sync.Mutex
-		err = cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			masters = append(masters, master)
-			return nil
-		})
-		return masters, err
-	})
-	if err != nil {
-		return err
-	}
+	masters, err := n.masters(ctx, op)
 	errs := make(chan error, len(masters))
-	for _, master := range masters {
-		go func() { errs <- f(n.within(master), master.Options().Addr) }()
+	for addr, master := range masters {
+		go func() { errs <- f(master, addr) }()
 	}
 	for range masters {
 		err = cmp.Or(err, <-errs)
 	}
 	return err
+}
+
+// masters returns the client of the server, or on a Cluster those of all masters: which they are the driver asks
+// first, with a patience of its own.
+func (n *Conn) masters(ctx context.Context, op string) (map[string]*redis.Client, error) {
+	cluster, ok := n.client.(*redis.ClusterClient)
+	if !ok {
+		return map[string]*redis.Client{n.addr: n.Bounded()}, nil
+	}
+	return Ask(ctx, n, op, func(ctx context.Context) (map[string]*redis.Client, error) {
+		var mu sync.Mutex
+		masters := map[string]*redis.Client{}
+		err := cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			masters[master.Options().Addr] = n.within(master)
+			return nil
+		})
+		return masters, err
+	})
 }
 
 // ParseInfo reads the reply to INFO.
@@ -151,7 +158,7 @@ func ParseInfo(addr, text string) Server {
 		Role:     field["role"],
 		Eviction: field["maxmemory_policy"],
 		AOF:      field["aof_enabled"],
-		Cluster:  field["cluster_enabled"] == "1",
+		Cluster:  field["cluster_enabled"] == "1" || field["redis_mode"] == "cluster",
 	}
 	if v := field["server_name"]; v != "" {
 		s.Product = v
@@ -172,41 +179,52 @@ func ParseInfo(addr, text string) Server {
 // scanAtOnce is how many keys the server looks at for one reply of SCAN.
 const scanAtOnce = 500
 
-// Names returns the names under which there is a lock or somebody waits, of those
-// that begin with prefix.
-func (n *Conn) Names(ctx context.Context, prefix string) ([]string, error) {
-	pattern := layout + globEscape.Replace(escape.Replace(prefix)) + "*"
+// Names calls found with each name under which there is a lock or somebody waits, of those that begin with prefix:
+// as the server tells them, one at a time, and each once. It goes on until found returns false. On a Cluster, the
+// names on a master that does not answer are missing, and it is the error.
+func (n *Conn) Names(ctx context.Context, prefix string, found func(name string) (more bool)) error {
+	masters, err := n.masters(ctx, "list")
 	seen := map[string]bool{}
-	var names []string
-	var mu sync.Mutex
-	err := n.eachMaster(ctx, "list", func(client *redis.Client, _ string) error {
-		for cursor := uint64(0); ; {
-			type page struct {
-				keys []string
-				next uint64
-			}
-			p, err := Ask(ctx, n, "list", func(ctx context.Context) (p page, err error) {
-				p.keys, p.next, err = client.Scan(ctx, cursor, pattern, scanAtOnce).Result()
-				return p, err
-			})
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			for _, key := range p.keys {
-				name, ok := NameOf(strings.TrimSuffix(key, waitSuffix))
-				if ok && strings.HasPrefix(name, prefix) && !seen[name] {
-					seen[name] = true
-					names = append(names, name)
-				}
-			}
-			mu.Unlock()
-			if cursor = p.next; cursor == 0 {
-				return nil
+	for _, master := range masters {
+		more, failed := n.names(ctx, master, prefix, func(name string) bool {
+			again := seen[name]
+			seen[name] = true
+			return again || found(name)
+		})
+		if err = cmp.Or(err, failed); !more || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// names is Names for one master, which may tell a name more than once.
+func (n *Conn) names(
+	ctx context.Context, master *redis.Client, prefix string, found func(name string) bool,
+) (more bool, err error) {
+	pattern := layout + globEscape.Replace(escape.Replace(prefix)) + "*"
+	type page struct {
+		keys []string
+		next uint64
+	}
+	for cursor := uint64(0); ; {
+		p, err := Ask(ctx, n, "list", func(ctx context.Context) (p page, err error) {
+			p.keys, p.next, err = master.Scan(ctx, cursor, pattern, scanAtOnce).Result()
+			return p, err
+		})
+		if err != nil {
+			return true, err
+		}
+		for _, key := range p.keys {
+			name, ok := NameOf(strings.TrimSuffix(key, waitSuffix))
+			if ok && strings.HasPrefix(name, prefix) && !found(name) {
+				return false, nil
 			}
 		}
-	})
-	return names, err
+		if cursor = p.next; cursor == 0 {
+			return true, nil
+		}
+	}
 }
 
 // globEscape makes a SCAN pattern match what it says.

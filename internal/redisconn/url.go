@@ -51,6 +51,6 @@ func FromURL(u *locker.URL, port, db string, secure bool, timeout time.Duration)
 		}
 		o.TLSConfig = config
 	}
-	o.Dialer = Dialer(o.TLSConfig, DialTimeout)
+	o.Dialer = Dialer(o.TLSConfig, DialTimeout, o.Addrs...)
 	return o, nil
 }

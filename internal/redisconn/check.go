@@ -1,0 +1,213 @@
+package redisconn
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/golockers/locker"
+)
+
+// What a [locker.Checker] finds at a master beyond what INFO says: whether the user has the rights that the scripts
+// need, and whether one server answers at the address.
+
+//go:embed rights.lua
+var rightsText string
+
+// Need is a right that the user of a Conn has to have: to run some commands, each with its arguments.
+type Need struct {
+	Commands [][]string
+	Severity locker.Severity // of a finding that one is missing
+	Advice   string          // what that leads to
+}
+
+// Needs are those of every lock with this name: to lock it, and to be woken by its release.
+func (n *Conn) Needs(name string) []Need {
+	key := LockKey(name)
+	publish, subscribe := "publish", "subscribe"
+	if n.IsCluster() {
+		publish, subscribe = "spublish", "ssubscribe"
+	}
+	return []Need{{
+		Commands: [][]string{{"evalsha", "", "0"}, {"mget", key}, {"set", key, "", "PX", "1"}, {"del", key},
+			{"exists", key}, {"pexpire", key, "1"}, {"pttl", key}, {"time"}},
+		Severity: locker.SeverityProblem, Advice: "locks cannot be had, or not be kept",
+	}, {
+		Commands: [][]string{{publish, WakeChannel(name), ""}, {subscribe, WakeChannel(name)}, {"un" + subscribe}},
+		Severity: locker.SeverityWarning,
+		Advice: "waiters are not woken by a release, they ask again and again (since Redis 7, new users have no " +
+			"right to any channel)",
+	}}
+}
+
+// Check returns what INFO, the user's rights and several connections say of each master. forgets is how much it
+// matters that a restart forgets locks.
+func (n *Conn) Check(ctx context.Context, needs []Need, forgets locker.Severity) (
+	found []locker.Finding, servers []Server, err error,
+) {
+	servers, err = n.Servers(ctx)
+	barred := Barred(err)
+	switch {
+	case barred:
+		found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "INFO of " + n.addr,
+			Found: err.Error(), Advice: "neither the settings of the server can be looked at nor whether there is only " +
+				"one at this address: allow the user +info and +config|get"})
+	case err != nil:
+		return nil, nil, err
+	}
+	for _, s := range servers {
+		found = append(found, s.Findings(forgets)...)
+		if n.Single(s) != nil {
+			found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: "kind of " + s.Addr,
+				Found: errClusterNode.Error(), Advice: adviceCluster})
+		}
+	}
+	var mu sync.Mutex
+	add := func(f locker.Finding) {
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, f)
+	}
+	err = n.eachMaster(ctx, "check", func(client *redis.Client, addr string) error {
+		if err := n.rights(ctx, client, addr, needs, add); err != nil {
+			return err
+		}
+		if !barred {
+			add(n.alone(ctx, client, addr))
+		}
+		return nil
+	})
+	return found, servers, err
+}
+
+// Barred reports that the server does not let this user run a command, or nobody.
+func Barred(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Refused && slices.ContainsFunc([]string{"NOPERM", "ERR unknown command",
+		"ERR Unknown command"}, func(prefix string) bool { return strings.HasPrefix(e.Err.Error(), prefix) })
+}
+
+// rights finds out whether the user has each need.
+func (n *Conn) rights(ctx context.Context, client *redis.Client, addr string, needs []Need,
+	add func(locker.Finding),
+) error {
+	var all [][]string
+	for _, need := range needs {
+		all = append(all, need.Commands...)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	reply, err := Ask(ctx, n, "check", func(ctx context.Context) (any, error) {
+		return client.Eval(ctx, rightsText, nil, text).Result()
+	})
+	what := "rights of the user at " + addr
+	missing, tells := reply.([]any)
+	switch {
+	case Barred(err):
+		add(locker.Finding{Severity: needs[0].Severity, What: what, Found: err.Error(),
+			Advice: needs[0].Advice + ": allow the user +eval and +evalsha"})
+		return nil
+	case err != nil:
+		return err
+	case !tells:
+		add(locker.Finding{Severity: locker.SeverityInfo, What: what, Found: "this server does not tell",
+			Advice: "see that the user may run the commands that the documentation names"})
+		return nil
+	}
+	first := 0
+	for _, need := range needs {
+		var lacks, allow []string
+		for j, command := range need.Commands {
+			if slices.Contains(missing, any(int64(first+j))) {
+				lacks, allow = append(lacks, strings.Join(command[:min(2, len(command))], " ")), append(allow, "+"+command[0])
+			}
+		}
+		first += len(need.Commands)
+		if len(lacks) > 0 {
+			add(locker.Finding{Severity: need.Severity, What: what, Found: "it may not run: " + strings.Join(lacks, ", "),
+				Advice: fmt.Sprintf("%s: allow the user %s, with the keys ~locker:1:* and the channels &locker:1:*",
+					need.Advice, strings.Join(allow, " "))})
+		}
+	}
+	if len(missing) == 0 {
+		add(locker.Finding{What: what, Found: "enough"})
+	}
+	return nil
+}
+
+// atOnce is to how many connections alone compares the answers. A balancer that sends each to one of two servers at
+// random sends all to the same once in 32,768 times.
+const atOnce = 16
+
+// alone finds out whether one server answers at an address: behind a balancer there may be several, and then two
+// clients hold the same lock. The connections are new, and open at the same time.
+func (n *Conn) alone(ctx context.Context, client *redis.Client, addr string) locker.Finding {
+	f := locker.Finding{What: "server behind " + addr}
+	said, err := Ask(ctx, n, "info", func(ctx context.Context) ([atOnce]string, error) {
+		fresh := redis.NewClient(freshOptions(client))
+		defer func() { _ = fresh.Close() }()
+		var said [atOnce]string
+		var errs [atOnce]error
+		var answered, left sync.WaitGroup
+		answered.Add(atOnce)
+		for i := range said {
+			left.Go(func() {
+				conn := fresh.Conn()
+				defer func() { _ = conn.Close() }()
+				errs[i] = Recovered(func() error {
+					text, err := conn.Info(ctx, "server").Result()
+					said[i] = ParseInfo(addr, text).RunID
+					return err
+				})
+				answered.Done()
+				answered.Wait()
+			})
+		}
+		left.Wait()
+		if !slices.Contains(errs[:], nil) {
+			return said, errs[0]
+		}
+		return said, nil
+	})
+	runs := slices.DeleteFunc(said[:], func(id string) bool { return id == "" })
+	connections := len(runs)
+	slices.Sort(runs)
+	runs = slices.Compact(runs)
+	switch {
+	case len(runs) > 1:
+		f.Severity = locker.SeverityProblem
+		f.Found = fmt.Sprintf("%d connections lead to %d servers, which call themselves %s", connections, len(runs),
+			strings.Join(runs, ", "))
+		f.Advice = "two clients can hold a lock at the same time: connect to one server, not to a balancer in front " +
+			"of several (if a fail-over is under way, check again)"
+	case connections < 2:
+		f.Severity, f.Found = locker.SeverityInfo, "it does not tell its run_id"
+		if err != nil {
+			f.Found = err.Error()
+		}
+		f.Advice = "whether there is only one server at this address cannot be checked"
+	default:
+		f.Found = fmt.Sprintf("the same on %d connections", connections)
+	}
+	return f
+}
+
+// freshOptions are those of a client that makes connections of its own as client does.
+func freshOptions(client *redis.Client) *redis.Options {
+	o := *client.Options()
+	o.MaxRetries = -1 // it is 0 in a client that has none, which would mean the driver's default
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = atOnce, 0, 0, 0
+	o.PushNotificationProcessor, o.ClientSideCacheConfig, o.ClientSideCache = nil, nil, nil
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &o
+}
