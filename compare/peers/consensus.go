@@ -15,7 +15,8 @@ import (
 )
 
 // openEtcdMutex: one Session for all of a client's Mutexes, which is how it is meant; the Session tells
-// of a loss.
+// of a loss. All Mutexes of a Session and a name have the same key, so one that is locked while another is being
+// unlocked finds that key, takes it for its own, and has lost it a moment later: callers take turns.
 func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
@@ -25,6 +26,7 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 		return nil, unavailable(err)
 	}
 	var mu sync.Mutex
+	turns := map[string]chan struct{}{} // by name
 	var current *concurrency.Session
 	// session is one for all Mutexes: a new one where the old one is over.
 	session := func() (*concurrency.Session, error) {
@@ -44,9 +46,28 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 	}
 	g := undeclared("etcd-mutex", "the library alone: its Session renews, and its Done tells of a loss")
 	g.MinTTL, g.Queue = time.Second, true
+	turn := func(ctx context.Context, name string) (end func(), err error) {
+		mu.Lock()
+		if turns[name] == nil {
+			turns[name] = make(chan struct{}, 1)
+		}
+		one := turns[name]
+		mu.Unlock()
+		select {
+		case one <- struct{}{}:
+			return sync.OnceFunc(func() { <-one }), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
+		end, err := turn(ctx, req.Name)
+		if err != nil {
+			return nil, err
+		}
 		s, err := session()
 		if err != nil {
+			end()
 			return nil, err
 		}
 		m := concurrency.NewMutex(s, req.Name)
@@ -55,10 +76,12 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 			lock = m.Lock
 		}
 		if err := lock(ctx); err != nil {
+			end()
 			return nil, as(err, concurrency.ErrLocked, locker.ErrHeld)
 		}
 		held, released := context.WithCancel(context.Background())
 		go func() {
+			defer end() // with the session, its key is nobody's any more
 			select {
 			case <-s.Done():
 				req.Lost()
