@@ -1,15 +1,19 @@
 package etcd_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
@@ -22,19 +26,17 @@ func as(user string) func(*clientv3.Config) {
 	return func(c *clientv3.Config) { c.Username, c.Password = user, "pass" }
 }
 
-// tokenKinds are etcds whose users' tokens last for a second.
-var tokenKinds = map[string]func(t *testing.T) []lab.Option{
-	"simple": func(*testing.T) []lab.Option {
-		return []lab.Option{lab.WithConfig("auth-token-ttl", "1")}
-	},
-	"simple, oldest": func(*testing.T) []lab.Option {
-		return []lab.Option{lab.WithConfig("auth-token-ttl", "2"), lab.WithTool(lab.ToolOldEtcd)}
-	},
-	"jwt": func(t *testing.T) []lab.Option {
-		key := filepath.Join(t.TempDir(), "key")
-		require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600))
-		return []lab.Option{lab.WithConfig("auth-token", "jwt,sign-method=HS256,ttl=1s,priv-key="+key)}
-	},
+// tokenKinds are etcds of both versions whose users' tokens last for a second or two.
+func tokenKinds(t *testing.T) map[string][]lab.Option {
+	key := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600))
+	kinds := map[string][]lab.Option{}
+	for name, v := range versions {
+		kinds["simple, "+name] = append([]lab.Option{lab.WithConfig("auth-token-ttl", "2")}, v...)
+		kinds["jwt, "+name] = append([]lab.Option{
+			lab.WithConfig("auth-token", "jwt,sign-method=HS256,ttl=1s,priv-key="+key)}, v...)
+	}
+	return kinds
 }
 
 // withAuthScene is a cluster with authentication, whose admin is root.
@@ -47,12 +49,13 @@ func withAuthScene(t *testing.T, opts ...lab.Option) scene {
 
 // The stream of the watches keeps the token with which it was opened, and etcd refuses each new watch on
 // it once that has expired: the waiter hung for ever, and everybody behind it.
-func TestWaiterOnAStreamThatIsOlderThanItsTokenGetsTheLock(t *testing.T) {
+func TestProveWaiterOnAStreamThatIsOlderThanItsTokenGetsTheLock(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
-	for kind, opts := range tokenKinds {
+	for kind, opts := range tokenKinds(t) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			s := withAuthScene(t, opts(t)...)
+			s := withAuthScene(t, opts...)
 			ctx := t.Context()
 			var clients []*locker.Client
 			for range 3 {
@@ -84,6 +87,57 @@ func TestWaiterOnAStreamThatIsOlderThanItsTokenGetsTheLock(t *testing.T) {
 				got = s.get(t, second, 30*time.Second)
 				require.NoError(t, got.lease.Unlock(ctx))
 			}
+		})
+	}
+}
+
+// The token of a client that has asked for nothing for a while has expired, whatever the version of etcd: a request
+// is answered all the same, and many requests log in together. The driver alone hangs for ever on the oldest.
+func TestTokenThatHasExpiredIsRenewed(t *testing.T) {
+	t.Parallel()
+	for kind, opts := range tokenKinds(t) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1, opts...)
+			withAuth(t, s.admin)
+			var logins atomic.Int64
+			expired := make(chan struct{}, 1)
+			b := backend(t, s.Addrs(), as("locker"), intercepted(func(_ context.Context, method string, send func() error) error {
+				if strings.HasSuffix(method, "/Authenticate") {
+					logins.Add(1)
+				}
+				err := send()
+				if errors.Is(rpctypes.Error(err), rpctypes.ErrInvalidAuthToken) {
+					select {
+					case expired <- struct{}{}:
+					default:
+					}
+				}
+				return err
+			}))
+			ctx := t.Context()
+			held := locktest.Acquire(t, b, request("held", time.Minute, false)) // it asks for nothing for a while
+			time.Sleep(4 * time.Second)
+			for len(expired) > 0 {
+				<-expired
+			}
+			logins.Store(0)
+			const callers = 50
+			began := time.Now()
+			answers := make(chan error, callers)
+			for i := range callers {
+				go func() {
+					_, err := b.Acquire(ctx, request(fmt.Sprint("n", i), time.Minute, false))
+					answers <- err
+				}()
+			}
+			for range callers {
+				require.NoError(t, <-answers)
+			}
+			require.NotEmpty(t, expired, "it had expired")
+			assert.Less(t, time.Since(began), 2*time.Second, "a second, and one for a busy machine")
+			assert.Less(t, logins.Load(), int64(callers/5))
+			require.NoError(t, held.Hold.Release(ctx))
 		})
 	}
 }

@@ -290,7 +290,10 @@ func manyWaiters() int {
 
 func version(oldest bool) []lab.Option {
 	if oldest {
-		return []lab.Option{lab.WithTool(lab.ToolOldEtcd)}
+		return versions["oldest"]
 	}
 	return nil
 }
+
+// versions are the oldest and the newest etcd that are tested.
+var versions = map[string][]lab.Option{"oldest": {lab.WithTool(lab.ToolOldEtcd)}, "newest": nil}
