@@ -8,8 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -313,6 +316,34 @@ func TestFaultsOfTheUsersOwn(t *testing.T) {
 		}},
 	}, check.Exclusion, restarted.ID, history.Broken)
 	assert.FileExists(t, filepath.Join(dir, "healed"))
+}
+
+// A machine on which processes wait for a processor gets longer TTLs, and fewer trials at once.
+func TestNoMoreIsTriedThanTheMachineCarries(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for wait, want := range map[time.Duration]string{1: "2 at once · TTL 1s · TTL 2s", 20e6: "2 at once · TTL 1s · TTL 2s",
+		21e6: "1 at once · TTL 2s · TTL 4s", 80e6: "1 at once · TTL 4s · TTL 8s", 1e9: "1 at once · TTL 4s · TTL 8s"} {
+		r := &run{plan: plan{live: testLive{t}}}
+		r.carry([]*bench{{ttl: time.Second}, {ttl: 2 * time.Second}, {ttl: 2 * time.Second}}, wait)
+		assert.Equal(t, " · "+want, r.head.Machine, wait)
+		assert.Equal(t, want[:1], fmt.Sprint(cap(r.places)), wait)
+	}
+	var started, under, most atomic.Int64
+	report := compareOne(t, plan{urls: []string{"file", "file", "file", "file"}, only: []string{restarted.ID},
+		lab: []labService{{"file", func(b *bench) {
+			time.Sleep(time.Duration(b.index/3) * 2 * time.Second) // longer than holders take to start
+			startFile(b)
+			delete(b.untried, restarted.ID)
+			b.faults = []serverFault{{Fault: restarted, before: func(*bench) {
+				most.Store(max(most.Load(), under.Add(1)))
+				assert.Equal(t, int64(4), started.Load(), "it is tried while another still starts")
+			}, inject: func(*bench) (string, func()) { return "nothing", func() {} },
+				after: func(*bench) { under.Add(-1) }}}
+			started.Add(1)
+		}}}})
+	assert.Contains(t, []string{"1", "2"}, regexp.MustCompile(`(\d) at once`).FindStringSubmatch(report.Run.Machine)[1])
+	assert.LessOrEqual(t, most.Load(), int64(2))
+	assert.GreaterOrEqual(t, report.Trials, 4)
 }
 
 // Everything is tried once, whatever it takes, and then again and again while there is time. (Each may be

@@ -23,51 +23,58 @@ const slowAnswer = 20 * time.Millisecond
 // talk is one connection. In HTTP/2 (etcd), what a stream brings answers what was asked on it. Other protocols
 // answer in order: what comes is taken for the answer to all that was asked.
 type talk struct {
-	http2 bool
-	sent  [2]frames        // by the client, and by the server
-	asked map[uint32]int64 // by stream, or 0: since when an answer is due
+	http2             bool
+	requests, replies frames
+	asked             map[uint32]int64 // by stream, or 0: since when an answer is due
 }
 
-// saw is told what was sent on a connection. No data is its end.
-func (w *wire) saw(l *lab.Link, reply bool, data []byte) {
+// saw is told what was sent on a connection, and that nothing follows in this direction.
+func (w *wire) saw(l *lab.Link, reply bool, data []byte, end bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t, now := w.talks[l], history.Now()
-	if t == nil {
-		if reply || len(data) == 0 {
-			return
-		}
+	t := w.talks[l]
+	switch {
+	case t == nil && reply:
+		return // the server speaks first, or last
+	case t == nil:
 		t = &talk{asked: map[uint32]int64{}}
 		data, t.http2 = bytes.CutPrefix(data, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
 		w.talks[l] = t
-	} else if len(data) == 0 {
-		for _, since := range t.asked {
-			w.answered(since, now)
+	}
+	part := func(stream uint32, canceled bool) {
+		if since := t.asked[stream]; since != 0 && (reply || canceled) {
+			w.answered(since)
+			delete(t.asked, stream)
+		} else if since == 0 && !reply && !canceled {
+			t.asked[stream] = history.Now()
 		}
+	}
+	switch {
+	case !t.http2 && len(data) > 0:
+		part(0, false)
+	case reply:
+		t.replies.read(data, part)
+	default:
+		t.requests.read(data, part)
+	}
+	if end {
+		w.due(t)
 		delete(w.talks, l)
-		return
-	}
-	parts, from := []frame{{}}, &t.sent[0]
-	if reply {
-		from = &t.sent[1]
-	}
-	if t.http2 {
-		parts = from.read(data)
-	}
-	for _, p := range parts {
-		since, due := t.asked[p.stream]
-		if due && (reply || p.canceled) {
-			w.answered(since, now)
-			delete(t.asked, p.stream)
-		} else if !due && !reply && !p.canceled {
-			t.asked[p.stream] = now
-		}
 	}
 }
 
-func (w *wire) answered(since, now int64) {
-	if now-since > int64(slowAnswer) {
+// answered notes an answer that came now, or did not come.
+func (w *wire) answered(since int64) {
+	if now := history.Now(); now-since > int64(slowAnswer) {
 		w.slow = append(w.slow, history.Event{At: now, Kind: history.Slow, Value: now - since})
+	}
+}
+
+// due notes the answers that are due. From here on they are due anew.
+func (w *wire) due(t *talk) {
+	for stream, since := range t.asked {
+		w.answered(since)
+		t.asked[stream] = history.Now()
 	}
 }
 
@@ -75,12 +82,8 @@ func (w *wire) answered(since, now int64) {
 func (w *wire) take() []history.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := history.Now()
 	for _, t := range w.talks {
-		for stream, since := range t.asked {
-			w.answered(since, now)
-			t.asked[stream] = now
-		}
+		w.due(t)
 	}
 	all := w.slow
 	w.slow = nil
@@ -94,13 +97,8 @@ type frames struct {
 	skip int // of the payload
 }
 
-// frame is a part of a request or of an answer, or the client's word that it awaits none any more.
-type frame struct {
-	stream   uint32
-	canceled bool
-}
-
-func (f *frames) read(data []byte) (parts []frame) {
+// read tells of the parts of requests or of answers in what is sent next, or that an answer is awaited no more.
+func (f *frames) read(data []byte, part func(stream uint32, canceled bool)) {
 	const dataFrame, headers, reset = 0, 1, 3
 	for len(data) > 0 {
 		if n := min(f.skip, len(data)); n > 0 {
@@ -110,12 +108,11 @@ func (f *frames) read(data []byte) (parts []frame) {
 		n := copy(f.head[f.has:], data)
 		data, f.has = data[n:], f.has+n
 		if f.has < len(f.head) {
-			break
+			return
 		}
 		f.has, f.skip = 0, int(f.head[0])<<16|int(f.head[1])<<8|int(f.head[2])
 		if kind := f.head[3]; kind == headers || kind == reset || kind == dataFrame && f.skip > 0 {
-			parts = append(parts, frame{binary.BigEndian.Uint32(f.head[5:]), kind == reset})
+			part(binary.BigEndian.Uint32(f.head[5:]), kind == reset)
 		}
 	}
-	return parts
 }

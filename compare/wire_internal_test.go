@@ -29,6 +29,8 @@ func TestTheWireTellsWhatIsDue(t *testing.T) {
 		{"none", []string{"> ask", "", ""}, 2},
 		{"none, of a connection that ends", []string{"> ask", "", "> ", "", "< "}, 1},
 		{"the server speaks first", []string{"< hello", "", "< "}, 0},
+		{"the server speaks first, and HTTP/2", []string{"< " + http2(settings, 0, ""), ask, "", "< " +
+			http2(ping, 0, "12345678"), ""}, 2},
 		{"of a stream", []string{ask, "< " + http2(headers, 1, "h"), ""}, 0},
 		{"in pieces", []string{ask[:half], "> " + ask[half:], "", "< " + http2(data, 1, "body")[:5],
 			"> " + http2(ping, 0, "12345678"), "", "< " + http2(data, 1, "body")[5:], ""}, 2},
@@ -41,7 +43,7 @@ func TestTheWireTellsWhatIsDue(t *testing.T) {
 		w, link, due := wire{talks: map[*lab.Link]*talk{}}, &lab.Link{}, int64(0)
 		for _, s := range test.sent {
 			if s != "" {
-				w.saw(link, s[0] == '<', []byte(s[2:]))
+				w.saw(link, s[0] == '<', []byte(s[2:]), len(s) == 2)
 				continue
 			}
 			for _, talk := range w.talks {

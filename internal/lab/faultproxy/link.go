@@ -135,15 +135,6 @@ func (l *Link) resetClient() {
 	abort(l.client)
 }
 
-func (l *Link) seen(reply bool, data []byte, end bool) {
-	if f := l.proxy.watch; f != nil {
-		f(l, reply, data)
-		if end && len(data) > 0 {
-			f(l, reply, nil)
-		}
-	}
-}
-
 // push appends to a queue. Nothing may follow the end.
 func (l *Link) push(p *pipe, data []byte, end bool) {
 	p.count.Sent += int64(len(data))
@@ -210,7 +201,7 @@ func (l *Link) readRequests(greeting func([]byte)) {
 			if len(data) > 0 {
 				l.packets++
 			}
-			l.seen(false, data, end)
+			l.proxy.watch(l, false, data, end)
 			l.push(l.requests, data, end)
 		})
 	})
@@ -222,7 +213,7 @@ func (l *Link) readReplies() {
 			if l.cutOnReply {
 				l.resetClient()
 			}
-			l.seen(true, data, end)
+			l.proxy.watch(l, true, data, end)
 			l.push(l.replies, data, end)
 		})
 	})

@@ -77,7 +77,7 @@ type Proxy struct {
 	delay    time.Duration
 	hooks    []*hook
 	greeting func(first []byte) // changes the first bytes of each connection, in place; nil: none does
-	watch    func(l *Link, reply bool, data []byte)
+	watch    func(l *Link, reply bool, data []byte, end bool)
 	links    map[*Link]struct{}
 	closed   bool
 	stats    Stats // of links that have ended
@@ -94,7 +94,7 @@ type door struct {
 // yet. It is closed when the test ends.
 func Start(t T, targets ...string) *Proxy {
 	t.Helper()
-	p := &Proxy{t: t, links: map[*Link]struct{}{}}
+	p := &Proxy{t: t, links: map[*Link]struct{}{}, watch: func(*Link, bool, []byte, bool) {}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	t.Cleanup(p.Close)
 	p.Through(targets...)
@@ -171,8 +171,8 @@ func (p *Proxy) Rewrite(f func(first []byte)) {
 }
 
 // Watch calls f with what clients send and servers reply, as it is read: before it is delivered, held or dropped.
-// No data is the end. f must return soon, and call no method of the proxy.
-func (p *Proxy) Watch(f func(l *Link, reply bool, data []byte)) {
+// f must return soon, and call no method of the proxy.
+func (p *Proxy) Watch(f func(l *Link, reply bool, data []byte, end bool)) {
 	p.change(func() { p.watch = f })
 }
 
