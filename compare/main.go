@@ -245,7 +245,7 @@ func (p *plan) status(r *history.Report) (int, []string) {
 		}
 		for _, rule := range p.require {
 			if !seen[rule] {
-				untried = append(untried, fmt.Sprintf("%s: %s is required, and was not tried", s.Name, rule))
+				untried = append(untried, fmt.Sprintf("%s: %s is required, and was not tried with any result", s.Name, rule))
 			}
 		}
 	}

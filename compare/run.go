@@ -266,7 +266,7 @@ func (r *run) carry(benches []*bench, wait time.Duration) {
 		if r.ttl == 0 {
 			b.ttl *= time.Duration(min(times, longest))
 		}
-		if ttl := fmt.Sprintf(" · TTL %v", b.ttl); !strings.HasSuffix(says, ttl) {
+		if ttl := fmt.Sprintf(" · TTL %v", b.ttl); !strings.Contains(says, ttl) {
 			says += ttl
 		}
 	}
@@ -282,7 +282,9 @@ func strain() (tell func() time.Duration) {
 	return func() time.Duration {
 		time.Sleep(time.Until(began.Add(500 * time.Millisecond)))
 		stop()
-		slices.Sort(waits)
+		if slices.Sort(waits); len(waits) == 0 {
+			return time.Since(began)
+		}
 		return max(1, waits[len(waits)*99/100])
 	}
 }
