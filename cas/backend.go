@@ -323,12 +323,10 @@ func (b *backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			}
 			return nil
 		})
-		for _, key := range keys {
-			var st locker.State
-			if err == nil {
-				st, err = b.Inspect(ctx, key)
-			}
-			if err != nil {
+		for _, key := range keys { // also of a listing that broke off
+			st, failed := b.Inspect(ctx, key)
+			if failed != nil {
+				err = cmp.Or(err, failed)
 				break
 			}
 			if st.Held && !yield(st, nil) {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 const ttl = 10 * time.Second
@@ -232,3 +235,109 @@ func TestRequireIsToldTheTruth(t *testing.T) {
 }
 
 func second[A, B any](_ A, b B) B { return b }
+
+// leaving is a store whose requests take a second to end when their context has ended, and which counts them.
+type leaving struct {
+	*line
+	slow     string
+	inFlight atomic.Int32
+	atClose  int32
+}
+
+func (l *leaving) request(ctx context.Context, what string) error {
+	if what != l.slow {
+		return nil
+	}
+	defer l.inFlight.Add(-1)
+	l.inFlight.Add(1)
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	return ctx.Err()
+}
+
+func (l *leaving) Load(ctx context.Context, key string) (cas.Entry, error) {
+	if err := l.request(ctx, "Load"); err != nil {
+		return cas.Entry{}, err
+	}
+	return l.line.Load(ctx, key)
+}
+
+func (l *leaving) Swap(ctx context.Context, key, version string, value []byte) (string, error) {
+	if err := l.request(ctx, "Swap"); err != nil {
+		return "", err
+	}
+	return l.line.Swap(ctx, key, version, value)
+}
+
+// List breaks off after what it has found.
+func (l *leaving) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for key, err := range l.line.List(ctx, prefix) {
+			if !yield(key, err) {
+				return
+			}
+		}
+		if err := l.request(ctx, "List"); err != nil {
+			yield("", err)
+		}
+	}
+}
+
+func (l *leaving) Watch(ctx context.Context, _ string, _ func()) (func(), error) {
+	return func() {}, l.request(ctx, "Watch")
+}
+
+func (l *leaving) Close() error {
+	l.atClose = l.inFlight.Load()
+	return l.line.Close()
+}
+
+// The store is closed, and Close returns, when no request is under way any more.
+func TestCloseWaitsForRequestsInFlight(t *testing.T) {
+	for what, ask := range map[string]func(t *testing.T, b locker.Backend) error{
+		"Load": func(t *testing.T, b locker.Backend) error {
+			return second(b.(locker.Operator).Inspect(t.Context(), "n"))
+		},
+		"Swap": func(t *testing.T, b locker.Backend) error {
+			return second(b.Acquire(t.Context(), locker.Request{Name: "n", Owner: "o", TTL: time.Minute}))
+		},
+		"List": func(t *testing.T, b locker.Backend) error { return locktest.Lists(t.Context(), b.(locktest.Operator)) },
+		"Watch": func(t *testing.T, b locker.Backend) error {
+			return second(b.(locker.Notifier).Notify(t.Context(), "n", func() {}))
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &leaving{line: newService(false).line(), slow: what}
+			b, err := cas.New(store, &cas.Options{Timeout: time.Minute})
+			require.NoError(t, err)
+			var asked error
+			go func() { asked = ask(t, b) }()
+			time.Sleep(time.Millisecond) // the line's own time
+			synctest.Wait()
+			require.EqualValues(t, 1, store.inFlight.Load(), what)
+			began := time.Now()
+			require.NoError(t, b.Close(), what)
+			assert.Zero(t, store.inFlight.Load(), "%s is under way after Close", what)
+			assert.Zero(t, store.atClose, "%s was under way when the store was closed", what)
+			assert.Equal(t, time.Second, time.Since(began), what)
+			synctest.Wait()
+			require.ErrorIs(t, asked, locker.ErrClosed, what)
+			require.ErrorIs(t, ask(t, b), locker.ErrClosed, what)
+		})
+	}
+}
+
+// A listing that is too slow, or breaks off, yields what it has found.
+func TestListYieldsWhatItHasFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(false)
+		store := &leaving{line: s.line(), slow: "List"}
+		b, err := cas.New(store, &cas.Options{Timeout: time.Minute})
+		require.NoError(t, err)
+		mustHave(t, b, locker.Request{TTL: time.Hour})
+		found, err := locktest.List(t.Context(), b.(locktest.Operator), "")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Len(t, found, 1)
+		require.NoError(t, b.Close())
+	})
+}

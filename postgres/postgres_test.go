@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -189,9 +190,9 @@ func TestBreakTellsWhoWaits(t *testing.T) {
 // A large table is read in parts, which together are all of it.
 func TestListOfALargeTable(t *testing.T) {
 	s, b, _ := server(t)
-	const names = 25_000
+	const names = 12_000
 	acquire(t, b, "a", owner(1))
-	for _, name := range []string{"b/01", "b/24999", "c"} {
+	for _, name := range []string{"b/01", "b/11999", "c"} {
 		shared := request(name, owner(2))
 		shared.Shared = true
 		s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name))
@@ -199,14 +200,14 @@ func TestListOfALargeTable(t *testing.T) {
 	}
 	s.Exec(t, `INSERT INTO locker_locks SELECT convert_to('b/'||i, 'UTF8'), CASE WHEN i % 5 = 0 THEN '' ELSE 'x' END, '',
 		i, clock_timestamp() + interval '1 hour', false FROM generate_series(1, $1::int) i ON CONFLICT DO NOTHING`, names)
-	for prefix, want := range map[string]int{"b/": names*4/5 + 1, "": names*4/5 + 3, "b/24": 889, "d": 0} {
+	for prefix, want := range map[string]int{"b/": names*4/5 + 1, "": names*4/5 + 3, "b/11": 889, "d": 0} {
 		found, err := locktest.List(t.Context(), b, prefix)
 		require.NoError(t, err, prefix)
 		seen := map[string]bool{}
 		for _, st := range found {
-			assert.True(t, st.Held && strings.HasPrefix(st.Name, prefix), st)
-			seen[st.Name] = true
+			seen[st.Name] = st.Held && strings.HasPrefix(st.Name, prefix)
 		}
+		assert.NotContains(t, slices.Collect(maps.Values(seen)), false, prefix)
 		assert.Len(t, seen, want, prefix)
 		assert.Len(t, found, want, prefix)
 	}
