@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -37,10 +36,13 @@ type line struct {
 	asking      int   // of them ask
 	waiting     int   // are calls of Lock
 
-	held   bool      // the service has refused one since it granted the last
+	held   bool      // the service has refused one that still asks
+	was    time.Time // when the last left that it had refused; zero: it has granted since, or could not be asked
 	outage error     // why it could not be asked the last time; nil: it has answered
 	away   time.Time // since when it could not be asked, in an outage
 	quiet  time.Time // up to here nobody who stands behind loses patience with it
+
+	tries map[*call]struct{} // calls of TryLock that wait here for the answer to one before them (R17)
 
 	visit time.Time  // since when the lock is passed on in this line
 	note  *HeldError // the place of the whole client in a line of the service
@@ -146,7 +148,7 @@ func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
 	case mayAsk:
 		return nil
 	case !cl.wait:
-		return cmp.Or(ln.inTheWay(cl), ErrHeld) // where nothing is known, a call before it is in the way
+		return ln.inTheWay(cl) // where nothing is known, it waits for the answer to a call before it
 	case cl.settings.Patience < 0 && !ln.alone:
 		return ln.outage // a call that waits here learns of an outage when the first does
 	}
@@ -162,7 +164,14 @@ type sharerKey struct {
 // stand lets cl wait in its place.
 func (ln *line) stand(cl *call) {
 	cl.place, cl.ready = waits, make(chan struct{})
-	ln.quiet = sooner(ln.quiet, ln.patience(cl))
+	if cl.wait {
+		ln.quiet = sooner(ln.quiet, ln.patience(cl))
+		return
+	}
+	if ln.tries == nil {
+		ln.tries = make(map[*call]struct{})
+	}
+	ln.tries[cl] = struct{}{}
 }
 
 // patience is when that of cl with an outage ends. It counts from the beginning of the outage, or of the
@@ -177,6 +186,7 @@ func (ln *line) ask(cl *call) {
 		cl.place = beside
 	}
 	ln.asking++
+	delete(ln.tries, cl)
 }
 
 // waiter returns the first call that does not ask; nil: all do. Thousands of sharers that do not wait
@@ -210,7 +220,11 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 	defer ls.mu.Unlock()
 	err := ctxError(ctx)
 	if !isClosing(ctx) {
-		err = waited(err, cl.line.inTheWay(cl))
+		state := cl.line.inTheWay(cl)
+		if state == nil && cl.line.wasHeld() {
+			state = ErrHeld
+		}
+		err = waited(err, state)
 	}
 	ls.remove(cl)
 	return err
@@ -235,9 +249,10 @@ func (ls *lines) remove(cl *call) {
 func (ls *lines) unlink(cl *call) {
 	ln := cl.line
 	ln.calls--
+	delete(ln.tries, cl)
 	if cl.place != waits {
-		if ln.asking--; ln.asking == 0 {
-			ln.held = false // that was told to cl
+		if ln.asking--; ln.asking == 0 && ln.held { // that was told to cl
+			ln.held, ln.was = false, time.Now()
 		}
 	}
 	if ln.next == cl {
@@ -275,7 +290,7 @@ func (ls *lines) admit(ln *line) {
 }
 
 // answered notes that the service has answered.
-func (ln *line) answered(held bool) { ln.held, ln.outage = held, nil }
+func (ln *line) answered(held bool) { ln.held, ln.was, ln.outage = held, time.Time{}, nil }
 
 // grant makes l a lease, with what was granted to cl.
 func (ls *lines) grant(cl *call, l *Lease) error {
@@ -306,6 +321,7 @@ func (ls *lines) give(cl *call, l *Lease) error {
 	} else {
 		ln.alone = true
 	}
+	ls.tell(ln)
 	ls.remove(cl)
 	return nil
 }
@@ -359,6 +375,7 @@ func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 	switch {
 	case errors.Is(err, ErrHeld):
 		ln.answered(true)
+		ls.tell(ln)
 		return 0, 0
 	case !errors.Is(err, ErrUnavailable):
 		return 0, 0
@@ -367,10 +384,27 @@ func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 	if ln.outage == nil {
 		ln.away, ln.quiet = now, now
 	}
-	if ln.outage = err; !now.Before(ln.quiet) {
+	ln.was, ln.outage = time.Time{}, err
+	if ls.tell(ln); !now.Before(ln.quiet) {
 		ls.sendAway(ln, now)
 	}
 	return now.Sub(ln.away), ln.patience(cl).Sub(now)
+}
+
+// tell ends the calls of TryLock that wait for an answer in ln, when it is known what is in their way.
+func (ls *lines) tell(ln *line) {
+	for cl := range ln.tries {
+		if err := ln.inTheWay(cl); err != nil {
+			ls.end(cl, err)
+		}
+	}
+}
+
+// end ends a call that stands in its line.
+func (ls *lines) end(cl *call, err error) {
+	ls.unlink(cl)
+	cl.away = err
+	close(cl.ready)
 }
 
 // sendAway ends the calls that stand in ln without any patience left.
@@ -381,9 +415,7 @@ func (ls *lines) sendAway(ln *line, now time.Time) {
 		if end := ln.patience(one); one.place == waits && end.After(now) {
 			ln.quiet = sooner(ln.quiet, end)
 		} else if one.place == waits {
-			ls.unlink(one)
-			one.away = ln.outage
-			close(one.ready)
+			ls.end(one, ln.outage)
 		}
 		one = after
 	}
@@ -439,14 +471,23 @@ func (ls *lines) late(cl *call, err error) {
 }
 
 // inTheWay is the reason why cl does not have the lock: an outage is never reported as
-// "held" (R17), and sharers are not in the way of another, unless there are too many.
+// "held" (R17), and sharers are not in the way of another, unless there are too many. What refuses
+// a TryLock for the name alone may be sharers.
 func (ln *line) inTheWay(cl *call) error {
 	shared := ln.sharers > 0 && (!cl.settings.Shared || ln.full())
-	if ln.alone || shared || ln.outage == nil && ln.held {
+	refused := ln.held && (!cl.settings.Shared || ln.first.settings.Shared || ln.first.wait)
+	if ln.alone || shared || ln.outage == nil && refused {
 		return ErrHeld
 	}
 	return ln.outage
 }
+
+// remembered is how long a line knows what the service has told a call that has left: no longer than
+// a call that polls may know it.
+const remembered = time.Second
+
+// wasHeld reports whether the service has told a call that has just left that another has the lock.
+func (ln *line) wasHeld() bool { return time.Since(ln.was) < remembered }
 
 // count returns the number of leases that are held, and of calls that wait.
 func (ls *lines) count() (held, waiting int) {

@@ -32,12 +32,14 @@ func sequelOf(err error, wait bool, at place, left time.Duration) sequel {
 // follow returns nil when it is time for another attempt after one that has failed. Its
 // error ends the call.
 func (cl *call) follow(ctx context.Context, err error) error {
+	c, held := cl.client, errors.Is(err, ErrHeld)
+	if ctx.Err() != nil && !held { // there may be no answer
+		return cl.gaveUp(ctx, err)
+	}
+	lasted, left := c.lines.refused(cl, err)
 	if ctx.Err() != nil {
 		return cl.gaveUp(ctx, err)
 	}
-	c := cl.client
-	held := errors.Is(err, ErrHeld)
-	lasted, left := c.lines.refused(cl, err)
 	cl.poll.count(err)
 	switch sequelOf(err, cl.wait, cl.place, left) {
 	case ends:
@@ -92,6 +94,7 @@ func (cl *call) queued() func() {
 		first := now && !cl.told
 		if now {
 			cl.line.answered(true)
+			ls.tell(cl.line)
 			cl.told = true
 		}
 		ls.mu.Unlock()
@@ -104,6 +107,11 @@ func (cl *call) queued() func() {
 // gaveUp is the error of a wait that was ended by its context.
 func (cl *call) gaveUp(ctx context.Context, last error) error {
 	state := cl.poll.state // of the last attempt that had an answer, or met an outage
+	cl.client.lines.mu.Lock()
+	if cl.told || state == nil && cl.line.wasHeld() {
+		state = ErrHeld
+	}
+	cl.client.lines.mu.Unlock()
 	switch {
 	case isClosing(ctx):
 		return ErrClosed

@@ -14,11 +14,10 @@ import (
 // [errors.ErrUnsupported] if the backend's [Guarantees] do not include what was asked
 // for.
 var (
-	// ErrHeld is returned by TryLock if another holder has the lock, or if an earlier
-	// caller of the same Client has no answer yet; and by Lock if its context's
-	// deadline passed while another holder had the lock (the error then also matches
-	// [context.DeadlineExceeded]). It is never returned if the service could not be
-	// asked.
+	// ErrHeld is returned by TryLock if another has the lock, who may be a caller of the
+	// same Client; and by Lock if its context's deadline passed while another had the lock
+	// (the error then also matches [context.DeadlineExceeded]). The service may have said so to
+	// another caller of the same Client. ErrHeld is never returned if the service could not be asked.
 	ErrHeld = errors.New("the lock is held by another")
 
 	// ErrLost says that a lease ended without its holder's Unlock: its validity ended

@@ -112,6 +112,9 @@ func (p *inLines) holdsTogether() {
 	assert.True(p.t, n == 0 || ln.alone || ln.first.asks(), "nobody asks")
 	assert.True(p.t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
 	for cl := ln.first; cl != nil; cl = cl.after {
+		_, tries := ln.tries[cl]
+		assert.Equal(p.t, !cl.wait && !cl.asks(), tries)
+		assert.True(p.t, !tries || ln.inTheWay(cl) == nil, "a TryLock waits for what is known")
 		assert.True(p.t, !cl.asks() || cl.settings.Shared || asking == 1, "a writer asks beside others")
 		late := ln.outage != nil && cl.place == waits && ln.patience(cl).Before(ln.quiet)
 		assert.False(p.t, late, "its patience is looked at too late")

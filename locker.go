@@ -86,9 +86,10 @@ type Locker interface {
 	// The callers of one Client get a name in the order in which they asked for it.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lease, error)
 
-	// TryLock does not wait. It returns ErrHeld if another holder, or an earlier
-	// caller, is in the way, and ErrUnavailable if the service cannot be asked; never
-	// one for the other.
+	// TryLock does not wait for the lock. It returns ErrHeld if another has it, and
+	// ErrUnavailable if the service cannot be asked; never one for the other. Where an earlier
+	// caller of the same Client asks for the name and has no answer yet, TryLock waits for that
+	// answer, and asks itself if it does not tell whether the lock is held.
 	TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error)
 
 	// Guarantees returns the promises of the service behind this Locker.
