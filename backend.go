@@ -158,11 +158,21 @@ type Validity struct {
 // check refuses values with which a lease would last longer than the service keeps
 // it.
 func (v Validity) check() error {
-	if v.TTL < 0 || v.Drift < 0 {
-		return fmt.Errorf("the backend granted a TTL of %v with a Drift of %v: neither may be negative",
-			v.TTL, v.Drift)
+	switch {
+	case v.TTL < 0 || v.Drift < 0:
+		return fmt.Errorf("a TTL of %v with a Drift of %v was granted: neither may be negative", v.TTL, v.Drift)
+	case v.TTL > 0 && v.Since.IsZero():
+		return fmt.Errorf("a TTL of %v was granted without Since, from which it counts", v.TTL)
 	}
 	return nil
+}
+
+// check refuses a grant that makes no lease.
+func (g Grant) check() error {
+	if g.Token > MaxToken {
+		return fmt.Errorf("token %d was granted: the highest is %d", g.Token, uint64(MaxToken))
+	}
+	return g.Validity.check()
 }
 
 // Until returns the time until which the holder may act, with the monotonic reading

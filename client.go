@@ -78,7 +78,7 @@ func New(b Backend, opts *Options) *Client {
 	}
 	c.optErr = c.opts.check()
 	if b == nil {
-		c.optErr = invalid("New was given no Backend")
+		c.optErr = invalid("there is no Backend to ask: the Backend or the Locker is nil")
 	}
 	if c.opts.Label == "" {
 		c.opts.Label = defaultLabel()

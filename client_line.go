@@ -106,7 +106,7 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		ls.byName[name] = ln
 	}
 	at := ln.asking == ln.calls && ln.mayAsk(cl)
-	if err := ln.keepsOut(ctx, cl, at); err != nil {
+	if err := ln.keepsOut(cl, at); err != nil {
 		ls.mu.Unlock()
 		return err
 	}
@@ -136,14 +136,7 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 }
 
 // keepsOut returns why cl, which comes now, has no place in ln; nil if it has one.
-func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
-	if ln.sharers > 0 && !cl.settings.Shared {
-		l, _ := ctx.Value(sharerKey{cl.client, cl.name}).(*Lease)
-		if l != nil && l.line == ln {
-			return invalid("the context is that of a shared lease on this name, which cannot become one that " +
-				"is held alone: two that tried would wait for each other; unlock it first")
-		}
-	}
+func (ln *line) keepsOut(cl *call, mayAsk bool) error {
 	switch {
 	case mayAsk:
 		return nil
@@ -153,12 +146,6 @@ func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
 		return ln.outage // a call that waits here learns of an outage when the first does
 	}
 	return nil
-}
-
-// sharerKey is the key under which the context of a shared lease has the lease.
-type sharerKey struct {
-	client *Client
-	name   string
 }
 
 // stand lets cl wait in its place.

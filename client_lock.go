@@ -49,6 +49,9 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 	if err == nil && ctx.Err() != nil {
 		err = ctxError(ctx)
 	}
+	if err == nil {
+		err = c.notNested(ctx, cl.name)
+	}
 	if err != nil {
 		return err
 	}

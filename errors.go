@@ -43,7 +43,8 @@ var (
 	ErrRefused = errors.New("the lock service refused")
 
 	// ErrInvalid is returned if a call cannot work whatever the state of the service:
-	// for a name, TTL, option or URL that is not valid.
+	// for a name, TTL, option or URL that is not valid, or for a lock that the caller's
+	// own context already holds.
 	ErrInvalid = errors.New("invalid argument")
 )
 

@@ -62,6 +62,11 @@ func TestBadInput(t *testing.T) {
 	}
 	_, err := locker.New(nil, nil).Lock(t.Context(), "a")
 	assert.ErrorContains(t, err, "no Backend")
+	_, all := locker.LockAll(t.Context(), nil, []string{"a"})
+	for _, err := range []error{all, locker.Do(t.Context(), nil, "a", nil), locker.TryDo(t.Context(), nil, "a", nil),
+		locker.DoAll(t.Context(), nil, []string{"a"}, nil), locker.DoAll(t.Context(), c, nil, nil)} {
+		assert.ErrorIs(t, err, locker.ErrInvalid)
+	}
 	assert.False(t, f.held("a"), "nothing is left behind")
 }
 

@@ -109,12 +109,11 @@ func (l *Lease) Err() error {
 // Context returns a context that ends when parent ends, when the lease is over, or
 // when cancel is called, whichever is first. If the lease ended it, [context.Cause]
 // returns the same error as Err. Call cancel when the context is not needed any
-// more; cancel does not unlock.
+// more; cancel does not unlock. A call for the same name with this context, or one that is made of it,
+// matches ErrInvalid while the lease is held, since it would wait for itself.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
-	if l.settings.Shared {
-		parent = context.WithValue(parent, sharerKey{l.client, l.name}, l)
-	}
-	ctx, end := context.WithCancelCause(parent)
+	outer, _ := parent.Value(insideKey{}).(*inside)
+	ctx, end := context.WithCancelCause(&inside{parent, l, outer})
 	l.mu.Lock()
 	over := l.err
 	if over == nil {
@@ -133,6 +132,42 @@ func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel con
 		l.mu.Unlock()
 		end(context.Canceled)
 	}
+}
+
+// inside is the context of a lease.
+type inside struct {
+	context.Context
+	lease *Lease
+	outer *inside // the one around it; nil: there is none
+}
+
+type insideKey struct{}
+
+// Value makes the context known to calls with it, and with what is made of it.
+func (in *inside) Value(key any) any {
+	if key == (insideKey{}) {
+		return in
+	}
+	return in.Context.Value(key)
+}
+
+// nested is the error of a call of which the context is inside a lease that it would wait for; package
+// slots looks for its method.
+type nested struct{ error }
+
+func (nested) Nested() {}
+
+func (e nested) Unwrap() error { return e.error }
+
+// notNested returns an error if ctx is inside a lease of c on name that is held.
+func (c *Client) notNested(ctx context.Context, name string) error {
+	for in, _ := ctx.Value(insideKey{}).(*inside); in != nil; in = in.outer {
+		if in.lease.client == c && in.lease.name == name && in.lease.Err() == nil {
+			return nested{invalid("the context is that of a lease on this name: the call would wait for itself. " +
+				"Nothing is reentrant, and a shared lease cannot become one that is held alone: unlock it first")}
+		}
+	}
+	return nil
 }
 
 // Renew renews the lease now. It is for holders with [NoRenew], and for a holder that

@@ -13,12 +13,8 @@ import (
 // begin checks what was granted and starts the lease, which stands in ln.
 func (l *Lease) begin(ln *line) error {
 	g := l.grant
-	if err := g.Validity.check(); err != nil {
-		return &refusedError{err}
-	}
-	if g.Token > MaxToken {
-		return fmt.Errorf("%w: backend %s gave token %d, and the highest is %d", ErrRefused,
-			l.client.guarantees.Backend, g.Token, uint64(MaxToken))
+	if err := g.check(); err != nil {
+		return fmt.Errorf("%w: backend %s: %w", ErrRefused, l.client.guarantees.Backend, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,6 +9,9 @@ import "context"
 // then nothing is renewed or released. opts are those of Lock; MinHold needs a [Backend]. lose may be
 // called at any time, and does nothing beside an error.
 func NewLease(name string, g Grant, opts ...Option) (lease *Lease, lose func(), err error) {
+	if err := g.check(); err != nil {
+		return nil, ignore, &Error{Op: "lock", Name: name, Err: invalid("%w", err)}
+	}
 	o := &ownGrant{Grant: g, lost: ignore}
 	if g.Hold == nil {
 		o.Hold = noHold{g.Validity}

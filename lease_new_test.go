@@ -59,8 +59,11 @@ func TestNewLease(t *testing.T) {
 		require.NoError(t, err)
 		<-lease.Done()
 		assert.InDelta(t, time.Minute, time.Since(began), float64(time.Second), "it ends as it was granted")
-		_, lose, err = locker.NewLease("", locker.Grant{})
-		require.ErrorIs(t, err, locker.ErrInvalid)
-		lose() // nothing
+		for name, g := range map[string]locker.Grant{"": {}, "since": {Validity: locker.Validity{TTL: time.Minute}},
+			"ttl": {Validity: locker.Validity{Since: began, TTL: -1}}, "token": {Token: locker.MaxToken + 1}} {
+			_, lose, err = locker.NewLease(name, g)
+			require.ErrorIs(t, err, locker.ErrInvalid, name)
+			lose() // nothing
+		}
 	})
 }

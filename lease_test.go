@@ -147,6 +147,26 @@ func TestContextEndsWithTheLease(t *testing.T) {
 	})
 }
 
+// A context knows the leases that it is inside of while they are held, whatever it was made into.
+func TestACallKnowsWhatItIsInside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := closing(t, locker.New(newScripted(), nil))
+		var over context.Context
+		require.NoError(t, locker.Do(t.Context(), c, "a", func(ctx context.Context, _ *locker.Lease) error {
+			over = context.WithoutCancel(ctx)
+			return locker.DoAll(over, c, []string{"b", "c"}, func(ctx context.Context, _ locker.Leases) error {
+				for _, name := range []string{"a", "b", "c"} {
+					require.ErrorIs(t, locker.Do(context.WithoutCancel(ctx), c, name, nil), locker.ErrInvalid, name)
+				}
+				return nil
+			})
+		}))
+		l, err := c.Lock(over, "a")
+		require.NoError(t, err, "the lease has ended")
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
 func TestDo(t *testing.T) {
 	mine := errors.New("mine")
 	lost := func(ctx context.Context) {

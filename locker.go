@@ -65,8 +65,10 @@ import (
 // Locker gives out leases on names. A library takes a Locker, and the library's user
 // chooses the service. *[Client] is a Locker.
 //
-// A name is 1 to MaxNameLen bytes of valid UTF-8. Nothing is reentrant: a
-// caller that holds a name and asks for it again waits for itself.
+// A name is 1 to MaxNameLen bytes of valid UTF-8. Nothing is reentrant: a caller that holds a name and
+// asks for it again would wait for itself. With a context of its lease ([Lease.Context], or that of fn
+// in [Do]) the call is refused at once: the error matches ErrInvalid. With another context, or another
+// Client, it waits.
 //
 // The holder of a lease may act until [Lease.Until]. A holder that is paused may write after
 // it, and no lock service can prevent that: see "What no lease can do" above.
@@ -111,7 +113,7 @@ const unlockTimeout = 5 * time.Second
 // that much later than fn, and the release goes on in the background.
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error,
 	opts ...Option) error {
-	lease, err := l.Lock(ctx, name, opts...)
+	lease, err := orNone(l).Lock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
@@ -123,11 +125,19 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context,
 // matches ErrHeld.
 func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error,
 	opts ...Option) error {
-	lease, err := l.TryLock(ctx, name, opts...)
+	lease, err := orNone(l).TryLock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
 	return lease.do(ctx, fn)
+}
+
+// orNone is l or, if that is nil, a Locker whose errors say so.
+func orNone(l Locker) Locker {
+	if l == nil {
+		return New(nil, nil)
+	}
+	return l
 }
 
 // do calls fn while the lease lasts, and unlocks.

@@ -39,7 +39,8 @@ type Openers map[string]Opener
 //
 // The scheme's package documents its other parameters. An unknown parameter, or one
 // that is given twice, is an error. So is white space or an invisible character in or
-// behind a URL, such as the line end of a file with a secret. ctx bounds only Open, and
+// behind a URL, such as the line end of a file with a secret, and a + in a parameter, which
+// is written %2B, or %20 if it stands for a space. ctx bounds only Open, and
 // not the Client; if the service has not answered at the deadline of ctx, the error
 // matches ErrUnavailable. Errors never contain the password.
 //

@@ -75,6 +75,9 @@ func ParseURL(rawURL string) (*URL, error) {
 		return nil, invalid("backend URL: %s:// has an @ after the host: write an @ in a parameter as %%40, and in "+
 			"a password a / as %%2F, a ? as %%3F", u.Scheme)
 	}
+	if strings.Contains(query, "+") { // which programs that encode URLs write for a space
+		return nil, invalid("backend URL: %s:// has a + in a parameter: write %%2B for a plus, or %%20 for a space", u.Scheme)
+	}
 	if u.params, err = url.ParseQuery(query); err != nil {
 		return nil, invalid("backend URL: the parameters of the %s:// URL are not of the form a=1&b=2, or have "+
 			"a %% or ; that has to be escaped", u.Scheme)

@@ -93,6 +93,8 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 		"fake://user:xyzzy@h?guard=maybe":    "write on or off",
 		"fake://user:xyzzy@h/%zz":            "two hexadecimal digits",
 		"fake://user:xyzzy@h?a=%zz":          "not of the form a=1&b=2",
+		"fake://user:xyzzy@h?prefix=zzy+":    "has a + in a parameter: write %2B for a plus, or %20 for a space",
+		"fake://user:xyzzy@h?p+q=a":          "has a + in a parameter",
 		"fake://user:xyzzy@h#part":           "no fragment",
 		"fake://user:xyzzy@h:x":              "not a number from 1 to 65535",
 		"fake://user:xyzzy@h:70000":          "not a number from 1 to 65535",
@@ -145,7 +147,7 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid, url)
 		assert.ErrorContains(t, err, "a control character or line end", url)
 	}
-	c, err := openers(newScripted()).Open(t.Context(), "fake://us%20er:pass%0Aword@h/a%20b?prefix=p+q%20", nil)
+	c, err := openers(newScripted()).Open(t.Context(), "fake://us%20er:pass%0Aword@h/a%20b?prefix=p%20q%20", nil)
 	require.NoError(t, err, "white space that is escaped is meant")
 	assert.NoError(t, c.Close())
 	_, err = locker.ParseURL("file:///home/me@work")

@@ -22,6 +22,7 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (hel
 		return nil, &Error{Op: "lock", Err: invalid("MinHold is not possible where several names are locked: " +
 			"lock one name for all of them")}
 	}
+	l = orNone(l)
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		// What is held may be lost during a wait: that ends it.
 		waitCtx, cancel := held.Context(ctx)
@@ -53,10 +54,13 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (hel
 	return held, nil
 }
 
-// DoAll is [Do] for several names at once; see [LockAll]. The context of fn ends when
+// DoAll is [Do] for several names at once, at least one; see [LockAll]. The context of fn ends when
 // one of the leases is over.
 func DoAll(ctx context.Context, l Locker, names []string,
 	fn func(ctx context.Context, leases Leases) error, opts ...Option) (err error) {
+	if len(names) == 0 {
+		return &Error{Op: "lock", Err: invalid("there is no name: fn would run with nothing locked")}
+	}
 	leases, err := LockAll(ctx, l, names, opts...)
 	if err != nil {
 		return err

@@ -46,11 +46,11 @@ func TestSharing(t *testing.T) {
 		"who has no right to the lock is told so, also beside one that has none to let it go": `
 			service session; r locks shared; release: refused; acquire: refused; r unlocks: refused; 1s
 			t tries shared: refused; a locks shared: refused`,
-		// Two that tried would wait for each other.
-		"a sharer cannot become a writer": `
+		// It would wait for itself, and two sharers that want to write for each other.
+		"a lock is not asked for with a context that has it": `
 			r locks shared; w locks within r: invalid "unlock it first"; r raises: unsupported
-			s locks shared within r
-			w locks within r on another`,
+			s locks shared within r: invalid; w locks within r on x
+			v locks on x within w: invalid "would wait for itself" in 0s; v tries on x within w: invalid in 0s`,
 		"a writer's note is renewed while it waits, and goes with it": `
 			r locks shared; acquire: note; w locks until 1m: held deadline; count acquire 200-1000 leave 1`,
 		"a grant removes it": `

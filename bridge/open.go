@@ -158,5 +158,5 @@ func (us URLs) common() (query string, err error) {
 			params.Set(name, value)
 		}
 	}
-	return params.Encode(), nil
+	return strings.ReplaceAll(params.Encode(), "+", "%20"), nil
 }
