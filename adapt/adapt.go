@@ -32,8 +32,20 @@
 // told to the client's Options.Logger and Trace.
 package adapt
 
-import "time"
+import (
+	"time"
+
+	"github.com/golockers/locker"
+)
 
 // unlockTimeout bounds an unlock: the libraries give contexts without an end. What is
 // not released by then is released in the background.
 const unlockTimeout = 5 * time.Second
+
+// given is l or, if that is nil, a Locker whose errors say so.
+func given(l locker.Locker) locker.Locker {
+	if l == nil {
+		return locker.New(nil, nil)
+	}
+	return l
+}

@@ -51,6 +51,8 @@ func TestLockAndUnlockByName(t *testing.T) {
 		ctx := locktest.Within(t, time.Hour)
 		a, b := adapt.Certmagic(newClient(t, locks)), adapt.Certmagic(newClient(t, locks))
 		require.ErrorIs(t, a.Unlock(ctx, "lock"), locker.ErrInvalid, "nothing is locked")
+		require.ErrorIs(t, adapt.Certmagic(nil).Lock(ctx, "lock"), locker.ErrInvalid)
+		assert.Panics(t, adapt.Sync(ctx, nil, "lock", func(error) {}).Lock)
 		require.NoError(t, a.Lock(ctx, "lock"))
 		time.AfterFunc(time.Minute, func() { assert.NoError(t, a.Unlock(ctx, "lock")) })
 		began := time.Now()

@@ -36,7 +36,7 @@ type CertmagicLocker struct {
 // lost. Two may then ask for the same certificate, which certmagic bears; it does not
 // try again with a lock that was lost, since RenewLockLease says so.
 func Certmagic(l locker.Locker, opts ...locker.Option) *CertmagicLocker {
-	return &CertmagicLocker{l: l, opts: opts, leases: map[string][]*locker.Lease{}}
+	return &CertmagicLocker{l: given(l), opts: opts, leases: map[string][]*locker.Lease{}}
 }
 
 // Lock waits for the lock on name.

@@ -30,7 +30,7 @@ func Gocron[L interface {
 	Unlock(ctx context.Context) error
 }](l locker.Locker, opts ...locker.Option) *GocronLocker[L] {
 	_ = any((*locker.Lease)(nil)).(L) // panics now, not in a job, if L is another type than gocron.Lock
-	return &GocronLocker[L]{l, opts}
+	return &GocronLocker[L]{given(l), opts}
 }
 
 // Lock locks key, and does not wait for another holder.

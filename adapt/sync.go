@@ -22,7 +22,7 @@ func Sync(ctx context.Context, l locker.Locker, name string, onLoss func(error),
 	if onLoss == nil {
 		panic("adapt: Sync needs a function that is told of a loss")
 	}
-	lock := func() (*locker.Lease, error) { return l.Lock(ctx, name, opts...) }
+	lock := func() (*locker.Lease, error) { return given(l).Lock(ctx, name, opts...) }
 	return &syncLocker{ctx, lock, onLoss, make(chan struct{}, 1), make(chan func(), 1)}
 }
 

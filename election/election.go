@@ -22,7 +22,11 @@
 //
 // # Who leads
 //
-// [Candidate.IsLeader] asks nobody: it looks at the clock. Everybody can ask the service,
+// [Candidate.IsLeader] asks nobody: it looks at the clock, as [locker.Lease.Err] does, and both are exact. The
+// context of the function ends by a timer. When a process goes on that was stopped for longer than its
+// lease (SIGCONT, a machine that has slept), that context can be seen alive for some microseconds, or where
+// a machine has slept for up to a second, until the timer has run. So ask IsLeader before an act that only
+// the leader may do. Everybody can ask the service,
 // by [locker.Client.Inspect]: the label is the address of the leader, the token its term.
 // The answer may be out of date: a leader has to know by itself, and
 // whoever calls the leader at its address has to bear that it is none.
@@ -89,7 +93,10 @@ func New(l locker.Locker, name string, opts *Options) *Candidate {
 	if opts != nil {
 		c.opts = *opts
 	}
-	g := l.Guarantees()
+	if l == nil {
+		c.l = locker.New(nil, nil) // whose errors say so
+	}
+	g := c.l.Guarantees()
 	ttl := max(locker.DefaultTTL, g.MinTTL)
 	c.opts.TTL = cmp.Or(c.opts.TTL, min(ttl, cmp.Or(g.MaxTTL, ttl)))
 	c.opts.Margin = cmp.Or(c.opts.Margin, c.opts.TTL/5)

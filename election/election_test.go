@@ -389,6 +389,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		err := election.New(c, "boss", &opts).Run(t.Context(), nil)
 		require.ErrorIs(t, err, locker.ErrInvalid, "%+v", opts)
 	}
+	require.ErrorIs(t, election.New(nil, "boss", nil).Run(t.Context(), nil), locker.ErrInvalid)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, election.New(c, "boss", nil).Run(over, nil), context.Canceled)

@@ -44,6 +44,8 @@ func (b tokenless) Guarantees() locker.Guarantees {
 func TestWithTokensRefusesABackendWithoutThem(t *testing.T) {
 	_, err := fencing.WithTokens(locktest.Client(t, tokenless{Backend: memory.New()}, nil))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, none := fencing.WithTokens(nil)
+	require.ErrorIs(t, none, locker.ErrInvalid)
 	assert.ErrorContains(t, err, "backend tokenless")
 	assert.ErrorContains(t, err, "choose one that has them")
 }

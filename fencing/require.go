@@ -20,6 +20,9 @@ import (
 // error, before the backend is asked. If a lease has no token nevertheless, it is
 // released, and Lock or TryLock returns an error that matches [ErrMissing].
 func WithTokens(l locker.Locker, opts ...locker.Option) (locker.Locker, error) {
+	if l == nil {
+		return nil, fmt.Errorf("fencing: %w: the Locker is nil", locker.ErrInvalid)
+	}
 	if err := unsupported(l.Guarantees(), opts); err != nil {
 		return nil, err
 	}

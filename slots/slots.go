@@ -59,12 +59,14 @@ type Slot struct {
 }
 
 // Lock waits until it holds one of the n slots of name, or until ctx ends. It takes
-// the lowest one that is free. Its errors are those of [locker.Locker].Lock.
+// the lowest one that is free. Its errors are those of [locker.Locker].Lock. A slot that ctx itself holds,
+// as within [Do], counts as held; if ctx holds all n, the error matches ErrInvalid. If n is more than
+// 16, Lock may notice late that a high slot is free, as [LockAny] does.
 //
 // opts apply to the slot, and to the door while Lock waits: after a MaxHold, or a TTL
 // with NoRenew, the next caller may come to the door, too.
 func Lock(ctx context.Context, l locker.Locker, name string, n int, opts ...locker.Option) (*Slot, error) {
-	names, err := namesOf(name, n, opts)
+	names, err := namesOf(l, name, n, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +87,14 @@ func Lock(ctx context.Context, l locker.Locker, name string, n int, opts ...lock
 }
 
 // TryLock takes the lowest one of the n slots of name that is free, and does not wait:
-// if all are held, the error matches [locker.ErrHeld].
+// if all are held, the error matches [locker.ErrHeld], or ErrInvalid if ctx holds them all itself.
 func TryLock(ctx context.Context, l locker.Locker, name string, n int, opts ...locker.Option) (*Slot, error) {
-	names, err := namesOf(name, n, opts)
+	names, err := namesOf(l, name, n, opts)
 	if err != nil {
 		return nil, err
 	}
-	return slotOf(name, n)(tryLockAny(ctx, l, names, opts))
+	number, lease, _, err := tryLockAny(ctx, l, names, opts)
+	return slotOf(name, n)(number, lease, err)
 }
 
 // slotOf makes a Slot of the lease on one of n names.
@@ -100,6 +103,9 @@ func slotOf(name string, n int) func(number int, lease *locker.Lease, err error)
 		if e := (*locker.Error)(nil); errors.Is(err, locker.ErrHeld) && errors.As(err, &e) {
 			err = fmt.Errorf("none of %d slots is free: %w", n, e.Err)
 			err = &locker.Error{Op: e.Op, Name: name, Err: err}
+		}
+		if isOwn(err) {
+			err = invalid(name, "the context holds all of the %d slots itself: unlock one first", n)
 		}
 		if err != nil {
 			return nil, err
@@ -156,8 +162,10 @@ func invalid(name, format string, args ...any) error {
 
 // namesOf returns the names of the slots. What cannot work is refused here, before the
 // service is asked.
-func namesOf(name string, n int, opts []locker.Option) ([]string, error) {
+func namesOf(l locker.Locker, name string, n int, opts []locker.Option) ([]string, error) {
 	switch {
+	case l == nil:
+		return nil, invalid(name, "the Locker is nil")
 	case n < 1 || n > MaxSlots:
 		return nil, invalid(name, "%d slots are not possible: give 1 to %d", n, MaxSlots)
 	case name == "":

@@ -225,6 +225,79 @@ func TestALostSlotEndsTheWork(t *testing.T) {
 	})
 }
 
+// crowd counts requests that are under way.
+type crowd struct {
+	*memory.Backend
+	now, most atomic.Int64
+}
+
+func (b *crowd) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	b.most.Store(max(b.most.Load(), b.now.Add(1)))
+	defer b.now.Add(-1)
+	return b.Backend.Acquire(ctx, req)
+}
+
+// One that waits for many slots has few requests under way, and notices when one of them is free, or none can be
+// asked for.
+func TestManySlots(t *testing.T) {
+	const many = 100
+	for slot, within := range map[int]time.Duration{3: 0, 15: 2 * time.Second, many - 1: 2 * time.Second, -1: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &crowd{Backend: memory.New()}
+			holder, c := locktest.Client(t, b, nil), locktest.Client(t, b, nil)
+			var held []*slots.Slot
+			for range many {
+				s, err := slots.TryLock(t.Context(), holder, "gpu", many)
+				require.NoError(t, err)
+				held = append(held, s)
+			}
+			freed := make(chan time.Time, 1)
+			time.AfterFunc(time.Minute, func() {
+				if freed <- time.Now(); slot < 0 {
+					b.Fail(locker.ErrUnavailable)
+				} else {
+					_ = held[slot].Unlock(t.Context())
+				}
+			})
+			got, err := slots.Lock(t.Context(), c, "gpu", many)
+			if slot < 0 {
+				require.ErrorIs(t, err, locker.ErrUnavailable)
+				b.Fail(nil)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, slot, got.Number)
+			}
+			assert.LessOrEqual(t, time.Since(<-freed), within, slot)
+			assert.LessOrEqual(t, b.most.Load(), int64(16))
+		})
+	}
+}
+
+func TestASlotOfTheCallersOwnIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New()
+		c := locktest.Client(t, b, nil)
+		require.NoError(t, slots.Do(t.Context(), c, "gpu", 2, func(ctx context.Context, _ *slots.Slot) error {
+			other, err := slots.TryLock(ctx, locktest.Client(t, b, nil), "gpu", 2)
+			require.NoError(t, err)
+			require.Equal(t, 1, other.Number)
+			_, err = slots.TryLock(ctx, c, "gpu", 2)
+			require.ErrorIs(t, err, locker.ErrHeld)
+			time.AfterFunc(time.Minute, func() { _ = other.Unlock(t.Context()) })
+			return slots.Do(ctx, c, "gpu", 2, func(ctx context.Context, second *slots.Slot) error {
+				assert.Equal(t, 1, second.Number)
+				_, err := slots.TryLock(ctx, c, "gpu", 2)
+				require.ErrorContains(t, err, "holds all of the 2 slots itself")
+				_, err = slots.Lock(ctx, c, "gpu", 2)
+				require.ErrorIs(t, err, locker.ErrInvalid)
+				_, err = slots.LockAny(ctx, c, []string{"gpu/1", "gpu/0"})
+				require.ErrorIs(t, err, locker.ErrInvalid)
+				return nil
+			})
+		}))
+	})
+}
+
 func TestNames(t *testing.T) {
 	c := locktest.Client(t, memory.New(), nil)
 	longest := strings.Repeat("x", slots.MaxNameLen)
@@ -237,6 +310,10 @@ func TestNames(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 
 	_, err = slots.Lock(t.Context(), c, "gpu", 2, locker.MinHold(time.Hour))
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	_, err = slots.TryLock(t.Context(), nil, "gpu", 2)
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	_, err = slots.LockAny(t.Context(), nil, []string{"gpu"})
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	before := c.Stats().Attempts
 	for what, wrong := range map[string]struct {
