@@ -50,7 +50,7 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 		err = ctxError(ctx)
 	}
 	if err == nil {
-		err = c.notNested(ctx, cl.name)
+		err = cl.notNested(ctx)
 	}
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func (l *Lease) Err() error {
 // when cancel is called, whichever is first. If the lease ended it, [context.Cause]
 // returns the same error as Err. Call cancel when the context is not needed any
 // more; cancel does not unlock. A call for the same name with this context, or one that is made of it,
-// matches ErrInvalid while the lease is held, since it would wait for itself.
+// is refused with ErrInvalid while the lease is held, since it would wait for itself.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	outer, _ := parent.Value(insideKey{}).(*inside)
 	ctx, end := context.WithCancelCause(&inside{parent, l, outer})
@@ -151,20 +151,24 @@ func (in *inside) Value(key any) any {
 	return in.Context.Value(key)
 }
 
-// nested is the error of a call of which the context is inside a lease that it would wait for; package
-// slots looks for its method.
-type nested struct{ error }
+// nested is the error of a call of which the context is inside a lease on the same name; package slots
+// looks for its method.
+type nested struct {
+	error
+	try bool // the call does not wait: that the lock is held is true, too
+}
 
 func (nested) Nested() {}
 
-func (e nested) Unwrap() error { return e.error }
+func (e nested) Unwrap() error        { return e.error }
+func (e nested) Is(target error) bool { return e.try && target == ErrHeld }
 
-// notNested returns an error if ctx is inside a lease of c on name that is held.
-func (c *Client) notNested(ctx context.Context, name string) error {
+// notNested returns an error if ctx is inside a lease on the name of cl that is held.
+func (cl *call) notNested(ctx context.Context) error {
 	for in, _ := ctx.Value(insideKey{}).(*inside); in != nil; in = in.outer {
-		if in.lease.client == c && in.lease.name == name && in.lease.Err() == nil {
+		if in.lease.client == cl.client && in.lease.name == cl.name && in.lease.Err() == nil {
 			return nested{invalid("the context is that of a lease on this name: the call would wait for itself. " +
-				"Nothing is reentrant, and a shared lease cannot become one that is held alone: unlock it first")}
+				"Nothing is reentrant, and a shared lease cannot become one that is held alone: unlock it first"), !cl.wait}
 		}
 	}
 	return nil

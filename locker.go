@@ -67,8 +67,8 @@ import (
 //
 // A name is 1 to MaxNameLen bytes of valid UTF-8. Nothing is reentrant: a caller that holds a name and
 // asks for it again would wait for itself. With a context of its lease ([Lease.Context], or that of fn
-// in [Do]) the call is refused at once: the error matches ErrInvalid. With another context, or another
-// Client, it waits.
+// in [Do]) the call is refused at once: the error matches ErrInvalid, and that of TryLock also
+// ErrHeld. With another context, or another Client, it waits.
 //
 // The holder of a lease may act until [Lease.Until]. A holder that is paused may write after
 // it, and no lock service can prevent that: see "What no lease can do" above.

@@ -50,7 +50,7 @@ func TestSharing(t *testing.T) {
 		"a lock is not asked for with a context that has it": `
 			r locks shared; w locks within r: invalid "unlock it first"; r raises: unsupported
 			s locks shared within r: invalid; w locks within r on x
-			v locks on x within w: invalid "would wait for itself" in 0s; v tries on x within w: invalid in 0s`,
+			v locks on x within w: invalid "would wait for itself" in 0s; v tries on x within w: invalid held in 0s`,
 		"a writer's note is renewed while it waits, and goes with it": `
 			r locks shared; acquire: note; w locks until 1m: held deadline; count acquire 200-1000 leave 1`,
 		"a grant removes it": `
