@@ -53,23 +53,26 @@ compiled: $(GATE)
 	./scripts/build etcd; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."
 
-# What `make test` leaves out since it takes longer: what months bring, fleets, further deployments. Such tests call
-# lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since many of them start several servers
-# for one test. BY_NAME are those that are not to run with -race. Modules of their own are tested here alone. HISTORIES
-# is how long those of conformance take on each deployment.
+# What `make test` leaves out since it takes longer: what months bring, fleets, further deployments, the full form of the
+# suites, modules of their own. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a
+# time, since many of them start several servers for one test, and one of what else is run. BY_NAME are those that are
+# not to run with -race; with it, SQLite takes minutes to compile. HISTORIES is how long those of conformance take on
+# each deployment. KUBERNETES= leaves out what needs an API server of Kubernetes, which takes minutes to compile.
 HISTORIES ?= 60s
+KUBERNETES ?= kube-apiserver
 ENGINE := . ./memory ./file ./bridge ./cas ./slots ./election ./adapt ./observe/... ./internal/...
+PROOFS = -p 2 -race $(LINK) -timeout 20m -run $(PROVE) -skip $(if $(KUBERNETES),'^$$','^TestProveKubernetes') ./... \
+	-- -p 1 -race $(LINK) -skip $(BY_NAME)\|$(VIRTUAL)\|$(PROVE) $(ENGINE) \
+	-- -after -p 1 -race $(LINK) -run '^TestConformance$$' ./etcd ./zookeeper ./postgres ./single ./redlock \
+	-- -after -p 1 $(LINK) -run '^TestManyNamesOverHours' . \
+	-- -after -p 1 -C cas/nats -race $(LINK) ./... \
+	-- -after -p 1 -C internal/sqltest $(LINK) ./... \
+	-- -after -p 1 -C adapt/internal/proof $(LINK) -parallel 6 ./... \
+	-- -after -p 1 -C compare/internal/proof $(LINK) ./... \
+	-- -after -p 1 -C examples $(LINK) ./etcd ./zookeeper
 prove: servers-prove $(GATE)
-	./scripts/build kube-apiserver nats-server
-	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 20m -run $(PROVE) ./...
-	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -skip $(BY_NAME)\|$(VIRTUAL) $(ENGINE)
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -run '^TestConformance$$' ./etcd ./postgres ./zookeeper ./single ./redlock
-	go test $(LINK) -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
-	cd cas/nats && LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -race $(LINK) -timeout 10m ./...
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -timeout 10m ./... # with -race, SQLite takes minutes to compile
-	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -parallel 6 -timeout 5m ./... # they wait
-	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) -timeout 10m ./...
-	cd examples && LOCKER_REQUIRE_SERVERS=1 $(GATE) $(LINK) ./etcd ./zookeeper # make search has S3, whose driver takes long to compile
+	./scripts/build $(KUBERNETES) nats-server
+	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) $(PROOFS)
 	$(MAKE) --no-print-directory -j2 prove-guards prove-flaws
 
 prove-flaws:
@@ -123,17 +126,14 @@ packages:
 	./scripts/servers
 	./scripts/etcd
 
+# govet is among the linters.
 lint: $(LINT)
 	go mod tidy -diff
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	go vet ./...
 	$(LINT) run ./...
-	cd cas/nats && go mod tidy -diff && go vet ./... && $(LINT) run ./...
-	cd internal/sqltest && go vet ./... && $(LINT) run ./...
-	cd examples && go vet ./... && $(LINT) run ./...
-	cd compare/internal/proof && go vet ./... && $(LINT) run ./...
-	cd adapt/internal/proof && go vet ./... && $(LINT) run ./...
-	cd compare/peers && go vet ./... && $(LINT) run ./...
+	cd cas/nats && go mod tidy -diff && $(LINT) run ./...
+	set -e; for module in internal/sqltest examples compare/internal/proof adapt/internal/proof compare/peers; do \
+		(cd $$module && $(LINT) run ./...); done
 
 $(LINT):
 	GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
@@ -150,11 +150,11 @@ $(GORELEASER):
 	mv $(BIN)/goreleaser $@
 
 # Where the tests do not run, the code has to build at least.
+BUILT ?= linux/arm64 freebsd/amd64
 build-everywhere:
-	GOOS=linux GOARCH=arm64 go build ./...
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet ./...
-	GOOS=freebsd go build ./...
+	set -e; for system in $(BUILT); do GOOS=$${system%/*} GOARCH=$${system#*/} go build ./...; done
 
 bench: servers $(BENCHSTAT)
 	BENCHSTAT=$(BENCHSTAT) ./scripts/bench $(ROUNDS)

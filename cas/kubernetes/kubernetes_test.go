@@ -58,7 +58,7 @@ func (k service) backend(t conformance.T, addr string, client *http.Client) lock
 	return b
 }
 
-func TestProveStore(t *testing.T) {
+func TestProveKubernetesStore(t *testing.T) {
 	k := start(t)
 	castest.Run(t, castest.Harness{
 		New: func(t *testing.T) cas.Store { return k.store(t, k.Addr(), nil) },
@@ -69,7 +69,7 @@ func TestProveStore(t *testing.T) {
 	})
 }
 
-func TestProveConformance(t *testing.T) {
+func TestProveKubernetesConformance(t *testing.T) {
 	k := start(t)
 	host, port, err := net.SplitHostPort(k.Addr())
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestProveConformance(t *testing.T) {
 	})
 }
 
-func TestProveListReadsAllPages(t *testing.T) {
+func TestProveKubernetesListReadsAllPages(t *testing.T) {
 	k := start(t)
 	s := k.store(t, k.Addr(), nil)
 	const records = 600 // 500 are on a page
@@ -125,7 +125,7 @@ func TestProveListReadsAllPages(t *testing.T) {
 }
 
 // While it starts, an API server says 403 to those that have every right.
-func TestProveARestartIsNoRefusal(t *testing.T) {
+func TestProveKubernetesARestartIsNoRefusal(t *testing.T) {
 	k := start(t)
 	s := k.store(t, k.Addr(), nil)
 	version, err := s.Swap(t.Context(), "a", "", []byte("1"))

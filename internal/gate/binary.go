@@ -20,11 +20,13 @@ import (
 // group is a list of packages that are tested with the same flags.
 type group struct {
 	only     bool // compile, and run nothing
+	after    bool // the group before it
 	atOnce   int  // packages at the same time
 	nice     bool
 	timeout  time.Duration // of a package
 	build    []string      // flags of the go command
 	modfile  []string      // of those, what go list takes as well
+	dir      string        // of another module
 	flags    []string      // of the test binaries
 	packages []string
 }
@@ -39,6 +41,8 @@ func parse(args []string) (groups []group, err error) {
 		var g group
 		f := flag.NewFlagSet("gate", flag.ContinueOnError)
 		f.BoolVar(&g.only, "c", false, "compile the tests and run none")
+		f.BoolVar(&g.after, "after", false, "begin when the group before it has ended")
+		f.StringVar(&g.dir, "C", "", "as that of the go command")
 		f.IntVar(&g.atOnce, "p", runtime.GOMAXPROCS(0), "test so many packages at the same time")
 		f.BoolVar(&g.nice, "nice", false, "run them with what others leave of the machine")
 		f.DurationVar(&g.timeout, "timeout", 10*time.Minute, "as that of go test")
@@ -66,7 +70,7 @@ type binary struct {
 
 // compileAll compiles the tests of all groups.
 func (g *gate) compileAll(groups []group) (binaries [][]binary, err error) {
-	json, err := g.command("go", "tool", "-n", "test2json")
+	json, err := g.command("", "go", "tool", "-n", "test2json")
 	g.json = strings.TrimSpace(json)
 	for i := range groups {
 		if err != nil {
@@ -82,13 +86,13 @@ func (g *gate) compileAll(groups []group) (binaries [][]binary, err error) {
 // compile brings the test binaries of a group up to date, and returns them in its order. What fails is said by the
 // go command.
 func (g *gate) compile(of *group) (all []binary, err error) {
-	listed, err := g.command("go", slices.Concat([]string{"list", "-f",
+	listed, err := g.command(of.dir, "go", slices.Concat([]string{"list", "-f",
 		"{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, of.modfile, of.packages)...)
 	if err != nil {
 		return nil, err
 	}
 	// Binaries of other modules and with other flags have the same names.
-	here, err := filepath.Abs(g.dir)
+	here, err := filepath.Abs(filepath.Join(g.dir, of.dir))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +115,7 @@ func (g *gate) compile(of *group) (all []binary, err error) {
 		all = append(all, b)
 	}
 	for to, packages := range calls {
-		_, err := g.command("go", slices.Concat([]string{"test", "-c", "-vet=off", "-o", to + string(os.PathSeparator)},
+		_, err := g.command(of.dir, "go", slices.Concat([]string{"test", "-c", "-vet=off", "-o", to + string(os.PathSeparator)},
 			of.build, of.modfile, packages)...)
 		if err != nil {
 			return nil, err
@@ -120,10 +124,10 @@ func (g *gate) compile(of *group) (all []binary, err error) {
 	return all, nil
 }
 
-// command returns what a command prints, or what it says of why it failed.
-func (g *gate) command(name string, args ...string) (string, error) {
+// command returns what a command in a directory prints, or what it says of why it failed.
+func (g *gate) command(dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(context.Background(), name, args...)
-	cmd.Dir = g.dir
+	cmd.Dir = filepath.Join(g.dir, dir)
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("%s %s: %w\n%s", name, args[0], err, exit.Stderr)

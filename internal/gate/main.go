@@ -10,9 +10,9 @@
 // most twice. What failed on a machine that did not stall, a data race, a panic, a leaked
 // goroutine or a time-out is never tried again, nor are more than a few tests.
 //
-//	gate [-c] [-nice] [flags of go test] ./packages [-- other flags ./packages]
+//	gate [-c] [-nice] [flags of go test] ./packages [-- [-after] other flags ./packages]
 //
-// Groups of packages with a "--" between them are tested at the same time.
+// Groups of packages with a "--" between them are tested at the same time, or with -after one after the other.
 package main
 
 import (
@@ -100,26 +100,40 @@ func (g *gate) run(groups ...group) bool {
 
 // playAll runs the binaries of all groups, as many of each group at the same time as that says.
 func (g *gate) playAll(groups []group, binaries [][]binary) (r results, err error) {
-	var running sync.WaitGroup
 	var mu sync.Mutex
-	for i := range groups {
-		for range groups[i].atOnce {
-			running.Go(func() {
-				mu.Lock()
-				defer mu.Unlock()
-				for len(binaries[i]) > 0 {
-					b := binaries[i][0]
-					binaries[i] = binaries[i][1:]
-					mu.Unlock()
-					of, failed := g.play(b)
-					mu.Lock()
-					err = errors.Join(err, failed)
-					r.took, r.failed, r.open = append(r.took, of.took...), append(r.failed, of.failed...), append(r.open, of.open...)
-				}
-			})
+	before := make(chan struct{})
+	close(before)
+	ended := before // by the last group
+	var all sync.WaitGroup
+	for i, of := range groups {
+		begin, end := before, make(chan struct{})
+		if of.after {
+			begin = ended
 		}
+		ended = end
+		all.Go(func() {
+			<-begin
+			defer close(end)
+			var running sync.WaitGroup
+			defer running.Wait()
+			for range of.atOnce {
+				running.Go(func() {
+					mu.Lock()
+					defer mu.Unlock()
+					for len(binaries[i]) > 0 {
+						b := binaries[i][0]
+						binaries[i] = binaries[i][1:]
+						mu.Unlock()
+						of, failed := g.play(b)
+						mu.Lock()
+						err = errors.Join(err, failed)
+						r.took, r.failed, r.open = append(r.took, of.took...), append(r.failed, of.failed...), append(r.open, of.open...)
+					}
+				})
+			}
+		})
 	}
-	running.Wait()
+	all.Wait()
 	return r, err
 }
 

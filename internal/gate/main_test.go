@@ -199,10 +199,10 @@ func TestTheMeterSeesADiskThatStandsStill(t *testing.T) {
 
 // Groups with flags of their own are tested in one run: packages with the same name keep binaries of their own.
 func TestGroupsOfPackages(t *testing.T) {
-	groups, err := parse(strings.Fields("-p 3 -race -short -ldflags=-w -timeout 15m -skip ^TestTimes ./... -- -nice -run ^TestTimes . ./q/p"))
+	groups, err := parse(strings.Fields("-p 3 -race -short -ldflags=-w -timeout 15m -skip ^TestTimes ./... -- -after -C q/.. -nice -run ^TestTimes . ./q/p"))
 	require.NoError(t, err)
 	assert.Equal(t, []group{{atOnce: 3, timeout: 15 * time.Minute, build: []string{"-race", "-ldflags=-w"},
-		flags: []string{"-test.short", "-test.skip=^TestTimes"}, packages: []string{"./..."}}, {atOnce: runtime.GOMAXPROCS(0), nice: true,
+		flags: []string{"-test.short", "-test.skip=^TestTimes"}, packages: []string{"./..."}}, {after: true, dir: "q/..", atOnce: runtime.GOMAXPROCS(0), nice: true,
 		timeout: 10 * time.Minute, flags: []string{"-test.run=^TestTimes"}, packages: []string{".", "./q/p"}}}, groups)
 	groups[0].build = groups[1].build // no -race, for which a C compiler is needed
 	written(t, "", "")
@@ -212,4 +212,7 @@ func TestGroupsOfPackages(t *testing.T) {
 	for line, times := range map[string]int{"ok   p ": 2, "ok   p/q/p ": 1, "FAIL p/q/p ": 1, "--- p/q/p TestTimes": 1} {
 		assert.Equal(t, times, strings.Count(out.String(), line), "%s in %s", line, &out)
 	}
+	first := strings.Index(out.String(), "ok   p/q/p ")
+	assert.Less(t, first, strings.Index(out.String(), "FAIL p/q/p "), "groups one after the other")
+	assert.Less(t, first, strings.LastIndex(out.String(), "ok   p "), "groups one after the other")
 }

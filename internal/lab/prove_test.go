@@ -34,7 +34,7 @@ func TestWhatAsksForProveIsRunByIt(t *testing.T) {
 		asks := strings.Contains(string(text), "\tlab.NeedProve(")
 		if asks {
 			module := moduleOf(path)
-			runs := "cd " + strings.TrimPrefix(module, "../../") + " && LOCKER_PROVE=1 "
+			runs := " -C " + strings.TrimPrefix(module, "../../") + " "
 			assert.True(t, module == "" || strings.Contains(string(makefile), runs), "make prove does not run %s", path)
 		}
 		for line := range strings.Lines(string(text)) {
