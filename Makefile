@@ -11,6 +11,10 @@ LARGEST := 23500000 # bytes of the released command for linux/amd64
 ROUNDS ?= 6
 BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
+# Events that are routine in production: connections that are closed, passwords, certificates and addresses that change.
+# Redis' tests of them run on the newest server, too; the installed one is the oldest that is supported, or close to it.
+ROUTINE := '^Test(IdleConnections|AnAddressThatMoves|APasswordThatWasChanged|ProveACertificate|ProveIdleConnections|TheRights|NothingStays|Check|AMinorityThatRefuses)'
+NEWEST_REDIS = $$(ls $(BIN)/valkey-newest/valkey-server 2>/dev/null)
 BY_NAME := '^Test(Search|ManyNamesOverHours)'
 VIRTUAL := '^Test(GoodBackendsKeepEveryRule|EveryKindInVirtualTime)'
 FLAWS := '^TestBrokenBackendsBreakARule'
@@ -73,6 +77,7 @@ PROOFS = -p 2 -race $(LINK) -timeout 20m -run $(PROVE) -skip $(if $(KUBERNETES),
 prove: servers-prove $(GATE)
 	./scripts/build $(KUBERNETES) nats-server
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) $(PROOFS)
+	LOCKER_REDIS_SERVER=$(NEWEST_REDIS) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -run $(ROUTINE) ./single ./redlock
 	$(MAKE) --no-print-directory -j2 prove-guards prove-flaws
 
 prove-flaws:
@@ -100,9 +105,9 @@ prove-guards: servers-prove
 	awk '/guarded writes:/ { n += $$2; setups++; print } END { print n, "guarded writes, none of them stale, on", setups, "set-ups"; exit setups != 7 }' $$log
 
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
-# each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.
+# each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper and Valkey.
 test-newest: servers-prove $(GATE)
-	LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -p 5 -timeout 10m \
+	LOCKER_REDIS_SERVER=$(NEWEST_REDIS) LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -p 5 -timeout 10m \
 		-run '^Test(Prove)?Conformance$$/^(Cluster|[a-z-]+)$$' ./single ./redlock ./etcd ./zookeeper ./postgres
 
 newest:
@@ -121,6 +126,7 @@ servers-prove: servers
 	./scripts/servers prove
 	./scripts/etcd before
 	./scripts/zookeeper
+	./scripts/valkey
 
 packages:
 	./scripts/servers

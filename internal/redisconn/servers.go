@@ -158,7 +158,7 @@ func ParseInfo(addr, text string) Server {
 		Role:     field["role"],
 		Eviction: field["maxmemory_policy"],
 		AOF:      field["aof_enabled"],
-		Cluster:  field["cluster_enabled"] == "1" || field["redis_mode"] == "cluster",
+		Cluster:  field["cluster_enabled"] == "1" || field["redis_mode"] == "cluster" || field["server_mode"] == "cluster",
 	}
 	if v := field["server_name"]; v != "" {
 		s.Product = v
