@@ -37,11 +37,15 @@ local function share(i)
 	end
 	-- The first one draws the token of all. SET comes first: full memory refuses it, and then nothing has been
 	-- written. PEXPIRE comes next, with no effect: where the ACL refuses that, ZADD would leave a set that never
-	-- expires, while the lock's key alone is nobody's and ends by itself.
+	-- expires. The lock's key alone is nobody's; it is removed, or ends by itself.
 	call('SET', lock, 'shared ' .. digits, 'PX', ttl + 1000)
-	call('PEXPIRE', lock, ttl + 1000)
-	call('ZADD', set, now + ttl, owner)
-	call('PEXPIRE', set, ttl + 1000)
+	for _, write in ipairs({{'PEXPIRE', lock, ttl + 1000}, {'ZADD', set, now + ttl, owner}, {'PEXPIRE', set, ttl + 1000}}) do
+		local written = redis.pcall(unpack(write))
+		if type(written) == 'table' and written.err then
+			redis.pcall('DEL', lock)
+			return written
+		end
+	end
 	return granted(lock)
 end
 

@@ -10,10 +10,12 @@ import (
 	"github.com/golockers/locker/internal/redisconn"
 )
 
-// The driver prints what a dialer says to standard error.
+// The driver prints what a dialer says to standard error: not what a URL has in the host's place, which may be half of
+// a password.
 func TestAFailedDialDoesNotSayWhereTo(t *testing.T) {
-	dial := redisconn.Dialer(nil, time.Second)
-	for _, host := range []string{"127.0.0.1:1", "[::1]:1", "p4ss.invalid:6379", "p4ss", "p4ss:w0rd:6379"} {
+	hosts := []string{"127.0.0.1:1", "[::1]:1", "p4ss.invalid:6379", "p4ss", "p4ss:w0rd:6379"}
+	dial := redisconn.Dialer(nil, time.Second, hosts...)
+	for _, host := range hosts {
 		_, err := dial(t.Context(), "tcp", host)
 		if assert.Error(t, err) {
 			assert.NotContains(t, err.Error(), host)
@@ -25,4 +27,6 @@ func TestAFailedDialDoesNotSayWhereTo(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	_, refused := redisconn.Outcome(err)
 	assert.False(t, refused)
+	_, err = dial(t.Context(), "tcp", "127.0.0.2:1")
+	assert.ErrorContains(t, err, "cannot connect to 127.0.0.2:1: ", "which Sentinels have named")
 }
