@@ -49,7 +49,7 @@ func newEnsemble(t TB, n int, opts []Option) *ZooKeeperEnsemble {
 	for i, s := range e.Servers {
 		for j := range e.Servers {
 			own := loopback(s.ports[3])
-			e.ways[i][j].Rewrite(announce(own, e.ways[j][i].Through(own)[0]))
+			e.ways[i][j].Watch(announce(own, e.ways[j][i].Through(own)[0]))
 		}
 	}
 	return e
@@ -58,10 +58,10 @@ func newEnsemble(t TB, n int, opts []Option) *ZooKeeperEnsemble {
 // announce changes the port at which a server says that it can be called back for elections, which
 // those with a higher ID do. It would be its own one, past the way between the two, and one that is
 // isolated would go on voting: an election then took half a minute now and then.
-func announce(own, way string) func(first []byte) {
-	return func(first []byte) {
-		if at := bytes.Index(first, []byte(own)); at >= 0 && len(own) == len(way) {
-			copy(first[at:], way)
+func announce(own, way string) func(*Link, bool, []byte, bool) {
+	return func(_ *Link, reply bool, data []byte, _ bool) {
+		if at := bytes.Index(data, []byte(own)); at >= 0 && !reply && len(own) == len(way) {
+			copy(data[at:], way)
 		}
 	}
 }

@@ -187,14 +187,10 @@ func (p *pipe) notify() {
 	}
 }
 
-// readRequests reads what the client sends until its connection is closed. greeting changes the first of it.
-func (l *Link) readRequests(greeting func([]byte)) {
+// readRequests reads what the client sends until its connection is closed.
+func (l *Link) readRequests() {
 	var past []byte
 	read(l.client, func(data []byte, end bool) {
-		if greeting != nil && len(data) > 0 {
-			greeting(data)
-			greeting = nil
-		}
 		// Before the bytes can be forwarded, so that a hook decides about them.
 		past = l.proxy.scan(l, past, data)
 		l.locked(func() {

@@ -76,7 +76,6 @@ type Proxy struct {
 	replies  Mode
 	delay    time.Duration
 	hooks    []*hook
-	greeting func(first []byte) // changes the first bytes of each connection, in place; nil: none does
 	watch    func(l *Link, reply bool, data []byte, end bool)
 	links    map[*Link]struct{}
 	closed   bool
@@ -165,13 +164,8 @@ func (p *Proxy) Target() string {
 	return p.doors[0].target
 }
 
-// Rewrite has f change what a client sends first, on connections from now on: as many bytes as they are.
-func (p *Proxy) Rewrite(f func(first []byte)) {
-	p.change(func() { p.greeting = f })
-}
-
 // Watch calls f with what clients send and servers reply, as it is read: before it is delivered, held or dropped.
-// f must return soon, and call no method of the proxy.
+// f may change it in place. It must return soon, and call no method of the proxy.
 func (p *Proxy) Watch(f func(l *Link, reply bool, data []byte, end bool)) {
 	p.change(func() { p.watch = f })
 }
@@ -271,8 +265,7 @@ func (p *Proxy) open(d *door, client net.Conn) {
 	l.late = p.holdsOpen()
 	l.follow()
 	p.links[l] = struct{}{}
-	greeting := p.greeting
-	p.spawn(func() { l.readRequests(greeting) })
+	p.spawn(l.readRequests)
 	p.spawn(l.deliverRequests)
 	p.spawn(func() { l.deliver(l.replies, client) })
 }
