@@ -28,12 +28,13 @@ const (
 	leavesGhosts    flaw = "leaves-ghosts"  // what an unknown outcome left is kept alive by its client
 	claimsRestart   flaw = "claims-restart" // it declares that locks outlive the loss of the server's data
 	losesLeases     flaw = "loses-leases"   // a lease is said to be lost now and then
+	neverRenews     flaw = "never-renews"   // its renewals fail before they are sent
 	ignoresCommands flaw = "ignores-errors" // no answer is taken for a yes
 )
 
 var flaws = []flaw{
 	none, noOwnerCheck, ownSignal, boasts, renewsOthers, sharedSession, forgetsTokens, neverExpires,
-	leavesGhosts, claimsRestart, losesLeases, ignoresCommands,
+	leavesGhosts, claimsRestart, losesLeases, neverRenews, ignoresCommands,
 }
 
 // badOpeners are a lock on one Redis in some tens of lines, with each flaw under a scheme of its own.
@@ -156,7 +157,10 @@ func (h *badHold) keep() {
 
 func (h *badHold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
-	if h.lock.flaw == renewsOthers {
+	switch h.lock.flaw {
+	case neverRenews:
+		return locker.Validity{}, locker.ErrUnavailable
+	case renewsOthers:
 		err := h.lock.rdb.Set(ctx, h.key, h.owner, h.ttl).Err()
 		return h.validity(since), err
 	}

@@ -123,6 +123,7 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		{neverExpires, "holder-killed", check.Left},
 		{leavesGhosts, "replies-lost", check.Left},
 		{losesLeases, healthy, check.FalseLoss},
+		{neverRenews, healthy, check.FalseLoss},
 		{noOwnerCheck, "unlock-late", check.Exclusion},
 		{boasts, "holder-cut-off", check.Exclusion},
 		{renewsOthers, "holder-stopped", check.Exclusion},

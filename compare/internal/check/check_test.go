@@ -276,6 +276,21 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 		{name: "told late by a process that was late", held: "exclusion tokens", aside: "told",
 			history: `0 fault_begin f=client; 0 holds a tok=1 until=1001; 2 evidence; 2 ask b
 				1100 granted b tok=2 until=9001; 1150 stall a ms=45; 1210 stall a ms=45; 1280 told_lost a; 1700 fault_end`},
+		{name: "nobody got it, as answers were due", held: "exclusion", aside: "left",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
+				7000 slow b ms=6500; 8000 gave_up b`},
+		{name: "nobody got it, where no proxy sees answers", held: "exclusion", broken: "left",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
+				8000 gave_up b; 8001 slow b ms=8000 d=why`},
+		{name: "nobody got it, as answers were due from before the service worked", broken: "left",
+			held: "exclusion false-loss",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 3 fault_begin f=restart; 4 evidence
+				500 fault_end; 600 unlocks a; 602 ask c n=other; 700 granted c n=other tok=2 until=1700
+				701 unlocks c n=other; 8999 slow b ms=8500; 9000 gave_up b`},
+		{name: "nobody got it, as answers were due of a service that worked", held: "exclusion false-loss", aside: "left",
+			history: `0 holds a tok=1 until=1001; 2 ask b; 3 fault_begin f=restart; 4 evidence
+				500 fault_end; 600 unlocks a; 602 ask c n=other; 700 granted c n=other tok=2 until=1700
+				701 unlocks c n=other; 8999 slow b ms=8200; 9000 gave_up b`},
 		{name: "nobody got it, as the process that waits was late", held: "exclusion", aside: "left",
 			history: `0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; 110 evidence
 				500 stall b ms=45; 1000 stall b ms=45; 2150 gave_up b`},

@@ -24,10 +24,10 @@ type breach struct {
 	says  string
 	name  string // the lock's
 
-	// What excuses it, beside any process that stood still: that of this one, the parent too, each time that it
-	// was late by whatever was noted; and answers that were due to it.
+	// What excuses it, beside any process that stood still: that this one was late, or the parent, however little;
+	// and answers that were due to it, of what it asked from then on (0: none).
 	process string
-	answers bool
+	asked   int64
 }
 
 func (t *trial) finding(rule string) *finding {
@@ -88,7 +88,7 @@ func (t *trial) excuse(b *breach) (ns int64, why string) {
 		switch {
 		case e.Kind == history.Stall && (its || e.Value > int64(stood)):
 			stalled, all = join(stalled, e), join(all, e)
-		case e.Kind == history.Slow && its && b.answers:
+		case e.Kind == history.Slow && its && b.asked != 0 && e.At-e.Value >= b.asked:
 			due, all, unseen = join(due, e), join(all, e), cmp.Or(unseen, e.Detail)
 		}
 	}
@@ -96,7 +96,7 @@ func (t *trial) excuse(b *breach) (ns int64, why string) {
 		history.Duration(b.to-b.from), history.Duration(b.within(stalled)))
 	if unseen != "" {
 		why += ", and nobody saw whether its servers answered: " + unseen
-	} else if b.answers {
+	} else if b.asked != 0 {
 		why += fmt.Sprintf(", and an answer of its servers was due for %s", history.Duration(b.within(due)))
 	}
 	return b.within(all), why
@@ -192,7 +192,9 @@ func (t *trial) toldLost(a *attempt, e *history.Event) {
 			says: fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given"))}
 		if e.At >= a.until { // it was not renewed, and not taken away
 			// While nothing is done to the servers, a loss is theirs only if they were seen to answer in time.
-			b.process, b.answers = e.Process, t.begun == 0
+			if b.process = e.Process; t.begun == 0 {
+				b.asked = 1
+			}
 		}
 		t.breaks(FalseLoss, b)
 	}
@@ -200,7 +202,7 @@ func (t *trial) toldLost(a *attempt, e *history.Event) {
 
 // blocked judges that a caller waited until at for what nobody held, when it, another or nobody got it.
 func (t *trial) blocked(a *attempt, at int64) {
-	l, free, first := a.lock, a.ask.At, true
+	l, free, first, asked := a.lock, a.ask.At, true, a.ask.At
 	for _, h := range l.holds {
 		if h.answer.At < at {
 			free, first = max(free, h.until), false
@@ -214,13 +216,13 @@ func (t *trial) blocked(a *attempt, at int64) {
 	case t.class == "" || t.begun == 0 || t.class == history.Killed || t.class == history.Stopped:
 	case t.class == history.Client:
 		// While it lasts, the one that waits may be the one that is cut off.
-		free = max(free, cmp.Or(t.ended, math.MaxInt64))
+		asked = cmp.Or(t.ended, math.MaxInt64)
 	case t.class == history.Clock && !t.service.Declared.SurvivesClockJump:
 		return // a clock that was stepped back may keep a lock
 	default: // from when the service was seen to work again
-		free = max(free, cmp.Or(t.worked, math.MaxInt64))
+		asked = cmp.Or(t.worked, math.MaxInt64)
 	}
-	if free >= at {
+	if free = max(free, asked); free >= at {
 		return
 	}
 	f, limit := t.finding(Left), t.allowed()
@@ -229,7 +231,7 @@ func (t *trial) blocked(a *attempt, at int64) {
 	} else if at-free <= int64(limit) {
 		return // it did not wait long enough to tell
 	}
-	t.breaks(Left, breach{span: span{free, at}, limit: limit, name: l.name, process: a.ask.Process,
+	t.breaks(Left, breach{span: span{free, at}, limit: limit, name: l.name, process: a.ask.Process, asked: asked,
 		says: fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free))})
 }
 
