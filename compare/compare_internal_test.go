@@ -372,3 +372,19 @@ func TestItIsTriedAgain(t *testing.T) {
 		assert.Equal(t, 4, c.Trials+c.Set)
 	}
 }
+
+// A server that does not answer makes a holder lose its lease: whether it was given a processor, nobody knows.
+func TestAServerThatDoesNotAnswerIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, lab.ToolRedis)
+	c := says(t, plan{ttl: time.Second, only: []string{healthy}, lab: []labService{{"redis", func(b *bench) {
+		r := lab.StartRedis(b)
+		link := lab.StartProxy(b, r.Addr())
+		link.OnRequest("/kept", func(*lab.Link) {
+			time.AfterFunc(300*time.Millisecond, func() { link.Requests(lab.Hold) })
+			time.AfterFunc(2*time.Second, func() { link.Requests(lab.Pass) })
+		})
+		b.at("redis://"+link.Addr(), alone)
+	}}}}, check.FalseLoss, healthy, history.Inconclusive)
+	assert.Regexp(t, `lost its lease.* an answer of its servers was due for \S+s$`, c.Reason)
+}
