@@ -53,15 +53,17 @@
 // # What it does not promise
 //
 // Another host is not kept out. Network, cluster and user-space file systems (NFS,
-// SMB, CephFS, everything that is FUSE, the shared folders of virtual machines) are
-// refused: there, locks end without notice, or mean something else.
+// SMB, CephFS, everything that is FUSE, the shared folders of virtual machines, and VxFS,
+// which does not say whether it is one) are refused: there, locks end without notice, or mean
+// something else.
 //
 // This package never deletes lock files, and nobody else may delete them while they
 // are in use: the next caller would create a new file and lock that. The holder
 // notices at its next renewal, within a third of its TTL, and its lease is lost; the
 // new holder's token is higher. So keep cleaners of temporary files away from the
 // directory. A file that nobody uses may be deleted: the next token of its name comes
-// from the clock.
+// from the clock. Nothing else deletes it: [Backend.Check] counts the files where they
+// are many, and says how to remove them while nobody runs.
 //
 // Waiters of different processes get the lock in no particular order. In practice
 // each gets its turn, but a process that unlocks and locks again at once may be

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	suffix = ".lock"
+	suffix     = ".lock"
+	turnSuffix = ".turn"
 	// maxFileName is the limit of eCryptfs, which is used for encrypted home
 	// directories. Other file systems have a limit of 255.
 	maxFileName = 143

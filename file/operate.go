@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -199,8 +200,11 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 		"takes it from no process that lives: end that process: %w", r.Process, r.Label, errors.ErrUnsupported)
 }
 
+// manyFiles is how many lock files Check says nothing of (R25).
+const manyFiles = 10_000
+
 // Check implements [locker.Checker].
-func (b *Backend) Check(context.Context) ([]locker.Finding, error) {
+func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	f := locker.Finding{What: "lock directory " + b.dir}
 	info, _, err := checkDir(b.dir)
 	switch {
@@ -214,5 +218,35 @@ func (b *Backend) Check(context.Context) ([]locker.Finding, error) {
 	default:
 		f.Found = info.Mode().String()
 	}
-	return []locker.Finding{f}, nil
+	found := []locker.Finding{f}
+	n, err := b.countFiles(ctx)
+	if err == nil && n >= manyFiles {
+		found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "lock files in " + b.dir,
+			Found: strconv.Itoa(n), Advice: "each name that was ever used has one, which stays: at a time when no program " +
+				"uses the directory and no MinHold lasts, find '" + b.dir + "' -maxdepth 1 -name '*.lock' -delete -o " +
+				"-name '*.turn' -delete"})
+	}
+	return found, ctx.Err()
+}
+
+// countFiles counts the files of locks.
+func (b *Backend) countFiles(ctx context.Context) (n int, err error) {
+	dir, err := os.Open(b.dir)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	for err == nil && ctx.Err() == nil {
+		var names []string
+		names, err = dir.Readdirnames(1000)
+		for _, name := range names {
+			if strings.HasSuffix(name, suffix) || strings.HasSuffix(name, turnSuffix) {
+				n++
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
 }

@@ -5,9 +5,12 @@ package file_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -80,6 +83,36 @@ func TestCheckLooksAtTheDirectory(t *testing.T) {
 		require.NoError(t, os.Remove(dir))
 		assert.Equal(t, locker.SeverityProblem, must(b.Check(t.Context()))[0].Severity)
 	}
+}
+
+// Files of names that were used once stay: from 10,000 on, the check counts them and says how to remove them.
+func TestCheckCountsTheFiles(t *testing.T) {
+	dir := t.TempDir()
+	if memory, err := os.MkdirTemp("/dev/shm", ""); err == nil { // some disks take minutes for so many
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(memory)) })
+		dir = memory
+	}
+	b := newBackend(t, dir)
+	req := locker.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
+	g := must(b.Acquire(t.Context(), req))
+	require.NoError(t, g.Hold.Release(t.Context()))
+	for i := range 9_998 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i, []string{".lock", ".turn"}[i%2])), nil, 0o600))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o600))
+	require.Len(t, must(b.Check(t.Context())), 1)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.lock"), nil, 0o600))
+	found := must(b.Check(t.Context()))
+	require.Len(t, found, 2)
+	assert.Equal(t, "10000", found[1].Found)
+
+	_, command, _ := strings.Cut(found[1].Advice, "lasts, ")
+	require.NoError(t, exec.Command("sh", "-c", command).Run(), command)
+	left := must(os.ReadDir(dir))
+	require.Len(t, left, 1)
+	assert.Equal(t, "other", left[0].Name())
+	req.Owner = "b"
+	assert.Greater(t, must(b.Acquire(t.Context(), req)).Token, g.Token)
 }
 
 func TestListOpensOnlyLockFiles(t *testing.T) {

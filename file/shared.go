@@ -35,7 +35,7 @@ import (
 //     again; a writer that has it may see sharers come in before it.
 
 // turnOf returns the path of the turn of the lock file at path.
-func turnOf(path string) string { return strings.TrimSuffix(path, suffix) + ".turn" }
+func turnOf(path string) string { return strings.TrimSuffix(path, suffix) + turnSuffix }
 
 // waitShared is Acquire for a sharer that has to wait, first for the turn.
 func (b *Backend) waitShared(ctx context.Context, req locker.Request) (locker.Grant, error) {

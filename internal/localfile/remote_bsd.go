@@ -2,12 +2,22 @@
 
 package localfile
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+	"strings"
 
-// kindOf needs no list: these systems say themselves what is local.
+	"golang.org/x/sys/unix"
+)
+
+// kindOf needs no list of what is remote: these systems say themselves what is local. A program in user space may say
+// so, too, of what it serves, and so may a disk that several hosts share and the directory of a virtual machine's host.
 func kindOf(st *unix.Statfs_t) string {
-	if st.Flags&unix.MNT_LOCAL != 0 {
+	kind := unix.ByteSliceToString(st.Fstypename[:])
+	shared := strings.Contains(kind, "fuse") ||
+		slices.Contains([]string{"acfs", "snfs", "vxfs", "vmhgfs", "prl_fs", "AppleVirtIOFS", "virtiofs", "vboxvfs",
+			"vboxsf", "p9fs"}, kind)
+	if st.Flags&unix.MNT_LOCAL != 0 && !shared {
 		return ""
 	}
-	return unix.ByteSliceToString(st.Fstypename[:])
+	return kind
 }

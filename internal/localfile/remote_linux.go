@@ -9,7 +9,8 @@ func kindOf(st *unix.Statfs_t) string {
 // remoteKinds are the file systems that are refused, by the number that statfs
 // gives them. Those in user space are among them: whether they hand locks on, to
 // where, and whether a file keeps its inode number is up to a program that
-// cannot be asked. So are those on a disk that several hosts share.
+// cannot be asked. So are those on a disk that several hosts share, and those that only
+// may be, such as VxFS, and directories that a virtual machine has of its host.
 var remoteKinds = map[uint32]string{
 	unix.NFS_SUPER_MAGIC:   "NFS",
 	unix.SMB_SUPER_MAGIC:   "SMB",
@@ -28,5 +29,13 @@ var remoteKinds = map[uint32]string{
 	0x47504653:             "GPFS",
 	0x19830326:             "BeeGFS",
 	0x20030528:             "OrangeFS",
+	0xaad7aaea:             "PanFS",
+	0xbeefdead:             "StorNext",
+	0x61636673:             "ACFS",
+	0x013111a8:             "IBRIX",
+	0xa501fcf5:             "VxFS",
 	0x786f4256:             "vboxsf",
+	0xbacbacbc:             "vmhgfs",
+	0x7c7c6673:             "prl_fs",
+	0x00c0ffee:             "hostfs",
 }
