@@ -172,17 +172,8 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 	}
 	now := time.Now()
 	c := l.client
-	c.happened(l.values, c.trace.Renewed, l.told("renew", now, now.Sub(began), err), &c.stats.Renewed,
-		&c.stats.RenewFailed, "renewal failed")
-	if errors.Is(err, ErrLost) {
-		l.lose(fmt.Errorf("the service does not have it any more: %w", err))
-		return l.Err()
-	}
-	if err != nil {
-		return err
-	}
 	l.mu.Lock()
-	if l.err == nil && !l.overdue(now) {
+	if err == nil && l.err == nil && !l.overdue(now) {
 		// If the answers of two renewals overtook each other, both promises hold, so the
 		// later end counts.
 		if l.grant.Validity.Until().Before(v.Until()) {
@@ -191,6 +182,13 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 		l.planRenewal(v, now)
 	}
 	l.mu.Unlock()
+	c.happened(l.values, c.trace.Renewed, l.told("renew", now, now.Sub(began), err), &c.stats.Renewed,
+		&c.stats.RenewFailed, "renewal failed")
+	if errors.Is(err, ErrLost) {
+		l.lose(fmt.Errorf("the service does not have it any more: %w", err))
+	} else if err != nil {
+		return err
+	}
 	return l.Err()
 }
 

@@ -28,7 +28,8 @@ type Trace struct {
 	// Attempt is called at the end of each request for a lock: Err is nil for a
 	// grant, and matches ErrHeld if another holds the lock.
 	Attempt func(ctx context.Context, e Event)
-	// Renewed is called after each attempt to renew, with Err if it failed.
+	// Renewed is called after each attempt to renew, with Err if it failed. If it
+	// succeeded, [Lease.Until] has the new end already.
 	Renewed func(ctx context.Context, e Event)
 	// Lost is called when a lease ends without its holder's Unlock, with the cause in
 	// Err and the length of the lease in Held.

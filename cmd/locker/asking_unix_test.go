@@ -5,6 +5,7 @@ package main_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,11 +57,16 @@ func TestListAndBreak(t *testing.T) {
 // Of two machines with the same line for cron one runs the job, however short
 // it is and however far their clocks are apart.
 func TestMinHoldKeepsTheLockWhenTheJobIsOver(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken")
+	require.NoError(t, os.WriteFile(broken, []byte("no program\n"), 0o700))
 	for name, backend := range map[string]with{"redis": startService(t).direct(), "file": fileBackend(t)} {
 		t.Run(name, func(t *testing.T) {
 			hourly := "run --try -q --min-hold 1h a -- echo ran"
 			play(t, []with{backend}, prints("ran", hourly), fails(75, "", hourly),
-				prints("broken", "break --yes a"), prints("ran", hourly)) // an operator can let the next one in
+				prints("broken", "break --yes a"), prints("ran", hourly), // an operator can let the next one in
+				// A command that was never run kept nobody from doing the work.
+				step{[]string{"run", "--try", "--min-hold", "1h", "b", "--", broken}, 126, "", "cannot be executed"},
+				prints("ran", "run --try b -- echo ran"))
 		})
 	}
 }

@@ -3,14 +3,12 @@
 package main
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -18,154 +16,224 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A guard is a second process of locker in the command's process group. It alone ends
-// the group, at the times that locker tells it, or at once if locker is killed: so the
-// command ends in time if locker is stopped or killed, too. As a member it also keeps
-// the group's number from being used for another group.
-type guard struct {
-	cmd     *exec.Cmd
-	orders  *os.File    // its end is the end of locker
-	reports <-chan byte // what the guard has done; closed when it has ended
-	last    order
+// A guard is a second process of locker, between locker and the command. It starts the command, and alone
+// decides whether it begins and when it ends: at the times that locker tells it, or at once if locker is
+// killed. So the command ends in time if locker is stopped or killed, too. On Linux, the guard also inherits
+// what the command has started and left, and ends it. It is in a process group of its own.
+//
+// The command is a third process of locker at first (gate_unix.go), which becomes the command when the
+// guard lets it: a guard that is stopped before that is no danger, since nothing runs, and one that is stopped
+// later has its orders.
+
+// Arguments that make locker a guard, and the command before it runs. They are not for people.
+const (
+	guardArg = "__guard"
+	gateArg  = "__gate"
+)
+
+// order is what locker tells the guard: what to do at once, and until when the command may run. The times are
+// in nanoseconds since 1970, by the wall clock, which two processes share; 0 is never.
+type order struct{ Do, Terminate, Kill int64 }
+
+// What an order may ask for, apart from a signal to pass on, which has its number.
+const (
+	doNothing = 0
+	doLetGo   = -1 // the command may run
+	doEndAll  = -2 // end all that the command has started, and report when nothing is left
+)
+
+var (
+	orderLen  = binary.Size(order{})
+	reportLen = binary.Size(report{})
+)
+
+// sentry is the state of a guard.
+type sentry struct {
+	locker  int // the socket to locker
+	gate    int // the socket to the command until it runs; then -1
+	woken   int // can be read when a child has changed
+	lock    int // a lock that is a file; otherwise -1
+	outlive bool
+
+	command         int // its process ID, and the number of its group; 0 before its start
+	letGo           bool
+	ended           report // how the command has ended
+	terminate, kill time.Time
+	terminated      bool // the command was sent SIGTERM
+	patient         bool // locker had time to speak first
+	alone           bool // locker has ended
 }
 
-// guardArg makes locker a guard. It is not a command for people.
-const guardArg = "__guard"
-
-// outliveArg, behind guardArg: if locker is killed, the command goes on.
-const outliveArg = "outlive"
-
-// order is all that a guard has to know: the group to join and to end, and when to send
-// SIGTERM and SIGKILL, in nanoseconds since 1970. 0 means none and never.
-type order struct{ Group, Terminate, Kill int64 }
-
-var orderLen = binary.Size(order{})
-
-// reportReady is the first report of a guard.
-const reportReady = 'r'
-
-// lockDescriptor is the guard's descriptor of a lock that is a file.
-const lockDescriptor = 3
-
-// startGuard starts a guard, and waits until it listens.
-func startGuard(lock *os.File, outlive bool) (*guard, error) {
-	exe := "/proc/self/exe" // also when the file was replaced since
-	if runtime.GOOS != "linux" {
-		var err error
-		if exe, err = os.Executable(); err != nil {
-			return nil, err
-		}
-	}
-	theirs, orders, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer theirs.Close()
-	// The guard gets neither locker's environment nor its stderr: somebody may wait
-	// for the end of stderr.
-	cmd := exec.CommandContext(context.Background(), exe, guardArg)
-	cmd.Env, cmd.Stdin, cmd.ExtraFiles = []string{}, theirs, []*os.File{lock}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if outlive {
-		cmd.Args = append(cmd.Args, outliveArg)
-	}
-	told, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return nil, errors.Join(err, orders.Close())
-	}
-	heard := make(chan byte, 8)
-	go func() {
-		defer close(heard)
-		for b := make([]byte, 1); ; {
-			if _, err := io.ReadFull(told, b); err != nil {
-				return
-			}
-			heard <- b[0]
-		}
-	}()
-	g := &guard{cmd: cmd, orders: orders, reports: heard}
-	if <-heard != reportReady {
-		g.dismiss()
-		g.reap()
-		return nil, errors.New("it ended at once")
-	}
-	return g, nil
-}
-
-// tell gives the guard its orders. The times are by the wall clock, which two processes
-// share.
-func (g *guard) tell(o order) {
-	if o != g.last {
-		g.last = o
-		b, _ := binary.Append(nil, binary.BigEndian, o)
-		// A guard that does not read must not block locker.
-		_ = g.orders.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-		_, _ = g.orders.Write(b)
-	}
-	// It may have been stopped together with its group.
-	_ = g.cmd.Process.Signal(syscall.SIGCONT)
-}
-
-// dismiss ends the guard. Until reap, the group keeps its number.
-func (g *guard) dismiss() {
-	_ = g.cmd.Process.Kill()
-	_ = g.orders.Close()
-}
-
-// reap is called when the guard has ended. Where locker is the first process of a container,
-// it has reaped the guard already.
-func (g *guard) reap() { _ = g.cmd.Wait() }
-
-// beGuard is the whole program of a guard; done is false in any other process.
+// beGuard is the whole program of a guard, and of a command that does not run yet; done is false in any
+// other process.
 func beGuard(args []string) (status int, done bool) {
-	if len(args) == 0 || args[0] != guardArg {
+	switch {
+	case len(args) > 0 && args[0] == gateArg:
+		return beGate(args[1:]), true
+	case len(args) == 0 || args[0] != guardArg:
 		return 0, false
+	case len(args) < 6: // called by hand
+		return 0, true
 	}
-	// Signals to the group are not for the guard.
-	signal.Ignore()
-	report(reportReady)
-	var s sentry
-	for s.hear() {
-		s.act()
+	runtime.LockOSThread() // its end would be that of the command (endWithParent)
+	s := sentry{gate: -1, outlive: args[3] == "true"}
+	s.locker, _ = strconv.Atoi(args[1])
+	s.lock, _ = strconv.Atoi(args[2])
+	syscall.CloseOnExec(s.locker)
+	_ = unix.SetNonblock(s.locker, true)
+	adoptOrphans()
+	if err := s.heedSignals(); err != nil {
+		return 0, true
 	}
-	if s.group != 0 && len(args) == 1 {
-		s.endOrphans()
+	s.start(args[4], args[5:])
+	for s.hear(s.wait()) && !s.due() {
+	}
+	if s.alone && s.letGo && s.outlive {
+		outlast(s.command)
+		return 0, true // and so ends the lock
+	}
+	endFamily(s.command, time.Time{}, s.reaped)
+	s.report(report{reportAllEnded, 0})
+	for !s.alone {
+		s.hear(lookEvery)
+	}
+	if s.lock >= 0 {
+		// Where orphans are not adopted, one that has left the group may have the file open.
+		_ = unix.Flock(s.lock, unix.LOCK_UN)
 	}
 	return 0, true
 }
 
-// sentry is the state of a guard.
-type sentry struct {
-	group           int // 0: none yet
-	terminate, kill time.Time
-	terminated      bool
+// heedSignals lets no signal end the guard, such as one to all processes of a service. They must not be
+// ignored: the command would inherit that.
+func (s *sentry) heedSignals() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	s.woken = int(r.Fd())
+	children, unheard := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	for sig := syscall.Signal(1); sig < 32; sig++ {
+		if sig != syscall.SIGCHLD && sig != syscall.SIGURG && !signal.Ignored(sig) {
+			signal.Notify(unheard, sig)
+		}
+	}
+	go func() {
+		for range children {
+			_, _ = w.Write([]byte{0})
+		}
+	}()
+	return nil
 }
 
-// hear returns when there is something to do; false when locker has ended. It hears all
+// start starts the command, up to its gate.
+func (s *sentry) start(path string, argv []string) {
+	own, theirs, err := pair()
+	if err == nil {
+		s.gate = own
+		_ = unix.SetNonblock(own, true)
+		args := append([]string{os.Args[0], gateArg, strconv.Itoa(theirs), strconv.FormatBool(s.outlive), path}, argv...)
+		s.command, _, err = syscall.StartProcess(os.Args[0], args, &syscall.ProcAttr{
+			Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
+		})
+		_ = syscall.Close(theirs)
+	}
+	if err != nil {
+		s.command = 0
+		s.unrun(err)
+	}
+	// Somebody may wait for the end of these.
+	for fd := range 3 {
+		_ = syscall.Close(fd)
+	}
+}
+
+// hear returns after a while, or when there may be something to do; false when all has to end. It hears all
 // orders first: a guard that was stopped may have slept over those that gave more time.
-func (s *sentry) hear() bool {
-	locker := []unix.PollFd{{Events: unix.POLLIN}} // stdin
+func (s *sentry) hear(wait time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(s.locker), Events: unix.POLLIN}, {Fd: int32(s.gate), Events: unix.POLLIN},
+		{Fd: int32(s.woken), Events: unix.POLLIN}}
+	_, _ = unix.Poll(fds, int(wait.Milliseconds())+1)
 	b := make([]byte, 100*orderLen)
+	if fds[2].Revents != 0 {
+		_, _ = syscall.Read(s.woken, b)
+	}
+	s.hearGate()
+	for reap(-1, s.reaped) > 0 {
+	}
+	if s.ended.What != 0 {
+		s.report(s.ended) // until locker dismisses the guard: it may have been stopped, and its socket full
+	}
 	for {
-		n, err := unix.Poll(locker, int(s.wait().Milliseconds())+1)
-		if errors.Is(err, unix.EINTR) {
+		n, err := syscall.Read(s.locker, b)
+		switch {
+		case errors.Is(err, syscall.EINTR):
 			continue
-		}
-		if n == 0 {
+		case errors.Is(err, syscall.EAGAIN):
 			return true
-		}
-		if n, err = syscall.Read(syscall.Stdin, b); errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		if n < orderLen {
+		case n < orderLen:
+			s.alone = true
 			return false
 		}
-		var o order
-		_, _ = binary.Decode(b[n-orderLen:n], binary.BigEndian, &o)
-		s.obey(o)
+		for ; n >= orderLen; n -= orderLen {
+			var o order
+			_, _ = binary.Decode(b, binary.BigEndian, &o)
+			copy(b, b[orderLen:])
+			if o.Do == doEndAll {
+				return false
+			}
+			s.obey(o)
+		}
+	}
+}
+
+// hearGate hears whether the command waits at its gate, runs, or cannot run.
+func (s *sentry) hearGate() {
+	if s.gate < 0 {
+		return
+	}
+	b := make([]byte, gateLen)
+	n, err := syscall.Read(s.gate, b)
+	switch {
+	case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN):
+	case n == gateLen && s.letGo:
+		s.unrun(syscall.Errno(binary.BigEndian.Uint64(b)))
+	case n == gateLen:
+		s.report(report{reportAtGate, int32(s.command)})
+	default: // to execute the command has closed it
+		s.closeGate()
+		if s.letGo {
+			s.report(report{reportBegun, 0})
+		}
+	}
+}
+
+func (s *sentry) closeGate() {
+	_ = syscall.Close(s.gate)
+	s.gate = -1
+}
+
+// unrun reports that the command was not run, and never will be.
+func (s *sentry) unrun(why error) {
+	if s.gate >= 0 {
+		s.closeGate()
+	}
+	var errno syscall.Errno
+	errors.As(why, &errno)
+	s.report(report{reportUnrun, int32(errno)})
+}
+
+// reaped is called with each child that has changed.
+func (s *sentry) reaped(pid int, ws syscall.WaitStatus) {
+	switch {
+	case pid != s.command:
+	case ws.Stopped():
+		s.report(report{reportStopped, int32(ws.StopSignal())})
+	default:
+		s.hearGate()
+		s.ended = report{reportEnded, int32(ws)}
+		s.report(s.ended)
 	}
 }
 
@@ -175,79 +243,132 @@ func (s *sentry) wait() time.Duration {
 	if !s.terminated {
 		next = s.terminate
 	}
-	if s.group == 0 || next.IsZero() {
+	if !s.letGo {
 		return lookEvery
 	}
 	return max(0, min(left(next), lookEvery))
 }
 
-// obey notes an order. A group that was told to end is given no more time.
+// obey does what an order says. A command that was told to end is given no more time.
 func (s *sentry) obey(o order) {
-	// fails if all of the group has ended
-	if s.group == 0 && o.Group != 0 && syscall.Setpgid(0, int(o.Group)) == nil {
-		s.group = int(o.Group)
+	if terminate, kill := instant(o.Terminate), instant(o.Kill); !s.terminated {
+		s.terminate, s.kill, s.patient = terminate, kill, false
+	} else {
+		s.kill = earlier(s.kill, kill)
 	}
-	kill := instant(o.Kill)
-	if s.terminated {
-		if !kill.IsZero() {
-			s.kill = earlier(s.kill, kill)
-		}
-		return
+	switch {
+	case o.Do == doLetGo && left(s.terminate) <= 0:
+		s.unrun(nil)
+	case o.Do == doLetGo && s.gate >= 0:
+		// The guard may be stopped here: the command itself looks at the time once more.
+		s.letGo = true
+		_, _ = syscall.Write(s.gate, binary.BigEndian.AppendUint64(nil, uint64(o.Terminate)))
+	case o.Do > 0:
+		s.signal(syscall.Signal(o.Do))
 	}
-	s.terminate, s.kill = instant(o.Terminate), kill
 }
 
 // instant is a time in an order, with a monotonic reading.
-func instant(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
+func instant(ns int64) time.Time { return time.Now().Add(time.Until(time.Unix(0, ns))) }
+
+// signal sends a signal to the command's group, whose number is its own until the command is reaped.
+func (s *sentry) signal(sig syscall.Signal) {
+	if s.command != 0 && s.ended.What == 0 {
+		// An error means that this user may send it to none of them; docs/run.md says so.
+		_ = syscall.Kill(-s.command, sig)
 	}
-	return time.Now().Add(time.Until(time.Unix(0, ns)))
 }
 
-func (s *sentry) act() {
-	if s.group == 0 || s.terminate.IsZero() {
-		return
+// overslept is how late a guard must be to ask itself whether locker was stopped, too.
+const overslept = 10 * time.Millisecond
+
+// due tells the command to end when it is time, and reports whether all has to end.
+func (s *sentry) due() bool {
+	if !s.letGo || left(s.terminate) > 0 {
+		return false
 	}
-	if !s.terminated && left(s.terminate) <= 0 {
+	if wait := min(left(s.kill)/2, shortGrace); left(s.terminate) < -overslept && wait > 0 && !s.patient {
+		// locker may be about to say that the lock was renewed.
+		s.patient = true
+		return !s.hear(wait)
+	}
+	if !s.terminated {
 		s.terminated = true
-		report(reportTerminated)
-		_ = syscall.Kill(0, syscall.SIGTERM) // the guard is in the group
+		s.report(report{reportTerminated, 0})
+		s.signal(syscall.SIGTERM)
 		if left(s.kill) > shortGrace {
-			_ = syscall.Kill(0, syscall.SIGCONT) // a command that is stopped has time to end, too
+			s.signal(syscall.SIGCONT) // a command that is stopped has time to end, too
 		}
 	}
-	if s.terminated && left(s.kill) <= 0 {
-		report(reportKilled)
-		_ = syscall.Kill(0, syscall.SIGKILL)
+	if left(s.kill) > 0 {
+		return false
 	}
+	s.report(report{reportKilled, 0})
+	return true
 }
 
-// endOrphans kills the group of a locker that has ended, and then frees a lock that is a
-// file: a process that has left the group may still have it open.
-func (s *sentry) endOrphans() {
-	_ = syscall.Setpgid(0, 0)
-	_ = syscall.Kill(-s.group, syscall.SIGKILL)
-	if awaitEnd(s.group, time.Now().Add(orphansEnd)) {
-		_ = unix.Flock(lockDescriptor, unix.LOCK_UN)
-	}
+// report tells locker something. A locker that does not read must not block the guard.
+func (s *sentry) report(r report) {
+	b, _ := binary.Append(nil, binary.BigEndian, r)
+	_, _ = syscall.Write(s.locker, b)
 }
 
-// awaitEnd reports whether a group that was killed has ended by then, and its remains are gone.
-func awaitEnd(group int, by time.Time) bool {
+// endFamily kills the command's group and, on Linux, everything else that the command has started: each
+// round kills the children of this process, which then inherits theirs. It reports whether all have ended by
+// then; a zero time is never.
+func endFamily(group int, by time.Time, reaped func(int, syscall.WaitStatus)) bool {
 	for n := 0; ; n++ {
-		// The first process of a container inherits what the command has left.
-		for n := 1; n > 0; {
-			n, _ = syscall.Wait4(-group, nil, syscall.WNOHANG, nil)
+		inGroup := 1
+		for group != 0 && inGroup > 0 {
+			inGroup = reap(-group, reaped)
 		}
-		if errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
+		if group != 0 && (inGroup == 0 || !adopts) {
+			_ = syscall.Kill(-group, syscall.SIGKILL) // whose number a child keeps from being used again
+		}
+		for _, pid := range children() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		left := 1
+		for left > 0 {
+			left = reap(-1, reaped)
+		}
+		if left < 0 && (adopts || group == 0 || errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)) {
 			return true
 		}
-		if !time.Now().Before(by) {
+		if !by.IsZero() && !time.Now().Before(by) {
 			return false
 		}
 		time.Sleep(clock.BackOff(n, time.Millisecond, 50*time.Millisecond))
 	}
 }
 
-func report(what byte) { _, _ = os.Stdout.Write([]byte{what}) }
+// reap calls reaped for a child among those that wait4 calls whom if it has changed, and returns its process
+// ID; 0 if none has, -1 if there are none.
+func reap(whom int, reaped func(int, syscall.WaitStatus)) int {
+	var ws syscall.WaitStatus
+	for {
+		pid, err := syscall.Wait4(whom, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			return -1
+		case pid > 0:
+			reaped(pid, ws)
+		}
+		return pid
+	}
+}
+
+// outlast returns when all that the command has started has ended, or where orphans are not adopted, its group.
+func outlast(group int) {
+	for {
+		_, err := syscall.Wait4(-1, nil, 0, nil)
+		if err != nil && !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	for !adopts && !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
+		time.Sleep(50 * time.Millisecond)
+	}
+}

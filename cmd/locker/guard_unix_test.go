@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,6 @@ func TestCommandEndsWithItsLock(t *testing.T) {
 				}
 				p := start(t, []with{s.through()}, args...)
 				parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
-				awaitGuard(t, parent)
 				next := s.next(t, parent, child)
 				lose(s, p)
 				isAlone(t, next)
@@ -59,7 +59,6 @@ func TestCommandThatWasStoppedAndContinuedIsNotEnded(t *testing.T) {
 	s := startService(t)
 	p := start(t, []with{s.direct()}, locked(shortTTL, "a", "listen")...)
 	group := number(t, p.expect("group"))
-	awaitGuard(t, group)
 	require.NoError(t, syscall.Kill(-group, syscall.SIGSTOP))
 	time.Sleep(3500 * time.Millisecond) // more than the TTL, which locker renews meanwhile
 	require.NoError(t, syscall.Kill(-group, syscall.SIGCONT))
@@ -74,7 +73,7 @@ func TestCommandWhoseGuardWasKilledEnds(t *testing.T) {
 	s := startService(t)
 	p := start(t, []with{s.direct()}, locked(nil, "a", "family")...)
 	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
-	require.NoError(t, syscall.Kill(awaitGuard(t, parent), syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(guardOf(t, parent), syscall.SIGKILL))
 	assert.Equal(t, 74, p.wait())
 	assert.Contains(t, p.said(), "its guard was killed: sent SIGKILL")
 	assert.True(t, gone(parent))
@@ -82,19 +81,37 @@ func TestCommandWhoseGuardWasKilledEnds(t *testing.T) {
 	assert.False(t, s.kept(t))
 }
 
-// A process that has left the command's group does not end together with locker, and must
-// not keep a file lock for ever.
-func TestProcessThatLeftTheGroupDoesNotKeepTheFileLockOfAKilledLocker(t *testing.T) {
+// A process that has left the command's group, as under timeout(1), ends with the lock, too, where the guard
+// inherits it. Elsewhere it is out of locker's reach, and must not keep a file lock for ever.
+func TestProcessThatLeftTheGroupEndsWithTheLock(t *testing.T) {
 	t.Parallel()
-	backend := fileBackend(t)
-	p := start(t, []with{backend}, locked(nil, "a", "daemon")...)
-	parent, left := number(t, p.expect("pid")), number(t, p.expect("left"))
-	t.Cleanup(func() { _ = syscall.Kill(left, syscall.SIGKILL) })
-	awaitGuard(t, parent)
-	p.signal(syscall.SIGKILL)
-	next := start(t, []with{backend}, locked(nil, "a", "meet", strconv.Itoa(parent))...)
-	isAlone(t, next)
-	assert.False(t, gone(left), "it is out of locker's reach")
+	for what, lose := range map[string]func(*process, string){
+		"killed": func(p *process, _ string) { p.signal(syscall.SIGKILL) },
+		"lost":   func(_ *process, dir string) { require.NoError(t, os.Remove(dir+"/a.lock")) },
+		"guard killed": func(p *process, _ string) {
+			require.NoError(t, syscall.Kill(childOf(p.cmd.Process.Pid), syscall.SIGKILL))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if runtime.GOOS != "linux" && what != "killed" {
+				t.Skip("only Linux")
+			}
+			dir := t.TempDir()
+			backend := withEnv("LOCKER_BACKEND=file://" + dir)
+			p := start(t, []with{backend}, locked(nil, "a", "daemon")...)
+			parent, left := number(t, p.expect("pid")), number(t, p.expect("left"))
+			t.Cleanup(func() { _ = syscall.Kill(left, syscall.SIGKILL) })
+			lose(p, dir)
+			pids := []string{strconv.Itoa(parent), strconv.Itoa(left)}
+			if what == "lost" {
+				assert.Equal(t, 74, p.wait()) // the next holder of another file need not wait for it
+			}
+			if runtime.GOOS != "linux" {
+				pids = pids[:1]
+			}
+			isAlone(t, start(t, []with{backend}, locked(nil, "a", "meet", pids...)...))
+		})
+	}
 }
 
 func TestGuardEndsNoGroupThatItWasNotTold(t *testing.T) {

@@ -4,22 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/golockers/locker/internal/clock"
 )
 
-// job is the command that runs under a lease. The guard ends the command; the job tells
+// job is the command that runs under a lease. The guard starts and ends the command; the job tells
 // the guard when, and people what happens.
 type job struct {
 	*session
+	name  string // of the command
 	proc  *process
 	grace time.Duration // from SIGTERM to the end of the lease
 
-	terminate, kill time.Time // what the guard was told; zero: never
+	terminate, kill time.Time // what the guard was told
 	reason          error     // why the command is being ended; nil while it may go on
 	killed          bool
-	remains         bool // processes of the command had not ended when locker stopped waiting for them
+	letGo           bool  // the command was let go, and may have run
+	begun           bool  // it runs, or has run
+	over            bool  // it has ended, or never will run
+	unrun           error // why it was certainly never run
+	remains         bool  // processes of the command had not ended when locker stopped waiting for them
 }
 
 const (
@@ -36,11 +42,22 @@ const (
 	orphansEnd = 10 * time.Second
 )
 
-// The reports of a guard: it has sent SIGTERM, and it sends SIGKILL.
+// report is what a guard tells.
+type report struct{ What, Value int32 }
+
 const (
-	reportTerminated = 't'
-	reportKilled     = 'k'
+	reportAtGate     = iota + 1 // the command, with this process ID, waits to be let go
+	reportBegun                 // it runs
+	reportUnrun                 // it was not run, for this errno, or 0: it was too late
+	reportStopped               // it was stopped by this signal
+	reportEnded                 // it has ended like this
+	reportTerminated            // SIGTERM was sent
+	reportKilled                // SIGKILL is being sent
+	reportAllEnded              // nothing is left of all that the command has started
 )
+
+// errTooLate is why a command was not run by a guard.
+var errTooLate = errors.New("could not be kept until the command began")
 
 // launch is what it takes to start a command.
 type launch struct {
@@ -49,8 +66,6 @@ type launch struct {
 	env  []string
 	lock *os.File // the lock itself, for the command to inherit; nil if it is not a file
 
-	terminateAt, killAt time.Time // when the command has to end; zero: never
-
 	// nested: an outer locker has to be able to end the command together with its own
 	// command. It can kill only this process.
 	nested bool
@@ -58,18 +73,45 @@ type launch struct {
 	outlive bool
 }
 
-// start starts the command. The grace period is a share of the time that the lease
-// has left now.
-func (j *job) start(path string, command []string) (err error) {
-	j.grace = min(time.Until(j.lease.Until())/6, maxGrace)
-	j.schedule()
+// run runs the command and returns its exit status, or that of locker with an error.
+func (j *job) run(path string, command []string) (status int, err error) {
+	j.name = command[0]
+	if j.schedule(); j.reason != nil {
+		j.unrun = j.reason
+		return j.refused()
+	}
 	var file *os.File
 	j.lease.As(&file)
 	j.proc, err = start(launch{
 		path: path, args: command, env: append(environment(j.lease, command[0]), j.env...),
-		lock: file, terminateAt: j.terminate, killAt: j.kill, nested: nested(), outlive: j.flags.outlive,
+		lock: file, nested: nested(), outlive: j.flags.outlive,
 	})
-	return err
+	if err != nil {
+		j.unrun = err
+		return j.refused()
+	}
+	j.watch()
+	if j.unrun != nil {
+		j.proc.dismiss()
+		j.proc.finish()
+		return j.refused()
+	}
+	j.end()
+	if err = j.lost(); err != nil {
+		return statusLost, err
+	}
+	return j.proc.status, nil
+}
+
+// refused says why the command was never run.
+func (j *job) refused() (status int, err error) {
+	switch {
+	case j.reason != nil:
+		return statusLost, fmt.Errorf("%w; %s was not run", j.reason, j.name)
+	case errors.Is(j.unrun, errTooLate):
+		return statusLost, fmt.Errorf("%q %w; %s was not run", j.lease.Name(), j.unrun, j.name)
+	}
+	return statusCannotRun, fmt.Errorf("%s: cannot be executed: %w", j.name, j.unrun)
 }
 
 // schedule sets when the command has to end: early enough that the kernel has ended it
@@ -83,36 +125,36 @@ func (j *job) schedule() {
 	case err != nil:
 		j.kill = earlier(j.kill, time.Now().Add(shortGrace))
 	case j.reason == nil:
+		// A share of the time that the lease had left when it had most.
+		j.grace = max(j.grace, min(left(until)/6, maxGrace))
 		j.terminate, j.kill = until.Add(-j.grace), until.Add(-j.grace/10)
 	}
 }
 
-// watch returns the command's exit status when the command has ended.
-func (j *job) watch() int {
+// watch returns when the command has ended.
+func (j *job) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	over, reports := j.lease.Done(), j.proc.reports
-	for {
+	over := j.lease.Done()
+	for !j.over {
+		var signals chan os.Signal // for the command: they wait until it runs
+		if j.begun {
+			signals = j.signals
+		}
 		select {
-		case <-j.proc.ended:
-			return j.end()
 		case <-over:
 			over = nil
-		case what, alive := <-reports:
+		case <-j.woken:
+		case r, alive := <-j.proc.reports:
 			if alive {
-				j.heard(what)
+				j.heard(r)
 			} else {
-				reports = nil
 				j.guardEnded()
 			}
-		case sig := <-j.signals:
+		case sig := <-signals:
 			j.step() // first: the machine may just have woken up, with the lease over
 			if j.reason == nil || !resumes(sig) {
 				j.proc.forward(sig, j.notes)
-			}
-		case sig := <-j.proc.stopped:
-			if j.reason == nil {
-				j.proc.stoppedBy(sig, j.notes)
 			}
 		case <-timer.C:
 		}
@@ -136,16 +178,35 @@ func (j *job) step() time.Duration {
 	return wait
 }
 
-// heard tells people what the guard has done.
-func (j *job) heard(what byte) {
+// heard hears what the guard reports, and tells people what it has done.
+func (j *job) heard(r report) {
 	name := j.lease.Name()
 	switch {
-	case what == reportKilled:
+	case r.What == reportAtGate:
+		if j.step(); j.reason != nil {
+			j.unrun, j.over = j.reason, true
+			return
+		}
+		j.letGo = true
+		j.proc.letGo(int(r.Value))
+	case r.What == reportBegun:
+		j.begun = true
+	case r.What == reportUnrun:
+		j.over, j.unrun = true, errTooLate
+		if r.Value != 0 {
+			j.unrun = syscall.Errno(r.Value)
+		}
+	case r.What == reportEnded:
+		j.over = true
+		j.proc.end(r.Value)
+	case r.What == reportStopped && j.reason == nil:
+		j.proc.stoppedBy(r.Value, j.notes)
+	case r.What == reportKilled:
 		j.killed = true
 		j.notes.say("%q: %s", name, saidKill)
-	case what == reportTerminated && j.reason != nil:
+	case r.What == reportTerminated && j.reason != nil:
 		j.notes.say("%s: %s in %v", plain(j.reason), saidTerminate, shortGrace)
-	case what == reportTerminated:
+	case r.What == reportTerminated:
 		j.reason = j.why()
 		j.notes.say("%q ends in %v: %s: %s in %v", name,
 			round(max(0, left(j.lease.Until()))), plain(j.reason), saidTerminate, round(max(0, left(j.kill))))
@@ -166,29 +227,23 @@ func (j *job) why() error {
 	return errors.New("it is not renewed any more")
 }
 
-// guardEnded ends the command, unless the guard has ended with its group: without a guard,
-// the command would outlive a locker that is killed.
+// guardEnded ends the command, if it runs: without a guard, it would outlive a locker that is killed.
 func (j *job) guardEnded() {
-	select {
-	case <-j.proc.ended:
+	j.over = true
+	if !j.letGo {
+		j.unrun = errors.New("its guard ended at once")
 		return
-	case <-time.After(shortGrace):
 	}
-	if !j.killed {
-		j.reason, j.killed = errors.New("its guard was killed"), true
-		j.proc.kill()
-		j.notes.say("%q: %v: %s", j.lease.Name(), j.reason, saidKill)
-	}
+	j.reason, j.killed = errors.New("its guard was killed"), true
+	j.notes.say("%q: %v: %s", j.lease.Name(), j.reason, saidKill)
 }
 
 // end clears up after the command.
-func (j *job) end() int {
-	for _, what := range j.proc.dismiss() {
-		j.heard(what)
-	}
+func (j *job) end() {
+	defer j.proc.finish()
 	if j.reason == nil && !j.proc.toldToEnd() {
-		j.proc.finish()
-		return j.proc.status
+		j.proc.dismiss()
+		return
 	}
 	// Processes that the command has started may still run, for a while also after SIGKILL
 	// (a disk that is slow). Meanwhile the lease is renewed: the bound is that of now.
@@ -196,8 +251,9 @@ func (j *job) end() int {
 	if j.remains = !j.proc.endAll(time.Now().Add(bound)); j.remains {
 		j.notes.say("%q: processes of the command have not ended yet after SIGKILL: the lock is not "+
 			"released, and ends with its TTL", j.lease.Name())
+		return // the guard stays with them
 	}
-	return j.proc.status
+	j.proc.dismiss()
 }
 
 // lost returns an error if the lock was lost while the command ran.

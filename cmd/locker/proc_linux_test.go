@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -48,24 +47,26 @@ func awaitWaitingPid(t *testing.T, pid string) {
 	}, patience, time.Millisecond, "it should wait in the kernel's queue")
 }
 
-// awaitGuard returns the process ID of the guard that is in the process group, when there
-// is one.
-func awaitGuard(t *testing.T, group int) (guard int) {
+// guardOf returns the process ID of the guard of a command, which is its parent.
+func guardOf(t *testing.T, command int) (guard int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-		require.NoError(t, err)
-		for _, file := range all {
-			line, _ := os.ReadFile(file)
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			if bytes.Contains(line, []byte("__guard")) {
-				if of, err := syscall.Getpgid(pid); err == nil && of == group {
-					guard = pid
-					return true
-				}
-			}
-		}
-		return false
-	}, patience, time.Millisecond, "a guard should be in the group of the command")
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", command))
+	require.NoError(t, err)
+	guard = number(t, strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[1])
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard))
+	require.NoError(t, err)
+	require.Contains(t, string(line), "__guard")
 	return guard
+}
+
+// childOf is a child of a process; 0 if it has none.
+func childOf(pid int) (child int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, file := range threads {
+		b, _ := os.ReadFile(file)
+		if _, err := fmt.Sscan(string(b), &child); err == nil {
+			return child
+		}
+	}
+	return 0
 }

@@ -3,11 +3,15 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -16,82 +20,99 @@ import (
 
 const platformNotes = ""
 
-// process is the command, which leads a process group of its own.
+// process is the command, with the guard that has started it. The command leads a process group of its own.
 type process struct {
 	launch
-	pid int
-	*guard
+	conn     *os.File      // orders to the guard, and its reports
+	reports  <-chan report // closed when the guard has ended
+	guard    *os.Process
+	gone     chan struct{} // closed when the guard has been waited for
+	last     order
 	terminal *terminal
 
-	ended   chan struct{}       // closed when the command has ended
-	status  int                 // to be read after ended
-	died    syscall.Signal      // of what; 0: it has ended by itself
-	stopped chan syscall.Signal // the signal that has stopped the command
+	pid    int            // of the command and its group; 0 before its start
+	status int            // of the command, when it has ended
+	died   syscall.Signal // of what; 0: it has ended by itself
 
 	passed []syscall.Signal // the signals that were passed on
 	waits  bool             // it was stopped because it wants the terminal
 	had    bool             // the command had the terminal when it ended
 }
 
-// start starts the command.
+// start starts the guard, and by it the command, which reports that it waits to be let go.
 func start(l launch) (*process, error) {
-	p := &process{
-		launch:   l,
-		terminal: openTerminal(),
-		ended:    make(chan struct{}),
-		stopped:  make(chan syscall.Signal, 8),
-	}
-	var err error
-	if p.guard, err = startGuard(p.lock, p.outlives()); err != nil {
-		p.terminal.close()
-		return nil, fmt.Errorf("start its guard: %w", err)
-	}
-	attr := &syscall.SysProcAttr{Setpgid: true}
-	if !p.outlives() {
-		endWithParent(attr)
-	}
-	p.terminal.handOver(attr)
-	started := make(chan error)
-	go p.live(attr, started)
-	if err := <-started; err != nil {
-		p.dismiss()
-		p.finish()
+	exe, err := itself()
+	if err != nil {
 		return nil, err
 	}
-	// From now on locker may be in the background of its terminal. It must
-	// not be stopped for writing to it; the command is not affected any more.
-	ignoreTerminalOutput()
+	lock := -1
+	if l.lock != nil {
+		if lock, err = inherit(l.lock); err != nil {
+			return nil, fmt.Errorf("hand down the lock: %w", err)
+		}
+		defer syscall.Close(lock)
+	}
+	own, theirs, err := pair()
+	if err != nil {
+		return nil, fmt.Errorf("start its guard: %w", err)
+	}
+	defer syscall.Close(theirs)
+	_ = unix.SetNonblock(own, true) // a guard that does not read must not block locker
+	p := &process{launch: l, conn: os.NewFile(uintptr(own), "guard"), gone: make(chan struct{})}
+	adoptOrphans() // if the guard is killed
+	args := append([]string{exe, guardArg, strconv.Itoa(theirs), strconv.Itoa(lock),
+		strconv.FormatBool(l.outlive && !l.nested), l.path}, l.args...)
+	pid, _, err := syscall.StartProcess(exe, args, &syscall.ProcAttr{
+		Env: l.env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err == nil {
+		p.guard, err = os.FindProcess(pid)
+	}
+	if err != nil {
+		_ = p.conn.Close()
+		return nil, fmt.Errorf("start its guard: %w", err)
+	}
+	p.terminal = openTerminal()
+	reports := make(chan report, 8)
+	p.reports = reports
+	go p.listen(reports)
+	go p.mind(pid)
 	return p, nil
 }
 
-// outlives reports whether the command goes on if locker is killed.
-func (p *process) outlives() bool { return p.outlive && !p.nested }
-
-// endAt tells the guard when the command has to end; zero: never.
-func (p *process) endAt(terminate, kill time.Time) {
-	o := order{Group: int64(p.pid)}
-	if !terminate.IsZero() {
-		o.Terminate, o.Kill = terminate.UnixNano(), kill.UnixNano()
+// itself is the file of this program.
+func itself() (string, error) {
+	const running = "/proc/self/exe" // also when the file was replaced since
+	if runtime.GOOS == "linux" && unix.Access(running, unix.X_OK) == nil {
+		return running, nil
 	}
-	p.tell(o)
+	if exe, err := os.Executable(); err == nil {
+		return exe, nil
+	}
+	exe, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return "", fmt.Errorf("locker, which guards it, does not find its own file: mount /proc, or call locker by "+
+			"its path: %w", err)
+	}
+	return exe, nil
 }
 
-// live starts the command and waits for its end. Both happen in one thread, since the
-// kernel takes the end of that thread for the parent's death (endWithParent).
-func (p *process) live(attr *syscall.SysProcAttr, started chan<- error) {
-	runtime.LockOSThread()
-	pid, err := fork(p.launch, attr)
-	if err != nil {
-		started <- err
-		return
+// listen passes on what the guard reports.
+func (p *process) listen(reports chan<- report) {
+	defer close(reports)
+	for b := make([]byte, reportLen); ; {
+		if _, err := io.ReadFull(p.conn, b); err != nil {
+			return
+		}
+		var r report
+		_, _ = binary.Decode(b, binary.BigEndian, &r)
+		reports <- r
 	}
-	p.pid = pid
-	// At once: until then, if locker is killed, only the command itself is ended, by
-	// endWithParent, and not the processes that it has started.
-	p.endAt(p.terminateAt, p.killAt)
-	started <- nil
-	defer close(p.ended)
-	whom := pid
+}
+
+// mind continues the guard when it is stopped, and waits for its end.
+func (p *process) mind(guard int) {
+	whom := guard
 	if os.Getpid() == 1 {
 		whom = -1 // the first process of a container inherits the orphans of all others
 	}
@@ -99,38 +120,58 @@ func (p *process) live(attr *syscall.SysProcAttr, started chan<- error) {
 		var ws syscall.WaitStatus
 		child, err := syscall.Wait4(whom, &ws, syscall.WUNTRACED, nil)
 		switch {
-		case errors.Is(err, syscall.EINTR), err == nil && child != pid:
-		case err != nil: // not ours any more: cannot be
-			p.status = statusCannotRun
+		case errors.Is(err, syscall.EINTR):
+		case err != nil: // no child is left
 			return
+		case child != guard:
 		case ws.Stopped():
-			select {
-			case p.stopped <- ws.StopSignal():
-			default:
+			_ = p.guard.Signal(syscall.SIGCONT)
+		default:
+			close(p.gone)
+			if child == whom {
+				return
 			}
-		case ws.Signaled():
-			p.died = ws.Signal()
-			p.status = statusSignal + int(p.died)
-			return
-		case ws.Exited():
-			p.status = ws.ExitStatus()
-			return
 		}
 	}
 }
 
-func fork(l launch, attr *syscall.SysProcAttr) (pid int, err error) {
-	if l.lock != nil {
-		fd, err := inherit(l.lock)
-		if err != nil {
-			return 0, fmt.Errorf("hand down the lock: %w", err)
-		}
-		defer syscall.Close(fd)
+// endAt tells the guard when the command has to end.
+func (p *process) endAt(terminate, kill time.Time) {
+	p.tell(order{Terminate: terminate.UnixNano(), Kill: kill.UnixNano()})
+}
+
+// tell gives the guard an order. The times of the last one stay as they are unless it has others.
+func (p *process) tell(o order) {
+	if o.Terminate == 0 {
+		o.Terminate, o.Kill = p.last.Terminate, p.last.Kill
 	}
-	pid, _, err = syscall.StartProcess(l.path, l.args, &syscall.ProcAttr{
-		Env: l.env, Files: []uintptr{0, 1, 2}, Sys: attr,
-	})
-	return pid, err
+	if o != p.last {
+		b, _ := binary.Append(nil, binary.BigEndian, o)
+		_ = p.conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := p.conn.Write(b); err == nil {
+			o.Do = doNothing
+			p.last = o
+		}
+	}
+}
+
+// letGo lets the command, which has this process ID, run, in the foreground of the terminal if that is its place.
+func (p *process) letGo(pid int) {
+	p.pid = pid
+	p.terminal.handOver(pid)
+	// From now on locker may be in the background of its terminal. It must not be stopped for writing to it.
+	ignoreTerminalOutput()
+	p.tell(order{Do: doLetGo})
+}
+
+// end notes how the command has ended.
+func (p *process) end(how int32) {
+	ws := syscall.WaitStatus(how)
+	p.status = ws.ExitStatus()
+	if ws.Signaled() {
+		p.died = ws.Signal()
+		p.status = statusSignal + int(p.died)
+	}
 }
 
 // How messages call SIGTERM and SIGKILL.
@@ -139,14 +180,7 @@ const (
 	saidKill      = "sent SIGKILL"
 )
 
-// kill ends the group.
-func (p *process) kill() { p.signal(syscall.SIGKILL) }
-
-func (p *process) signal(sig syscall.Signal) {
-	// An error means that no process is left, or none to which this user may send a
-	// signal; docs/run.md says so.
-	_ = syscall.Kill(-p.pid, sig)
-}
+func (p *process) signal(sig syscall.Signal) { p.tell(order{Do: int64(sig)}) }
 
 // forward passes a signal on to the group.
 func (p *process) forward(sig os.Signal, n notes) {
@@ -160,15 +194,17 @@ func (p *process) forward(sig os.Signal, n notes) {
 	}
 }
 
-// toldToEnd reports whether an outer locker may have told the command to end. The
-// SIGKILL of the outer locker would not reach processes that the command has left.
-func (p *process) toldToEnd() bool { return p.nested && slices.Contains(p.passed, syscall.SIGTERM) }
+// toldToEnd reports whether an outer locker may have told the command to end, and cannot end what the command
+// has left.
+func (p *process) toldToEnd() bool {
+	return !adopts && p.nested && slices.Contains(p.passed, syscall.SIGTERM)
+}
 
 const notStopped = "the command is not stopped: it would keep the lock"
 
 // stoppedBy is called when the command was stopped and may go on.
-func (p *process) stoppedBy(sig syscall.Signal, n notes) {
-	switch sig {
+func (p *process) stoppedBy(sig int32, n notes) {
+	switch syscall.Signal(sig) {
 	case syscall.SIGTSTP:
 		// The shell does not know that the command was stopped (Ctrl-Z), so nobody
 		// would continue it.
@@ -202,34 +238,38 @@ func (p *process) death() death {
 	return death{p.died, p.had && !slices.Contains(p.passed, p.died)}
 }
 
-// dismiss ends the guard, and returns what it has reported and nobody has heard yet. The
-// group keeps its number until finish.
-func (p *process) dismiss() (reported []byte) {
-	p.guard.dismiss()
-	for what := range p.reports {
-		reported = append(reported, what)
-	}
-	return reported
-}
-
-// endAll is finish for a command whose whole group has to end. It reports whether the group
-// has ended by then: a process may work on for a while when SIGKILL was sent.
+// endAll ends all that the command has started. It reports whether it has ended by then: a process may work on
+// for a while when SIGKILL was sent.
 func (p *process) endAll(by time.Time) bool {
-	p.kill()
-	p.finish()
-	return awaitEnd(p.pid, by)
+	p.tell(order{Do: doEndAll})
+	late := time.After(time.Until(by))
+	for {
+		select {
+		case r, alive := <-p.reports:
+			if !alive {
+				<-p.gone
+				return endFamily(p.pid, by, func(int, syscall.WaitStatus) {})
+			}
+			if r.What == reportAllEnded {
+				return true
+			}
+		case <-late:
+			return false
+		}
+	}
 }
 
-// finish is called after dismiss, when the command has ended or was not started.
+// dismiss ends the guard. What the command has left in the background goes on.
+func (p *process) dismiss() {
+	_ = p.guard.Signal(syscall.SIGKILL)
+	<-p.gone
+}
+
+// finish is called when the command has ended or was not run.
 func (p *process) finish() {
 	p.had = p.terminal.takeBack()
 	p.terminal.close()
-	p.reap()
 }
-
-// firstOwn is the lowest descriptor that the command inherits from locker. Scripts
-// use the descriptors with one digit (exec 3>file), which would close the lock.
-const firstOwn = 10
 
 // inherit returns a descriptor of f that the next process inherits. The lock is on
 // the open file, not on the descriptor: it lasts while any process has a descriptor

@@ -31,16 +31,14 @@ const (
 type process struct {
 	cmd     *exec.Cmd
 	job     windows.Handle
-	ended   chan struct{} // closed when the command has ended
-	status  int           // to be read after ended
-	stopped chan os.Signal
-	reports chan byte // what endAt has done
+	status  int         // of the command, when it has ended
+	reports chan report // as of a guard
 
 	terminated bool
 }
 
 func start(l launch) (*process, error) {
-	p := &process{ended: make(chan struct{}), stopped: make(chan os.Signal), reports: make(chan byte, 1)}
+	p := &process{reports: make(chan report, 8)}
 	p.cmd = &exec.Cmd{Path: l.path, Args: l.args, Env: l.env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	var err error
 	if p.job, err = windows.CreateJobObject(nil, nil); err != nil {
@@ -49,24 +47,35 @@ func start(l launch) (*process, error) {
 	if err = windows.AssignProcessToJobObject(p.job, windows.CurrentProcess()); err == nil {
 		err = p.endWithLocker(true)
 	}
-	if err == nil {
-		err = p.cmd.Start()
-	}
 	if err != nil {
 		p.finish()
 		return nil, err
 	}
-	go func() {
-		defer close(p.ended)
-		err := p.cmd.Wait()
-		p.status = p.cmd.ProcessState.ExitCode()
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			p.status = statusCannotRun
-		}
-	}()
+	p.reports <- report{What: reportAtGate}
 	return p, nil
 }
+
+// letGo starts the command.
+func (p *process) letGo(int) {
+	if err := p.cmd.Start(); err != nil {
+		var errno syscall.Errno
+		errors.As(err, &errno)
+		p.reports <- report{reportUnrun, int32(errno)}
+		return
+	}
+	p.reports <- report{What: reportBegun}
+	go func() {
+		err := p.cmd.Wait()
+		status := p.cmd.ProcessState.ExitCode()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			status = statusCannotRun
+		}
+		p.reports <- report{reportEnded, int32(status)}
+	}()
+}
+
+func (p *process) end(status int32) { p.status = int(status) }
 
 // endWithLocker sets whether the job ends with locker.
 func (p *process) endWithLocker(ends bool) error {
@@ -83,7 +92,7 @@ func (p *process) endWithLocker(ends bool) error {
 func (p *process) endAt(terminate, kill time.Time) {
 	if !p.terminated && !terminate.IsZero() && left(terminate) <= 0 {
 		p.terminated = true
-		p.reports <- reportTerminated
+		p.reports <- report{What: reportTerminated}
 	}
 	if p.terminated && left(kill) <= 0 {
 		p.kill()
@@ -93,11 +102,11 @@ func (p *process) endAt(terminate, kill time.Time) {
 // kill ends the job, locker included: its exit status is what people would get anyway, and the lock ends with its TTL.
 func (p *process) kill() { _ = windows.TerminateJobObject(p.job, statusLost) }
 
-func (p *process) forward(os.Signal, notes)   {} // the console has told the command, too
-func (p *process) stoppedBy(os.Signal, notes) {}
-func (p *process) look()                      {}
-func (p *process) toldToEnd() bool            { return false }
-func (p *process) death() death               { return death{} }
+func (p *process) forward(os.Signal, notes) {} // the console has told the command, too
+func (p *process) stoppedBy(int32, notes)   {}
+func (p *process) look()                    {}
+func (p *process) toldToEnd() bool          { return false }
+func (p *process) death() death             { return death{} }
 
 // endAll is finish for a command whose whole job has to end.
 func (p *process) endAll(time.Time) bool {
@@ -111,14 +120,7 @@ func (p *process) finish() {
 	_ = windows.CloseHandle(p.job)
 }
 
-// dismiss returns the reports that nobody has heard yet.
-func (p *process) dismiss() (reported []byte) {
-	close(p.reports)
-	for what := range p.reports {
-		reported = append(reported, what)
-	}
-	return reported
-}
+func (p *process) dismiss() {}
 
 func beGuard([]string) (status int, done bool) { return 0, false }
 

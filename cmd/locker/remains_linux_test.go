@@ -1,73 +1,53 @@
 package main_test
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
-	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
-func init() { roles["mourned"], roles["undertaker"] = mourned, undertaker }
-
-// mourned has a process in its group whose end, after SIGKILL, is up to an undertaker.
-func mourned([]string) int {
-	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "undertaker", strconv.Itoa(syscall.Getpgrp()))
-	child.Stdout, child.SysProcAttr = os.Stdout, &syscall.SysProcAttr{Setpgid: true}
-	fmt.Printf("pid %d\n", os.Getpid())
-	if err := child.Start(); err != nil {
-		return 97
+// mourn keeps what is left of a process that ends, as if it still wrote to a slow disk, until bury is called.
+func mourn(t *testing.T, pid int) (bury func()) {
+	t.Helper()
+	told, seized := make(chan struct{}), make(chan error)
+	go func() {
+		runtime.LockOSThread() // which traces the process, and ends with this goroutine
+		seized <- unix.PtraceSeize(pid)
+		<-told
+	}()
+	bury = sync.OnceFunc(func() { close(told) })
+	t.Cleanup(bury)
+	if err := <-seized; err != nil {
+		t.Skipf("this system lets nobody trace another's child: %v", err)
 	}
-	select {}
+	return bury
 }
 
-// undertaker starts a process in a group. The kernel stops it at its end, as one that writes to a disk that is slow,
-// until USR1.
-func undertaker(args []string) int {
-	of, _ := strconv.Atoi(args[0])
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGUSR1)
-	runtime.LockOSThread() // which traces
-	child := exec.CommandContext(context.Background(), "sleep", "1000")
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: of, Ptrace: true}
-	if err := child.Start(); err != nil {
-		return 97
-	}
-	pid := child.Process.Pid
-	_, _ = syscall.Wait4(pid, nil, 0, nil)
-	if syscall.PtraceSetOptions(pid, syscall.PTRACE_O_TRACEEXIT) != nil || syscall.PtraceCont(pid, 0) != nil {
-		return 96
-	}
-	fmt.Printf("undertaker %d\n", os.Getpid())
-	<-told
-	return 0 // which leaves the process to its end, and to init
-}
-
-// SIGKILL may take a while: the lock is kept until the last member of the group has ended.
-func TestLockIsKeptWhileAProcessOfAKilledGroupIsLeft(t *testing.T) {
+// SIGKILL may take a while: the lock is kept until the last process that the command has started has ended.
+func TestLockIsKeptWhileAProcessOfAKilledCommandIsLeft(t *testing.T) {
 	t.Parallel()
 	for what, ttl := range map[string]string{"for a while": "20s", "longer than the TTL": "3s"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s, buried := startService(t), what == "for a while"
-			p := start(t, []with{s.through()}, locked([]string{"--ttl", ttl}, "a", "mourned")...)
-			parent, undertaker := number(t, p.expect("pid")), number(t, p.expect("undertaker"))
-			t.Cleanup(func() { _ = syscall.Kill(undertaker, syscall.SIGKILL) })
-			require.NoError(t, syscall.Kill(awaitGuard(t, parent), syscall.SIGKILL))
+			p := start(t, []with{s.through()}, locked([]string{"--ttl", ttl}, "a", "family")...)
+			parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
+			bury := mourn(t, child)
+			require.NoError(t, syscall.Kill(guardOf(t, parent), syscall.SIGKILL))
 			require.Eventually(t, func() bool { return syscall.Kill(parent, 0) != nil }, patience,
 				time.Millisecond, "its locker has waited for it")
 			if buried {
 				assert.Never(t, func() bool { return !s.kept(t) }, 500*time.Millisecond, 5*time.Millisecond)
-				require.NoError(t, syscall.Kill(undertaker, syscall.SIGUSR1))
+				bury()
 			}
 			assert.Equal(t, 74, p.wait())
 			assert.Equal(t, !buried, s.kept(t), "what is left is left to the TTL")

@@ -56,6 +56,12 @@ func newRun() *cobra.Command {
 		},
 		RunE: func(*cobra.Command, []string) error { return f.run(name, command) },
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if flags := cmd.Flags(); flags.NArg() > 1 && flags.ArgsLenAtDash() < 0 {
+			return errNoDashes // the flag is one of COMMAND's
+		}
+		return err
+	})
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault) // COMMAND may be a file
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
@@ -93,11 +99,15 @@ func split(args []string, dash int) (name string, command []string, err error) {
 		return args[0], args[1:], nil
 	case dash == 1:
 		return "", nil, errors.New("there is no COMMAND after --")
+	case dash < 0 && len(args) > 1:
+		return "", nil, errNoDashes
 	default:
 		return "", nil, errors.New("write one NAME, then --, then the COMMAND: locker run NAME -- COMMAND " +
 			"[ARG...]")
 	}
 }
+
+var errNoDashes = errors.New("-- is missing before the COMMAND: type locker run NAME -- COMMAND [ARG...]")
 
 // options are the settings of the lock from the flags. They override those of the
 // URL.
@@ -156,7 +166,8 @@ func (f *runFlags) run(name string, command []string) error {
 	notify(signals)
 	defer signal.Stop(signals)
 
-	s := &session{flags: f, name: name, signals: signals, notes: newNotes()}
+	s := &session{flags: f, name: name, signals: signals, woken: make(chan struct{}, 1),
+		notes: newNotes()}
 	defer s.notes.flush()
 	if err := s.acquire(command); err != nil {
 		return f.conflict(err)

@@ -30,7 +30,8 @@ type session struct {
 
 	client   atomic.Pointer[locker.Client] // nil until the service has answered
 	lease    *locker.Lease
-	env      []string // what the command is told of its slot
+	env      []string      // what the command is told of its slot
+	woken    chan struct{} // the lease may have been renewed
 	granted  time.Time
 	renewed  atomic.Pointer[error]  // how the last renewal went
 	inTheWay atomic.Pointer[string] // what the wait for the lock is waiting for; nil: the first answer
@@ -242,20 +243,12 @@ func (s *session) heldOutside(ctx context.Context) error {
 // something went wrong, and an error to report.
 func (s *session) hold(path string, command []string) (int, error) {
 	holdStill(s.signals)
-	if err := s.lease.Err(); err != nil {
-		s.close(lostTimeout)
-		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
-	}
 	j := &job{session: s}
-	if err := j.start(path, command); err != nil {
-		s.close(clearTimeout)
-		return statusCannotRun, fmt.Errorf("%s: cannot be executed: %w", command[0], err)
-	}
-	status, err := j.watch(), j.lost()
-	if err != nil {
-		status = statusLost
-	}
+	status, err := j.run(path, command)
 	switch {
+	case j.unrun != nil:
+		s.giveBack()
+		return status, err
 	case j.remains:
 		return status, err // without an unlock, which close sends, too
 	case err != nil:
@@ -288,6 +281,14 @@ func (s *session) unlock() error {
 	return s.lease.Unlock(ctx)
 }
 
+// giveBack ends the lease of a command that was never run, whatever --min-hold says.
+func (s *session) giveBack() {
+	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
+	defer cancel()
+	_ = s.lease.GiveBack(ctx)
+	s.close(clearTimeout)
+}
+
 // close waits up to timeout until nothing is left in the service. Leftovers end with
 // their TTL.
 func (s *session) close(timeout time.Duration) {
@@ -312,6 +313,10 @@ func (s *session) trace() *locker.Trace {
 	return &locker.Trace{
 		Waiting: func(_ context.Context, e locker.Event) { s.waitsFor(e) },
 		Renewed: func(_ context.Context, e locker.Event) {
+			select {
+			case s.woken <- struct{}{}: // the guard has to know at once
+			default:
+			}
 			if errors.Is(e.Err, locker.ErrClosed) {
 				return // by us: the command has ended
 			}

@@ -32,17 +32,13 @@ func (t *terminal) close() {
 	}
 }
 
-// handOver makes the command start in the foreground if locker is in the foreground
-// and its stdin is the terminal. In a pipeline it does not: another program of the
-// pipeline may need the terminal (a pager), and the command gets it when it asks
-// (giveTo).
-func (t *terminal) handOver(attr *syscall.SysProcAttr) {
-	if t == nil || !isTerminal(syscall.Stdin) || isPipe(syscall.Stdout) || t.group() != syscall.Getpgrp() {
-		return
+// handOver puts the command's group into the foreground if locker is in the foreground and its stdin is the
+// terminal. In a pipeline it does not: another program of the pipeline may need the terminal (a pager), and
+// the command gets it when it asks (giveTo).
+func (t *terminal) handOver(group int) {
+	if t != nil && isTerminal(syscall.Stdin) && !isPipe(syscall.Stdout) {
+		t.giveTo(group)
 	}
-	attr.Foreground = true
-	attr.Ctty = int(t.f.Fd())
-	t.handed = true
 }
 
 // giveTo puts group into the foreground if locker is in the foreground, and reports
