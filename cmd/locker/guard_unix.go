@@ -107,11 +107,13 @@ func beGuard(args []string) (status int, done bool) {
 // heedSignals lets no signal end the guard, such as one to all processes of a service. They must not be
 // ignored: the command would inherit that.
 func (s *sentry) heedSignals() error {
-	r, w, err := os.Pipe()
-	if err != nil {
+	var wake [2]int
+	if err := unix.Pipe(wake[:]); err != nil {
 		return err
 	}
-	s.woken = int(r.Fd())
+	syscall.CloseOnExec(wake[0])
+	syscall.CloseOnExec(wake[1])
+	s.woken = wake[0]
 	children, unheard := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	for sig := syscall.Signal(1); sig < 32; sig++ {
@@ -121,7 +123,7 @@ func (s *sentry) heedSignals() error {
 	}
 	go func() {
 		for range children {
-			_, _ = w.Write([]byte{0})
+			_, _ = syscall.Write(wake[1], []byte{0})
 		}
 	}()
 	return nil

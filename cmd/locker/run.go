@@ -249,7 +249,7 @@ with a dash: locker run -- NAME -- COMMAND.
 
 If the lock is lost, locker ends COMMAND, and what COMMAND has started, before
 anybody else gets the lock. They are ended as well if locker itself is killed.
-A process that leaves COMMAND's process group (a daemon) goes on without it.
+On Linux, that includes what has left COMMAND's process group (timeout, setsid).
 
 Exit status: that of COMMAND, 128+n if signal n ended it; 64 if the command line
 is wrong, 69 if the lock service is out of reach, 74 if the lock could not be
