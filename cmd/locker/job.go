@@ -159,6 +159,9 @@ func (j *job) watch() {
 		case <-timer.C:
 		}
 		timer.Reset(j.step())
+		if j.reason != nil && !j.letGo {
+			j.over, j.unrun = true, j.reason
+		}
 	}
 }
 
@@ -183,12 +186,10 @@ func (j *job) heard(r report) {
 	name := j.lease.Name()
 	switch {
 	case r.What == reportAtGate:
-		if j.step(); j.reason != nil {
-			j.unrun, j.over = j.reason, true
-			return
+		if j.step(); j.reason == nil {
+			j.letGo = true
+			j.proc.letGo(int(r.Value))
 		}
-		j.letGo = true
-		j.proc.letGo(int(r.Value))
 	case r.What == reportBegun:
 		j.begun = true
 	case r.What == reportUnrun:
@@ -196,6 +197,8 @@ func (j *job) heard(r report) {
 		if r.Value != 0 {
 			j.unrun = syscall.Errno(r.Value)
 		}
+	case r.What == reportEnded && !j.letGo:
+		j.over, j.unrun = true, errors.New("its process was ended before it began")
 	case r.What == reportEnded:
 		j.over = true
 		j.proc.end(r.Value)

@@ -41,7 +41,7 @@ func beat(args []string) int {
 			return 97
 		}
 	}
-	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(3 * time.Millisecond) {
+	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		_, _ = fmt.Fprintln(file, time.Now().UnixNano())
 	}
 	if child != nil {
