@@ -53,6 +53,12 @@ func allChecks(s subject) []check {
 			run:     checkURL,
 		},
 		{
+			Name: "close",
+			Promise: "Close succeeds, also if it is called twice, and returns what waits; after it, Acquire returns " +
+				"ErrClosed.",
+			run: checkClose,
+		},
+		{
 			Name:    "wake-up",
 			Promise: "A release wakes a waiter of another client well before the TTL.",
 			run:     checkWakeUp,

@@ -1,8 +1,72 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
 )
+
+// checkClose closes a client that has held a lock, and that waits for one where the backend has a queue.
+func checkClose(s *trial) {
+	const cause = "the driver's client is closed twice, or is asked although it is closed: have Close set a flag that " +
+		"the other methods look at, and return at once if it is set"
+	b, name := s.backend(), s.name("close")
+	gone := s.acquire(b, s.request(name, s.ttl)).Hold
+	s.release(gone)
+	waited := make(chan error, 1)
+	if s.g.Queue {
+		held := s.acquire(s.backend(), s.request(name, s.long))
+		defer func() { s.release(held.Hold) }()
+		queued, req := make(chan struct{}), s.request(name, s.long)
+		req.Wait, req.Queued = true, sync.OnceFunc(func() { close(queued) })
+		go s.caught(func() {
+			_, err := b.Acquire(s.within(s.patience()), req)
+			waited <- err
+		})()
+		await(s.soon, queued)
+	}
+	for _, which := range []string{"Close", "the second Close"} {
+		s.caught(func() {
+			if err := b.Close(); err != nil {
+				s.report(fmt.Sprintf("%s failed: %v", which, err), cause)
+			}
+		})()
+	}
+	closed := func(what string, err error) {
+		if !errors.Is(err, locker.ErrClosed) {
+			s.report(fmt.Sprintf("%s returned %v, which does not match ErrClosed", what, err), cause)
+		}
+	}
+	s.caught(func() {
+		_, err := b.Acquire(s.within(s.patience()), s.request(name, s.ttl))
+		closed("Acquire of a closed Backend", err)
+	})()
+	for what, call := range map[string]func(context.Context) error{
+		"Renew":   func(ctx context.Context) error { _, err := gone.Renew(ctx); return err },
+		"Release": func(ctx context.Context) error { return gone.Release(ctx) },
+		"Undo":    gone.Undo,
+	} {
+		s.caught(func() {
+			began := time.Now()
+			_ = call(s.within(s.soon)) // it may say that it is gone, or that its client is closed
+			if took := time.Since(began); took > s.patience() {
+				s.report(fmt.Sprintf("%s of a hold took %v after Close", what, took), cause)
+			}
+		})()
+	}
+	if s.g.Queue {
+		select {
+		case err := <-waited:
+			closed("Acquire that waited when its Backend was closed", err)
+		case <-time.After(s.soon):
+			s.report("Acquire that waited when its Backend was closed does not return", cause)
+		}
+	}
+}
 
 func checkCloseGiven(s *trial) {
 	const cause = "Close closes the driver's client, pool or connection that the backend was made of, and " +

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -26,22 +27,22 @@ func Prove(ctx context.Context, h Harness, c OneCheck) Result { return new(prove
 
 // Histories plays scripts in virtual time, and returns what is broken; "": nothing. 0 is the seed of [SeedEnv].
 func Histories(t *testing.T, fresh func(T) Harness, seed uint64, scripts int) (told, rule string) {
-	only := -1
-	if seed == 0 {
-		seed, only = seedOf()
+	p, err := planned(t.Name(), false)
+	if err != nil {
+		t.Fatal(err)
 	}
-	b := checkVirtual(t, fresh, seed, only, scripts)
-	if b == nil {
+	if seed != 0 {
+		p.seed, p.only = seed, -1
+	}
+	found := checkVirtual(t, fresh, p, scripts, 1)
+	if len(found.all) == 0 {
 		return "", ""
 	}
-	rule = "said"
-	if strings.Contains(strings.Join(b.more, ""), "no goroutine of a backend is left") {
+	rule = cmp.Or(found.all[0].rule(), "said")
+	if strings.Contains(strings.Join(found.all[0].more, ""), "no goroutine of a backend is left") {
 		rule = "goroutines"
 	}
-	if len(b.found) > 0 {
-		rule = b.found[0].rule.name
-	}
-	return b.tell(seed, t.Name()), rule
+	return p.tell(found), rule
 }
 
 // Rules are the names of all.

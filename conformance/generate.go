@@ -248,12 +248,9 @@ func (g *generator) one(of ...verb) verb { return of[g.IntN(len(of))] }
 
 // label draws one.
 func (g *generator) label() string {
-	all := []string{"", "kit", "pod-7 (12)", strings.Repeat("é", locker.MaxLabelLen/2), "123", `{"a":"b"}`, "a:b/c,d;e",
-		"50% *[x] %s $1", "'quoted' \"twice\" \\", strings.Repeat("x", locker.MaxLabelLen), "日本 🔒", " ",
-		strings.Repeat("<", locker.MaxLabelLen)}
-	label := all[g.IntN(len(all))]
+	label := labels[g.IntN(drawnLabels)]
 	if len(label) == locker.MaxLabelLen && g.k.h.Unproven[histLabels] != "" {
-		return "pod"
+		return labels[drawnLabels]
 	}
 	return label
 }
@@ -667,7 +664,7 @@ func (g *generator) special(sc *script, turn int) {
 	case 8:
 		sc.what = "tokens that are raised"
 		hold := g.unkept(doAcquire, subject_, false, 0)
-		hold.label = "raises"
+		hold.label = labels[drawnLabels+1]
 		raise := func(i int) step { return step{do: doRaise, who: subject_, ttl: raises[i]} }
 		g.add(g.unkept(doAcquire, earlier, false, 0), does(earlier, doRelease), hold)
 		g.maybe(70, raise(3)) // before somebody waits, and again meanwhile

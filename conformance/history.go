@@ -211,13 +211,21 @@ func (h *history) at(t time.Time) string {
 	if t.IsZero() {
 		return "?"
 	}
-	if t.Sub(h.began) > 1e6*time.Second {
-		return "long after"
+	if d := t.Sub(h.began); d > 1e6*time.Second {
+		return fmt.Sprintf("+%.0f days", d.Hours()/24)
 	}
 	if h.virtual {
 		return fmt.Sprintf("%+.6fs", t.Sub(h.began).Seconds())
 	}
 	return fmt.Sprintf("%+.4fs", t.Sub(h.began).Seconds())
+}
+
+// until is the end of what a holder has.
+func (h *history) until(t time.Time) string {
+	if t.Sub(h.began) > 50*366*24*time.Hour {
+		return "for as long as it likes"
+	}
+	return "until " + h.at(t)
 }
 
 // tell is a call on one line.
@@ -245,7 +253,7 @@ func (h *history) tell(c *call) string {
 	case c.err != nil:
 		fmt.Fprintf(&b, ": %v", oneLine(c.err))
 	case c.grant.Hold != nil || c.op == opRenew:
-		fmt.Fprintf(&b, ": holds until %s", h.at(c.grant.Validity.Until()))
+		b.WriteString(": holds " + h.until(c.grant.Validity.Until()))
 		if c.grant.Token != 0 {
 			fmt.Fprintf(&b, ", token %d", c.grant.Token)
 		}
@@ -284,8 +292,9 @@ func tellState(st locker.State) string {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// timelineOf is what came before a call on its name, and the call itself, on so many lines.
-func (h *history) timelineOf(of *call, lines int) (told []string) {
+// timelineOf is what came before a call on its name, on so many lines, and the call itself. Witnesses are told however
+// long before they came.
+func (h *history) timelineOf(of *call, lines int, witness map[*call]bool) (told []string) {
 	var before []*call
 	for _, c := range h.calls {
 		if c != of && (c.name == of.name || c.op == opServers) && c.op != opWake &&
@@ -294,8 +303,10 @@ func (h *history) timelineOf(of *call, lines int) (told []string) {
 		}
 	}
 	slices.SortStableFunc(before, func(a, b *call) int { return a.span().to.Compare(b.span().to) })
-	for _, c := range before[max(0, len(before)-lines+1):] {
-		told = append(told, "  "+h.tell(c))
+	for i, c := range before {
+		if mark := map[bool]string{true: "* ", false: "  "}[witness[c]]; witness[c] || i > len(before)-lines {
+			told = append(told, mark+h.tell(c))
+		}
 	}
 	return append(told, "> "+h.tell(of))
 }

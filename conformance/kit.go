@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -215,40 +216,6 @@ func seedOf() (seed uint64, only int) {
 	return seed, only
 }
 
-// brokenScript is a script, and what was broken in it.
-type brokenScript struct {
-	n     int
-	sc    script
-	found []violation
-	more  []string      // what the harness has said
-	slow  time.Duration // the longest that a call took of which nothing was wrong
-}
-
-func (b brokenScript) tell(seed uint64, test string) string {
-	text := ""
-	for _, v := range b.found {
-		text += v.String() + "\n"
-	}
-	for _, m := range b.more {
-		text += m + "\n"
-	}
-	again := fmt.Sprintf("%s=%d", SeedEnv, seed)
-	if b.sc.what != "" { // or else it is not of one script
-		text += "  in: " + b.sc.describe() + "\n"
-		again += fmt.Sprintf("/%d", b.n)
-	}
-	if os.Getenv(proveEnv) != "" {
-		again = proveEnv + "=1 " + again
-	}
-	if test == "" {
-		return text + "  again: " + again + ", and the same call of Check"
-	}
-	return fmt.Sprintf("%s  again: %s go test -run '^%s$' .", text, again, strings.ReplaceAll(test, "/", "$/^"))
-}
-
-// proveEnv is without which this module's tests that are called TestProve… are skipped.
-const proveEnv = "LOCKER_PROVE"
-
 // one plays one script, and judges it.
 func (k *kit) one(ctx context.Context, n int, sc script, servers func(*recorder, server)) brokenScript {
 	t := newRecorder(ctx, k.check)
@@ -263,8 +230,6 @@ func (k *kit) one(ctx context.Context, n int, sc script, servers func(*recorder,
 	b.more = t.Failures()
 	return b
 }
-
-func (b brokenScript) failed() bool { return len(b.found)+len(b.more) > 0 }
 
 // How many scripts [RunVirtual] plays, and with go test -short.
 const virtualScripts, shortVirtual = 2000, 500
@@ -281,87 +246,77 @@ func RunVirtual(t *testing.T, fresh func(t T) Harness) {
 
 func playVirtual(t *testing.T, fresh func(t T) Harness) {
 	t.Helper()
-	seed, only := seedOf()
+	p, err := planned(t.Name(), testing.Short())
+	if err != nil {
+		t.Fatal(err)
+	}
 	scripts, began := virtualScripts, time.Now()
-	if testing.Short() && only < 0 {
+	if testing.Short() {
 		scripts = shortVirtual
 	}
-	if b := checkVirtual(t, fresh, seed, only, scripts); b != nil {
-		t.Error(b.tell(seed, t.Name()))
-	} else if only < 0 {
+	if found := checkVirtual(t, fresh, p, scripts, mostBroken); len(found.all) > 0 {
+		t.Error(p.tell(found))
+	} else if p.all() {
 		t.Log(tellPlayed(scripts, scripts, "a service in virtual time", began))
 	}
 }
 
-func checkVirtual(t *testing.T, fresh func(t T) Harness, seed uint64, only, scripts int) *brokenScript {
+// checkVirtual plays so many scripts, until that many of them are broken.
+func checkVirtual(t *testing.T, fresh func(t T) Harness, p plan, scripts, most int) findings {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // two threads that fire timers of a bubble end a race test (Go 1.26)
 	f := &facts{}
+	one := func(n int, of func(k *kit) script) (b brokenScript) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRecorder(t.Context(), t.Name())
+			h := fresh(r)
+			leaks := watchLeaks(h)
+			_ = r.Do(func() {
+				k := newKit(r, h, true, f)
+				if !p.all() {
+					k.lines = longTimeline
+				}
+				b = k.one(r.Context(), n, of(k), k.happen)
+			})
+			leaks.report(r, histories)
+			r.cancel()
+			r.Close()
+			b.more = append(b.more, r.Failures()...)
+			time.Sleep(2 * time.Hour) // what hung on purpose ends
+		})
+		return b
+	}
+	var broken []brokenScript
 	for n := range scripts {
-		if only >= 0 && n != only {
+		if p.only >= 0 && n != p.only || p.steps != nil && p.only < 0 && n > 0 {
 			continue
 		}
-		if b := oneVirtual(t, fresh, f, seed, n, only >= 0, nil); b.failed() {
-			return shrink(b, func(steps []step) brokenScript {
-				return oneVirtual(t, fresh, f, seed, n, only >= 0, steps)
-			})
+		if b := one(n, func(k *kit) script { return p.script(k, n) }); b.failed() {
+			if broken = append(broken, b); len(broken) >= most {
+				break
+			}
 		}
 	}
-	return nil
-}
-
-// oneVirtual plays one script with a service of its own, or some of its steps.
-func oneVirtual(t *testing.T, fresh func(t T) Harness, f *facts, seed uint64, n int, only bool, steps []step) (b brokenScript) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRecorder(t.Context(), t.Name())
-		h := fresh(r)
-		leaks := watchLeaks(h)
-		_ = r.Do(func() {
-			k := newKit(r, h, true, f)
-			if only {
-				k.lines = longTimeline
+	found := byRule(broken)
+	for i, b := range found.all[:min(len(found.all), most, mostShortened)] {
+		found.all[i] = b.shorten(func(all []script) (brokenScript, int) {
+			for i, sc := range all {
+				c := one(b.n, func(k *kit) script { return k.fresh(sc, p.seed, b.n) })
+				if c.breaks(b.rule()) {
+					return c, i
+				}
 			}
-			sc := k.script(k.cells(), seed, n)
-			if steps != nil {
-				sc.steps = steps
-			}
-			b = k.one(r.Context(), n, sc, k.happen)
+			return b, -1
 		})
-		leaks.report(r, histories)
-		r.cancel()
-		r.Close()
-		b.more = append(b.more, r.Failures()...)
-		time.Sleep(2 * time.Hour) // what hung on purpose ends
-	})
-	return b
-}
-
-// shrink leaves out steps as long as the same rule is broken.
-func shrink(b brokenScript, again func([]step) brokenScript) *brokenScript {
-	if len(b.found) == 0 {
-		return &b
 	}
-	broken := func(c brokenScript) bool { return len(c.found) > 0 && c.found[0].rule.name == b.found[0].rule.name }
-	for size := len(b.sc.steps) / 2; size > 0; {
-		shorter := false
-		for at := 0; at+size <= len(b.sc.steps); {
-			if c := again(slices.Delete(slices.Clone(b.sc.steps), at, at+size)); broken(c) {
-				b, shorter = c, true
-			} else {
-				at += size
-			}
-		}
-		if !shorter || size > 1 {
-			size /= 2
-		}
-	}
-	return &b
+	return found
 }
 
 const (
 	atOnce     = 40 // scripts that are played side by side on a real service
 	fewAgain   = 14 // scripts that one stall may meet
-	eventually = 3  // failing scripts after which a run ends
+	eventually = 3  // failing scripts after which a run ends, if its time is over or two have held at once
+	mostBroken = 20 // failing scripts after which any run ends
 )
 
 // plan says which scripts are played, and for how long.
@@ -369,42 +324,75 @@ type plan struct {
 	test     string // what is told to be run again
 	seed     uint64
 	only     int           // the number of one script; -1: all
+	steps    []step        // of a script that is played instead
 	begin    time.Duration // how long scripts are begun; negative: only those that meet at what happens to servers
 	deadline time.Time     // of the test; zero: none
 }
 
 // planned is a plan of the environment.
-func planned(test string, short bool) plan {
-	p := plan{test: test, begin: beginning(short)}
+func planned(test string, short bool) (p plan, err error) {
+	p = plan{test: test, begin: beginning(short)}
 	p.seed, p.only = seedOf()
-	return p
+	p.steps, err = scriptOf()
+	return p, err
 }
 
-func checkReal(ctx context.Context, h Harness, p plan) (broken []brokenScript, log []string) {
+// all reports whether all scripts are played.
+func (p plan) all() bool { return p.only < 0 && p.steps == nil }
+
+// script is the one with a number, or with the steps that the plan has instead.
+func (p plan) script(k *kit, n int) script {
+	sc := k.script(k.cells(), p.seed, n)
+	if p.steps == nil {
+		return sc
+	}
+	sc.steps, sc.event, sc.plain = p.steps, "", p.only < 0
+	for _, st := range p.steps {
+		if st.do == doServers {
+			sc.event = st.server
+		}
+	}
+	return k.fresh(sc, p.seed, n)
+}
+
+// fresh is a script with names that it has not been played with before.
+func (k *kit) fresh(sc script, seed uint64, n int) script {
+	if sc.plain {
+		base := fmt.Sprintf("kit-%s-plain-", k.run)
+		sc.what, sc.seed, sc.names, sc.off, sc.some = "a script", 0, []string{base + "0", base + "1"}, false, false
+	} else {
+		sc.names = k.script(k.cells(), seed, n).names
+	}
+	return sc
+}
+
+func checkReal(ctx context.Context, h Harness, p plan) (found findings, log []string) {
 	r := newRecorder(ctx, histories)
 	leaks := watchLeaks(h)
 	_ = r.Do(func() {
 		k := newKit(r, h, false, &facts{})
-		if p.only >= 0 {
+		if !p.all() {
 			k.lines = longTimeline
 		}
-		_ = r.Do(func() { broken, log = k.real(r, p) })
+		_ = r.Do(func() { found, log = k.real(r, p) })
 	})
 	r.cancel()
 	r.Close()
 	leaks.report(r, histories)
-	if said := r.Failures(); len(said) > 0 {
-		broken = append(broken, brokenScript{more: said})
-	}
-	return broken, log
+	found.say(brokenScript{more: r.Failures()})
+	return found, log
 }
 
 // real plays as many scripts as fit in the plan, and those first that have to be played, however long they take; then
 // for each event those that meet at it.
-func (k *kit) real(r *recorder, p plan) (broken []brokenScript, log []string) {
+func (k *kit) real(r *recorder, p plan) (found findings, log []string) {
+	if p.steps != nil {
+		return k.replay(r, p), nil
+	}
 	k.open(r)
 	began := time.Now()
 	cells := k.cells()
+	var broken []brokenScript
 	must := musts(cells)
 	left, others := slices.Clone(must), specials // the numbers of what has to be played, and where the others begin
 	if p.only >= 0 {
@@ -420,8 +408,10 @@ func (k *kit) real(r *recorder, p plan) (broken []brokenScript, log []string) {
 	take := func(worker int) (n int, wait bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		over := len(left) == 0 && (p.only >= 0 || time.Since(began) > p.begin)
-		if len(broken) >= eventually || over || p.begin < 0 || p.only >= ofEvents || !patient() || r.Context().Err() != nil {
+		late := time.Since(began) > p.begin
+		over := len(left) == 0 && (p.only >= 0 || late) || len(broken) >= mostBroken ||
+			len(broken) >= eventually && (late || slices.ContainsFunc(broken, unexplained))
+		if over || p.begin < 0 || p.only >= ofEvents || !patient() || r.Context().Err() != nil {
 			return -1, false
 		}
 		if worker >= most {
@@ -449,13 +439,12 @@ func (k *kit) real(r *recorder, p plan) (broken []brokenScript, log []string) {
 			most, slower = max(2, most/2), time.Now()
 		}
 	}
-	again := map[int]bool{} // scripts that a stall explained
+	again := map[int]string{} // scripts that a stall explained
 	note := func(b brokenScript, stalled time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
-		again[b.n] = true
-		log = append(log, fmt.Sprintf("%sthe machine, or the service, stalled for %v: %s", repeated, stalled,
-			b.tell(p.seed, p.test)))
+		again[b.n] = fmt.Sprintf("%sthe machine, or the service, stalled for %v: %s", repeated, stalled,
+			p.tell(byRule([]brokenScript{b})))
 	}
 	var all sync.WaitGroup
 	for worker := range atOnce {
@@ -476,7 +465,7 @@ func (k *kit) real(r *recorder, p plan) (broken []brokenScript, log []string) {
 	all.Wait()
 	if p.only < 0 && p.begin >= 0 {
 		log = append(log, tellPlayed(played, len(must), k.g.Backend, began), fmt.Sprintf("at last %d side by side", most))
-		if len(left) > 0 && len(broken) < eventually {
+		if len(left) > 0 && len(broken) == 0 {
 			broken = append(broken, brokenScript{more: []string{fmt.Sprintf("only %d scripts were played of the %d that have to "+
 				"be, before the test's time was over: give it more (go test -timeout), or run it where it is less busy",
 				played, len(must))}})
@@ -488,19 +477,30 @@ func (k *kit) real(r *recorder, p plan) (broken []brokenScript, log []string) {
 			began := time.Now()
 			more, _ := k.steady(note, func(k *kit) []brokenScript { return k.event(r, p.seed, event, p.only) })
 			broken = append(broken, more...)
-			log = append(log, fmt.Sprintf("servers %s: %v", event, time.Since(began).Round(time.Millisecond)))
+			if took := time.Since(began).Round(time.Millisecond); took > 0 {
+				log = append(log, fmt.Sprintf("servers %s: %v", event, took))
+			}
+		}
+	}
+	if len(broken) == 0 {
+		log = append(log, slices.Collect(maps.Values(again))...)
+	} else if len(again) > 0 { // what is broken anyway is told once
+		log = append(log, fmt.Sprintf("%sthe machine, or the service, stalled: %s played again", repeated, count(len(again), "script")))
+	}
+	found = byRule(broken)
+	for i, b := range found.all[:min(len(found.all), mostShortened)] {
+		if patient() && b.n < ofEvents {
+			found.all[i] = k.shortened(r, p, b)
 		}
 	}
 	for i, b := range k.plain {
-		s := newSpy(b, letters[i:i+1], k.history(), []string{"kit-" + k.run + "-close"}, k.patience)
+		s := newSpy(b, letters[i:i+1], k.history(), []string{"kit-" + k.run + "-close-" + letters[i:i+1]}, k.patience)
 		ctx, cancel := context.WithTimeout(r.Context(), k.patience)
 		s.close(ctx, s.names[0], k.ttl)
 		cancel()
-		if found := k.judgeAll(s.h.copy()); len(found) > 0 {
-			broken = append(broken, brokenScript{found: found})
-		}
+		found.merge(byRule([]brokenScript{{found: k.judgeAll(s.h.copy())}}))
 	}
-	return broken, log
+	return found, log
 }
 
 // musts are the numbers of the scripts without which histories prove little: the special ones, and a cell of each group.
@@ -563,7 +563,7 @@ func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) [
 // unexplained reports whether a script has shown two holders, and nobody but holders had a part in it. No stall
 // explains that: a lease counts from before its request, and what is late makes it shorter.
 func unexplained(b brokenScript) bool {
-	return slices.ContainsFunc(b.found, func(v violation) bool { return v.rule.name == "exclusion" }) &&
+	return b.breaks("exclusion") &&
 		!slices.ContainsFunc(b.sc.steps, func(s step) bool { return s.do == doBreak || s.do == doDelete || s.do == doServers })
 }
 

@@ -28,7 +28,8 @@ type judge struct {
 	told  int // failures of the rule
 	found []violation
 
-	miscounted int // States with too few sharers
+	culprit    *call // that has ended what the next failure is about; nil: none is known
+	miscounted int   // States with too few sharers
 
 	about  map[*attempt][]*call
 	held   map[*attempt]span  // when its holder may act

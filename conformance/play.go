@@ -634,11 +634,10 @@ func (s script) minority(who, n int) (servers []int) {
 	return servers
 }
 
-// describe says what was played.
-func (s script) describe() string {
+func (s script) tellNames() string {
 	var names []string
 	for _, n := range s.names {
 		names = append(names, fmt.Sprintf("%.60q", n))
 	}
-	return fmt.Sprintf("%s\n  names: %s\n  script: %s", s.what, strings.Join(names, ", "), s)
+	return strings.Join(names, ", ")
 }

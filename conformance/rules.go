@@ -46,24 +46,55 @@ type violation struct {
 	told []string // the timeline
 }
 
-func (v violation) String() string {
+// tell is a violation in one of so many scripts that break the rule.
+func (v violation) tell(scripts int) string {
 	text := fmt.Sprintf("broken promise: %s (rule %s)\n  seen: %s", v.rule.sentence, v.rule.name, v.seen)
+	if scripts > 1 {
+		text += fmt.Sprintf(", and so in %d scripts", scripts)
+	}
 	if v.hint != "" {
 		text += "\n  probable cause: " + v.hint
 	}
-	return text + "\n    " + strings.Join(v.told, "\n    ")
+	for _, line := range v.told {
+		text += "\n    " + line
+	}
+	return text
 }
 
 const (
-	timelineLines = 8
+	timelineLines = 5  // the call, and the four before it
 	longTimeline  = 80 // of one script that is played again
 	mostOfRule    = 2  // failures of a rule that are told of one history
 )
 
-// broken says what breaks the rule.
+// broken says what breaks the rule. The attempts that it names are witnesses: what granted them is told, and what
+// changed them.
 func (j *judge) broken(c *call, hint, format string, args ...any) {
-	if j.told++; j.told <= mostOfRule {
-		j.found = append(j.found, violation{j.rule, fmt.Sprintf(format, args...), hint, j.timelineOf(c, j.k.lines)})
+	if j.told++; j.told > mostOfRule {
+		return
+	}
+	witness := map[*call]bool{j.culprit: true}
+	j.culprit = nil
+	for _, arg := range append(args, c.of) {
+		if a, is := arg.(*attempt); is && a != nil {
+			j.testify(a, c, witness)
+		}
+	}
+	j.found = append(j.found, violation{j.rule, fmt.Sprintf(format, args...), hint, j.timelineOf(c, j.k.lines, witness)})
+}
+
+// testify adds the grant of an attempt, and the last calls that may have changed it before a call.
+func (j *judge) testify(a *attempt, before *call, witness map[*call]bool) {
+	changes := 2
+	for _, c := range slices.Backward(j.about[a]) {
+		switch {
+		case c == before || c.began.After(before.span().to):
+		case c.granted(a) && c.op != opRenew && c == j.firstGrant(a):
+			witness[c] = true
+		case changes > 0:
+			witness[c] = true
+			changes--
+		}
 	}
 }
 
@@ -85,16 +116,41 @@ func (j *judge) exclusion() {
 				j.grants[first].ended.After(grant.ended) {
 				continue
 			}
-			hint := "it does not look who has the lock, or in another step than it takes it"
-			if first.req.MinHold > first.req.TTL && grant.ended.After(j.held[first].to) {
-				hint = "MinHold is not kept, in another unit, by a client's clock, or replaced by a renewal's TTL"
-			} else if left := j.kept[first].to.Sub(grant.ended); left < first.req.TTL*9/10 {
-				hint = "the lock ends before its holder's validity: it counts from the reply, or is rounded, " +
-					"or sent in another unit, or ended by another's clock or request"
-			}
-			j.broken(grant, hint, "%v holds although %v has the lock until %s", next, first, j.at(j.kept[first].to))
+			hint := j.whyTwo(first, grant)
+			j.broken(grant, hint, "%v was granted the lock at %s, and %v has it from %s %s", next, j.at(grant.ended), first,
+				j.at(j.grants[first].ended), j.until(j.kept[first].to))
 		}
 	}
+}
+
+// whyTwo is the probable cause of a grant beside first, which holds.
+func (j *judge) whyTwo(first *attempt, grant *call) string {
+	last := j.grants[first] // what gave it its time
+	for _, c := range j.about[first] {
+		if c.granted(first) && c.began.Before(grant.ended) {
+			last = c
+		}
+	}
+	for _, c := range slices.Backward(j.calls) {
+		ends := c.op == opRelease || c.op == opUndo || c.op == opPass || c.op == opBreak
+		if ends && c.name == first.req.Name && c.of != first && c.began.After(last.began) && c.began.Before(grant.ended) && c != grant {
+			j.culprit = c
+			return fmt.Sprintf("%s by %s, at %s, has removed a lock that is not its own: it does not compare the whole owner, or "+
+				"in another step than it removes", c.op, c.who, j.at(c.began))
+		}
+	}
+	had, asked := grant.ended.Sub(last.began), first.req.TTL
+	switch {
+	case first.req.MinHold > asked && grant.ended.After(j.held[first].to):
+		return "MinHold is not kept: it is sent in another unit, or a renewal replaced it by its TTL"
+	case last.op == opRenew:
+		return "the renewal has ended the lock in the service, or made it shorter, or not longer: it sends another unit, or none"
+	case had < asked/10:
+		return "it does not look who has the lock, or in another step than it takes it"
+	case had > asked*9/10:
+		return "the lock ends before its holder's validity, which counts from the reply, or is rounded up"
+	}
+	return "the service keeps the lock for a shorter time than was asked for: it is sent in another unit, or compared by another clock"
 }
 
 // inTheWay is the longest time for which a call can be refused, and whether it can be.

@@ -75,7 +75,7 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 		for _, v := range k.judgeAll(h) {
 			found[v.rule.name] = true
 		}
-		told := h.timelineOf(h.calls[0], longTimeline)
+		told := h.timelineOf(h.calls[0], longTimeline, nil)
 		require.Equal(t, both, found["exclusion"], told)
 		require.True(t, both || wrong == found["token"], "wrong tokens: %v, of %v", wrong, told)
 		said[[2]bool{both, wrong}]++

@@ -46,15 +46,18 @@ func runHistories(t *testing.T, h Harness) {
 			playVirtual(t, h.Virtual)
 			return
 		}
-		p := planned(t.Name(), testing.Short())
+		p, err := planned(t.Name(), testing.Short())
+		if err != nil {
+			t.Fatal(err)
+		}
 		p.deadline, _ = t.Deadline()
 		t.Logf("%s=%d", SeedEnv, p.seed)
-		broken, log := checkReal(t.Context(), h, p)
+		found, log := checkReal(t.Context(), h, p)
 		for _, line := range log {
 			t.Log(line)
 		}
-		for _, b := range broken {
-			t.Error(b.tell(p.seed, t.Name()))
+		if len(found.all) > 0 {
+			t.Error(p.tell(found))
 		}
 	})
 }
@@ -118,10 +121,12 @@ func Check(ctx context.Context, h Harness, names ...string) error {
 		if why := h.Unproven[histories]; why != "" {
 			errs = append(errs, fmt.Errorf("%s: %w: %s", histories, ErrUnproven, why))
 		} else {
-			p := planned("", false)
-			broken, _ := checkReal(ctx, h, p)
-			for _, b := range broken {
-				errs = append(errs, errors.New(b.tell(p.seed, "")))
+			p, err := planned("", false)
+			if err != nil {
+				return err
+			}
+			if found, _ := checkReal(ctx, h, p); len(found.all) > 0 {
+				errs = append(errs, errors.New(p.tell(found)))
 			}
 		}
 	}

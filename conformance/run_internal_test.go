@@ -82,14 +82,14 @@ func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T
 // What is broken when servers fail can be played again by the number that is told. What is of no one script has
 // none: a client that does not close, or stalls that explain most of what failed.
 func TestLineToPlayAgainIsTrue(t *testing.T) {
-	play := func(only int, begin time.Duration, of func(*memory.Backend) Harness) (broken []brokenScript) {
+	play := func(only int, begin time.Duration, of func(*memory.Backend) Harness) (found findings) {
 		synctest.Test(t, func(t *testing.T) {
 			h := of(memory.NewExpiring())
 			h.TTL = 100 * time.Millisecond
-			broken, _ = checkReal(t.Context(), h, plan{test: "TestX", seed: 7, only: only, begin: begin})
+			found, _ = checkReal(t.Context(), h, plan{test: "TestX", seed: 7, only: only, begin: begin})
 			time.Sleep(2 * time.Hour)
 		})
-		return broken
+		return found
 	}
 	crashes := func(service *memory.Backend) Harness {
 		return Harness{New: func(T) locker.Backend { return weak{service} },
@@ -97,23 +97,22 @@ func TestLineToPlayAgainIsTrue(t *testing.T) {
 	}
 	t.Setenv(proveEnv, "")
 	found := play(-1, -time.Second, crashes)
-	require.NotEmpty(t, found)
-	again := play(found[0].n, time.Minute, crashes)
-	require.NotEmpty(t, again)
-	assert.GreaterOrEqual(t, again[0].n, 3*ofEvents)
-	assert.Equal(t, found[0].sc.what, again[0].sc.what)
-	assert.Equal(t, found[0].found[0].rule.name, again[0].found[0].rule.name)
-	assert.Contains(t, again[0].tell(7, "TestX/histories"),
-		fmt.Sprintf("again: CONFORMANCE_SEED=7/%d go test -run '^TestX$/^histories$' .", found[0].n))
-	for _, b := range again[1:] { // a client that does not close
-		assert.Contains(t, b.tell(7, "TestX"), "  again: CONFORMANCE_SEED=7 go test -run '^TestX$' .")
-	}
+	require.NotEmpty(t, found.all)
+	first := found.all[0]
+	again := play(first.n, time.Minute, crashes)
+	require.NotEmpty(t, again.all)
+	assert.GreaterOrEqual(t, again.all[0].n, 3*ofEvents)
+	assert.Equal(t, first.sc.what, again.all[0].sc.what)
+	assert.Equal(t, first.rule(), again.all[0].rule())
+	p := plan{test: "TestX/histories", seed: 7}
+	assert.Contains(t, p.tellOne(again.all[0]),
+		fmt.Sprintf("again: CONFORMANCE_SEED=7/%d go test -run '^TestX$/^histories$' .", first.n))
 
 	assert.Empty(t, hidden(14, 20))
 	assert.Empty(t, hidden(50, 100))
-	found = hidden(51, 100)
 	t.Setenv(proveEnv, "1")
-	assert.Regexp(t, `\d+ of \d+ scripts failed while .*\n  again: LOCKER_PROVE=1 CONFORMANCE_SEED=7 go test`, found[0].tell(7, "TestX"))
+	assert.Regexp(t, `^\d+ of \d+ scripts failed while .*\n  again: LOCKER_PROVE=1 CONFORMANCE_SEED=7 go test`,
+		p.tell(byRule(hidden(51, 100))))
 }
 
 // What proves most is played first, however short the time is, and a run that has no time for it has failed.
@@ -142,13 +141,13 @@ func TestWhatHasToBePlayedIsPlayedHoweverLongItTakes(t *testing.T) {
 					numbers[k.script(cells, 7, n).what] = true
 				}
 				assert.Len(t, numbers, specials+len(cells))
-				broken, log := k.real(r, p)
+				found, log := k.real(r, p)
 				assert.Regexp(t, c.log, strings.Join(log, "\n"))
 				said := ""
-				for _, b := range broken {
+				for _, b := range found.all {
 					said += strings.Join(b.more, "\n")
 				}
-				assert.Equal(t, c.broken != "", len(broken) > 0, "%v", broken)
+				assert.Equal(t, c.broken != "", len(found.all) > 0, "%v", found)
 				assert.Regexp(t, c.broken, said)
 			})
 			r.cancel()

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,6 +20,8 @@ const (
 	heldOpen  fault = "requests are overtaken"
 	silent    fault = "nothing gets through"
 )
+
+const mended = "all is well"
 
 var faults = []fault{held, lost, replyLost, replyLate, reset, heldOpen, silent}
 
@@ -119,19 +122,23 @@ func (s step) String() string {
 		return fmt.Sprintf("servers: %s", s.server)
 	case doFault:
 		if s.fault == noFault {
-			return who + ": all is well"
+			return who + ": " + mended
 		}
 		return fmt.Sprintf("%s: %s", who, s.fault)
 	case doCancel, doClose, doFinish:
 		return fmt.Sprintf("%s %s", who, s.do)
 	}
-	text := fmt.Sprintf("%s %s %d", who, s.do, s.name)
+	text, ttl := fmt.Sprintf("%s %s %d", who, s.do, s.name), s.ttl.String()
+	if s.do == doRaise {
+		ttl = fmt.Sprintf("by %d", s.ttl)
+	}
 	for _, more := range []struct {
 		is   bool
 		text string
 	}{
-		{s.shared, "shared"}, {s.yield, "yielding"}, {s.old > 0, fmt.Sprintf("(%d before)", s.old)},
-		{s.ttl > 0, s.ttl.String()}, {s.min > 0, "MinHold " + s.min.String()}, {s.limit != whole, string(s.limit)},
+		{s.shared, "shared"}, {s.yield, "yielding"}, {s.old > 0, fmt.Sprintf("before %d", s.old)},
+		{s.ttl != 0, ttl}, {s.min > 0, "MinHold " + s.min.String()},
+		{s.label != "", fmt.Sprintf("label %d", slices.Index(labels, s.label))}, {s.limit != whole, string(s.limit)},
 	} {
 		if more.is {
 			text += " " + more.text
@@ -146,6 +153,7 @@ type script struct {
 	what  string // it is about
 	names []string
 	off   bool // the clocks of two of its clients are wrong
+	plain bool // nothing is special about its names and clients
 	some  bool // faults are those of connections to some of the servers
 	event server
 	steps []step
