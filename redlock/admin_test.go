@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -58,6 +59,21 @@ func TestListBreakAndCheck(t *testing.T) {
 	assert.Equal(t, locker.SeverityProblem, find("maxmemory-policy"))
 	s.servers[2].Kill()
 	assert.Equal(t, locker.SeverityWarning, find("node "+s.servers[2].Addr()))
+}
+
+// Among many keys of others, far away: what was found before the time was up has been yielded.
+func TestListYieldsAsItGoes(t *testing.T) {
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{})
+	for i, r := range s.servers {
+		r.MustDo(t, "EVAL", `for i = 1, 20000 do redis.call('SET', 'cache:' .. i, '') end
+			for i = 1, 100 do redis.call('SET', 'locker:1:{' .. i .. '}', 'me:') end`, 0)
+		s.proxies[i].SetDelay(20 * time.Millisecond)
+	}
+	found, err := locktest.List(locktest.Within(t, 700*time.Millisecond), b, "")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.NotEmpty(t, found)
+	assert.Less(t, len(found), 100)
 }
 
 // What the restart guard prevents is no warning, so that a pipeline can be green: without it, it is one.

@@ -1,6 +1,7 @@
 package single_test
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -89,6 +90,22 @@ func TestListAndBreak(t *testing.T) {
 			assert.False(t, st.Held)
 		})
 	}
+}
+
+// Among many keys of others, far away: what was found before the time was up has been yielded.
+func TestListYieldsAsItGoes(t *testing.T) {
+	server := lab.StartRedis(t)
+	fill := `for i = 1, 20000 do redis.call('SET', 'cache:' .. i, '') end
+		for i = 1, 100 do redis.call('SET', 'locker:1:{' .. i .. '}', '0000000000000001 me:') end`
+	server.MustDo(t, "EVAL", fill, 0)
+	proxy := lab.StartProxy(t, server.Addr())
+	b := backend(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
+	require.NoError(t, locktest.Lists(t.Context(), b), "it is connected")
+	proxy.SetDelay(20 * time.Millisecond)
+	found, err := locktest.List(locktest.Within(t, 500*time.Millisecond), b, "")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.NotEmpty(t, found)
+	assert.Less(t, len(found), 100)
 }
 
 func TestCheck(t *testing.T) {
