@@ -78,7 +78,8 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	}
 	b.clients, b.prefix = clients, opts.Prefix
 	if err := b.lookAtAll(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+		err = fmt.Errorf("%s: %w%s", u, err, redisconn.Hint(err, secure, "redlock", "redlocks"))
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }

@@ -289,6 +289,8 @@ func TestAMinorityThatRefusesIsOneNodeLess(t *testing.T) {
 			}), found)
 			require.NoError(t, c.Close())
 			if refusal == "" {
+				_, err = open(refuses)
+				require.ErrorContains(t, err, "if the server wants TLS, write redlocks")
 				return
 			}
 			assert.Equal(t, 1, strings.Count(log.String(), "refuses this client"), log.String())

@@ -227,6 +227,18 @@ func TestCheckNamesWhatTheUserMayNotDo(t *testing.T) {
 	assert.NotContains(t, found, "problem")
 }
 
+// A client that takes a node of a Cluster for a server of its own is told so by its first lock, and by Check.
+func TestANodeOfAClusterIsNoServerOfItsOwn(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithConfig("cluster-enabled", "yes"))
+	server.MustDo(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+	_, err := b.Acquire(t.Context(), locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
+	require.ErrorContains(t, err, "CROSSSLOT")
+	require.ErrorContains(t, err, "write redis+cluster://")
+	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.Contains(t, check(t, b), "problem kind of "+server.Addr())
+}
+
 // A user who may have the names of one prefix alone can open, lock and check.
 func TestAUserForOnePrefix(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithAppendOnly(), lab.WithUser("app", "on", ">secret", "~locker:1:{app/*",

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,7 +45,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	}
 	b.client, b.prefix = client, opts.Prefix
 	if err := b.contact(ctx, opts.Logger); err != nil {
-		err = fmt.Errorf("%s: %w%s", u, err, hint(err, conn.TLSConfig != nil))
+		err = fmt.Errorf("%s: %w%s", u, err, redisconn.Hint(err, conn.TLSConfig != nil, "redis", "rediss"))
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
@@ -69,19 +66,6 @@ func (b *Backend) contact(ctx context.Context, log *slog.Logger) error {
 	}
 	_, err := b.Inspect(ctx, b.prefix+"locker0")
 	return err
-}
-
-// hint says what an error of the first contact often means.
-func hint(err error, overTLS bool) string {
-	var timeout net.Error
-	switch hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET); {
-	case !overTLS && hungUp:
-		return " (if the server wants TLS, write rediss)"
-	case overTLS && (hungUp || errors.Is(err, redisconn.ErrTimeout) || errors.As(err, &timeout) &&
-		timeout.Timeout()):
-		return " (if the server does not speak TLS, write redis)"
-	}
-	return ""
 }
 
 // connOptions is what a URL says about the connections.

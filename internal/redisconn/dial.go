@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -139,4 +140,21 @@ func (l *listener) why(err error) error {
 	}
 	said, _ := l.farewell.Load().(error)
 	return cmp.Or(said, err)
+}
+
+// Hint says what an error of the first contact often means. plain and secure are the schemes of a URL without TLS and
+// with it.
+func Hint(err error, overTLS bool, plain, secure string) string {
+	var timeout net.Error
+	late := errors.Is(err, ErrTimeout) || errors.As(err, &timeout) && timeout.Timeout()
+	switch hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET); {
+	case !overTLS && hungUp:
+		return " (if the server wants TLS, write " + secure + ")"
+	case overTLS && hungUp:
+		return " (if the server does not speak TLS, write " + plain + "; one that has as many clients as its maxclients " +
+			"allows hangs up, too)"
+	case overTLS && late:
+		return " (if the server does not speak TLS, write " + plain + ")"
+	}
+	return ""
 }
