@@ -29,7 +29,9 @@ type (
 )
 
 // on notes in a request's context to which member it goes: a login goes to the same (R23).
-func (m *member) on(ctx context.Context) context.Context { return context.WithValue(ctx, onMember{}, m) }
+func (m *member) on(ctx context.Context) context.Context {
+	return context.WithValue(ctx, onMember{}, m)
+}
 
 // Authenticate implements a part of [clientv3.Auth].
 func (l *logins) Authenticate(ctx context.Context, user, password string) (*clientv3.AuthenticateResponse, error) {

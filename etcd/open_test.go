@@ -223,8 +223,17 @@ func TestProveOpenWithClientCertificate(t *testing.T) {
 func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
+	for name, version := range versions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testReplacedCertificates(t, version...)
+		})
+	}
+}
+
+func testReplacedCertificates(t *testing.T, version ...lab.Option) {
 	certs, strangers := lab.NewCerts(t), lab.NewCerts(t)
-	s := startAskingForCertificates(t, certs)
+	s := startAskingForCertificates(t, certs, version...)
 	road := lab.StartProxy(t, s.Nodes[0].Addr())
 	dir := t.TempDir()
 	replace := func(cert, key string) {
@@ -262,9 +271,9 @@ func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T)
 }
 
 // startAskingForCertificates starts one member that refuses clients without.
-func startAskingForCertificates(t *testing.T, certs *lab.Certs) *lab.EtcdCluster {
-	return lab.StartEtcd(t, 1, lab.WithTLS(certs), lab.WithConfig("client-cert-auth", "true"),
-		lab.WithConfig("trusted-ca-file", certs.CAFile))
+func startAskingForCertificates(t *testing.T, certs *lab.Certs, version ...lab.Option) *lab.EtcdCluster {
+	return lab.StartEtcd(t, 1, append([]lab.Option{lab.WithTLS(certs), lab.WithConfig("client-cert-auth", "true"),
+		lab.WithConfig("trusted-ca-file", certs.CAFile)}, version...)...)
 }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {

@@ -52,8 +52,8 @@ type member struct {
 	failed   time.Time
 	typical  time.Duration // how long its answers take
 	probing  bool
-	changes  int // of its connection
-	compared int // the changes when it was compared with the others: see join
+	changes  int    // of its connection
+	compared int    // the changes when it was compared with the others: see join
 	login    *login // under way; nil: none is
 }
 
