@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -318,16 +317,16 @@ func TestFaultsOfTheUsersOwn(t *testing.T) {
 
 // A machine on which processes wait for a processor gets longer TTLs, and fewer trials at once.
 func TestNoMoreIsTriedThanTheMachineCarries(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	t.Parallel()
 	for wait, want := range map[time.Duration]string{1: "2 at once · TTL 1s · TTL 2s", 20e6: "2 at once · TTL 1s · TTL 2s",
 		21e6: "1 at once · TTL 2s · TTL 4s", 80e6: "1 at once · TTL 4s · TTL 8s", 1e9: "1 at once · TTL 4s · TTL 8s"} {
-		r := &run{plan: plan{live: testLive{t}}}
+		r := &run{plan: plan{live: testLive{t}, processors: 1}}
 		r.carry([]*bench{{ttl: time.Second}, {ttl: 2 * time.Second}, {ttl: 2 * time.Second}}, wait)
 		assert.Equal(t, " · "+want, r.head.Machine, wait)
 		assert.Equal(t, want[:1], fmt.Sprint(cap(r.places)), wait)
 	}
 	var started, under, most atomic.Int64
-	report := compareOne(t, plan{urls: []string{"file", "file", "file", "file"}, only: []string{restarted.ID},
+	report := compareOne(t, plan{processors: 1, urls: []string{"file", "file", "file", "file"}, only: []string{restarted.ID},
 		lab: []labService{{"file", func(b *bench) {
 			time.Sleep(time.Duration(b.index/3) * 2 * time.Second) // longer than holders take to start
 			startFile(b)

@@ -43,6 +43,8 @@ type plan struct {
 	dir     string                                        // of the history and the report, in which no run is
 	live    io.Writer                                     // gets what happens, for people
 	lab     []labService                                  // nil: labServices
+
+	processors int // of this machine; 0: as many as there are
 }
 
 // run is what all benches of a comparison share.
@@ -253,7 +255,7 @@ const longest = 4
 // two thirds of the TTL, in which five processes or ten wake up in turn.
 func (r *run) carry(benches []*bench, wait time.Duration) {
 	const usual = 20 * time.Millisecond
-	times, processors := 1+int((wait-1)/usual), runtime.GOMAXPROCS(0)
+	times, processors := 1+int((wait-1)/usual), cmp.Or(r.processors, runtime.GOMAXPROCS(0))
 	at := 2 * processors
 	if times > longest {
 		at = 1
