@@ -33,6 +33,7 @@ type Client struct {
 	schedule schedule
 	busy     inFlight     // whatever Close waits for
 	undoing  atomic.Int64 // take-backs that ask
+	failing  atomic.Int64 // leases whose last renewal has failed
 
 	statsMu sync.Mutex
 	stats   Stats
@@ -57,7 +58,7 @@ func New(b Backend, opts *Options) *Client {
 	c := &Client{backend: b, made: time.Now(), pending: make(map[*Lease]struct{})}
 	c.schedule.stepped = func() {
 		for _, l := range c.lines.leases() {
-			_ = l.Err() // looks at both clocks
+			go func() { _ = l.Err() }() // looks at both clocks
 		}
 	}
 	c.lines.byName, c.lines.held = make(map[string]*line), make(map[*Lease]struct{})
@@ -227,7 +228,7 @@ const (
 // service does not answer. A lock that could not be released then ends with its TTL,
 // and the error says so. A backend that Close leaves open is asked to remove a lock when its
 // [MinHold] is over, again each minute until it answers or is closed. After Close, no goroutine of the Client is left, except
-// those that wait for a hanging service.
+// those that wait for a hanging service, or are in a function of Trace: Close may be called there.
 func (c *Client) Close() error { return c.closed() }
 
 func (c *Client) close() error {

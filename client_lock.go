@@ -74,6 +74,9 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 			return err
 		}
 	}
+	if cl.took > 0 { // it was passed to the call
+		c.attempted(cl, cl.took, nil)
+	}
 	return nil
 }
 
@@ -97,6 +100,7 @@ type call struct {
 	ready         chan struct{} // closed when it may ask, or is sent away
 	away          error         // why it was sent away
 	lease         *Lease        // what it has got
+	took          time.Duration // the request that has passed it on
 
 	// What it knows of the service.
 	logged time.Time // when Options.Logger was told last
@@ -204,18 +208,25 @@ func (l *Lease) ask(ctx context.Context, req Request) (err error) {
 // caller waits no longer than that (R8).
 const lastWord = 100 * time.Millisecond
 
+// errEnded is that of a request whose code has panicked, or has ended its goroutine (runtime.Goexit), as
+// FailNow of a test does in a function of Trace.
+var errEnded = fmt.Errorf("its code has not returned: %w", ErrUnavailable)
+
 // inTime lets run call f in a goroutine of its own, and returns what f returns, or the
 // error of ctx if f has not returned shortly after ctx ended (R8). Then late gets what
 // f returns.
 func inTime(ctx context.Context, run func(func()), f func() error, late func(error)) error {
 	reply, left := make(chan error), make(chan struct{})
 	run(func() {
-		err := f()
-		select {
-		case reply <- err:
-		case <-left:
-			late(err)
-		}
+		err := errEnded
+		defer func() {
+			select {
+			case reply <- err:
+			case <-left:
+				late(err)
+			}
+		}()
+		err = f()
 	})
 	select {
 	case err := <-reply:

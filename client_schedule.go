@@ -148,8 +148,16 @@ func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 
 // inFlight counts goroutines, so that Close can wait for them for a while.
 type inFlight struct {
-	n    atomic.Int64
-	none chan struct{} // has room for one; told each time that n has become 0
+	n     atomic.Int64
+	none  chan struct{} // has room for one; told each time that n has become 0
+	users atomic.Int64  // of them run code of the user
+}
+
+// outside runs f, which is the user's: a function of Trace, or the handler of the Logger. It may call Close.
+func (f *inFlight) outside(job func()) {
+	f.users.Add(1)
+	defer f.users.Add(-1)
+	job()
 }
 
 func (f *inFlight) add() { f.n.Add(1) }
@@ -173,15 +181,21 @@ func (f *inFlight) done() {
 	}
 }
 
-// wait waits until nothing is in flight; it returns false at the deadline.
+// wait waits until nothing is in flight, or for a moment nothing but code of the user, which may be
+// what waits; it returns false at the deadline.
 func (f *inFlight) wait(deadline time.Time) bool {
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	for f.n.Load() > 0 {
+	tick := time.NewTicker(lastWord / 2)
+	defer tick.Stop()
+	for users := 0; f.n.Load() > 0 && users < 2; {
 		select {
 		case <-f.none:
-		case <-timer.C:
-			return false
+		case now := <-tick.C:
+			if !now.Before(deadline) {
+				return false
+			}
+			if users++; f.n.Load() > f.users.Load() {
+				users = 0
+			}
 		}
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -76,10 +77,9 @@ func (cl *call) waiting(err error, left time.Duration) {
 	now := time.Now()
 	if c := cl.client; left > 0 && (cl.logged.IsZero() || now.Sub(cl.logged) >= waitingLog) {
 		cl.logged = now
-		c.opts.Logger.Warn("locker: waiting for the lock service", "name", cl.name, "backend",
-			c.guarantees.Backend, "for", left, "error", err)
+		c.log(slog.LevelWarn, "waiting for the lock service", cl.name, "for", left, "error", err)
 	}
-	tell(cl.values, cl.client.trace.Waiting,
+	cl.client.tell(cl.values, cl.client.trace.Waiting,
 		Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 }
 
@@ -98,8 +98,13 @@ func (cl *call) queued() func() {
 			cl.told = true
 		}
 		ls.mu.Unlock()
-		if first {
-			cl.waiting(ErrHeld, 0)
+		if first && cl.client.trace.Waiting != nil { // which may end its goroutine, but not the backend's
+			told := make(chan struct{})
+			go func() {
+				defer close(told)
+				cl.waiting(ErrHeld, 0)
+			}()
+			<-told
 		}
 	}
 }

@@ -32,6 +32,7 @@ type Lease struct {
 	mu        sync.Mutex
 	renewAt   time.Time // when to renew next; zero: not again
 	renewing  bool
+	failing   bool  // the last renewal has failed
 	err       error // why it is over; nil while it is held
 	done      signal
 	ends      map[*context.CancelCauseFunc]struct{}
@@ -295,17 +296,11 @@ func (l *Lease) fail(op string, err error) error {
 	return &Error{Op: op, Name: l.name, Err: err}
 }
 
-var errPanicked = fmt.Errorf("the release is not confirmed, it has panicked: %w", ErrUnavailable)
-
-// letGo releases the lock, unless the lease was over before, and keeps the outcome. If the backend or
-// a function of Trace panics, the lock is taken back.
+// letGo releases the lock, unless the lease was over before, and keeps the outcome.
 func (l *Lease) letGo(ctx context.Context) {
 	defer l.client.busy.done()
-	err := errPanicked
+	err := errEnded
 	defer func() {
-		if err == errPanicked { //nolint:errorlint // as it is
-			l.takeBack(unreleased)
-		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.unlockErr = l.fail("unlock", err)
@@ -322,7 +317,8 @@ func (l *Lease) letGo(ctx context.Context) {
 }
 
 // release asks the service once to release the lock, and leaves the rest to a
-// take-back. While MinHold keeps the lock, it sends nothing.
+// take-back, also if the backend or a function of Trace panics. While MinHold keeps the lock, it
+// sends nothing.
 func (l *Lease) release(ctx context.Context) error {
 	defer l.client.lines.release(l)
 	now := time.Now()
@@ -339,13 +335,17 @@ func (l *Lease) release(ctx context.Context) error {
 		// counted until it has left.
 		l.client.lines.release(l)
 	}
-	err := l.pass(ctx, brief, now)
-	switch {
+	err := errEnded
+	defer func() {
+		if err == errEnded { //nolint:errorlint // as it is
+			l.takeBack(unreleased)
+		}
+	}()
+	switch err = l.pass(ctx, brief, now); {
 	case err == nil:
 	case errors.Is(err, ErrLost):
 		err = fmt.Errorf("it was gone before the release: %w", err)
 	default:
-		l.takeBack(unreleased)
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background: %w", err)
 	}
 	return err
@@ -370,19 +370,19 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	grant, err := passer.Pass(brief, req, yield)
 	err = fromBackend(ctx, err)
 	took := time.Since(began)
-	defer func() { l.released(ctx, began, took, err) }()
-	if to.grant = grant; grant.Hold == nil {
-		return err
+	if to.grant = grant; grant.Hold != nil {
+		passed := err
+		if passed == nil {
+			passed = c.lines.passOn(l, next, to)
+		}
+		if passed == nil {
+			next.took = max(took, 1)
+			close(next.ready) // it tells of it itself
+		} else {
+			to.takeBack(unused)
+			defer c.attempted(next, took, passed)
+		}
 	}
-	passed := err
-	if passed == nil {
-		passed = c.lines.passOn(l, next, to)
-	}
-	if passed == nil {
-		defer close(next.ready)
-	} else {
-		to.takeBack(unused)
-	}
-	c.attempted(next, took, passed)
+	l.released(ctx, began, took, err)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/golockers/locker/internal/clock"
@@ -143,24 +144,27 @@ func (l *Lease) due() {
 		return
 	}
 	defer l.client.busy.done()
+	err := errEnded
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.renewing = false
+		if err != nil && l.err == nil {
+			pause := min(max(time.Until(l.until())/8, minRenewal), l.settings.TTL/10)
+			l.renewAt = time.Now().Add(clock.Jitter(pause))
+		}
+		l.plan()
+	}()
 	// An attempt that hangs must leave time for others, but not so little that none can succeed. A failure
 	// does not end the lease, only the deadline does (R3).
 	ctx, cancel := context.WithTimeout(l.client.life, min(remains, max(remains/2, l.settings.TTL/10)))
-	err := l.renewOnce(ctx, l.client.life)
-	cancel()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.renewing = false
-	if err != nil && l.err == nil {
-		pause := min(max(time.Until(l.until())/8, minRenewal), l.settings.TTL/10)
-		l.renewAt = time.Now().Add(clock.Jitter(pause))
-	}
-	l.plan()
+	defer cancel()
+	err = l.renewOnce(ctx, l.client.life)
 }
 
 // renewOnce asks the service once and takes over its answer. If ctx has ended but the
 // caller's context has not, the service was too slow.
-func (l *Lease) renewOnce(ctx, caller context.Context) error {
+func (l *Lease) renewOnce(ctx, caller context.Context) (err error) {
 	began := time.Now()
 	v, err := l.grant.Hold.Renew(ctx)
 	if err == nil {
@@ -171,9 +175,52 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 		return over // the release may have overtaken the renewal, which has not failed then
 	}
 	now := time.Now()
+	if err == nil {
+		l.renewed(v, now) // before Trace is told: its function may ask for Until
+	}
+	defer func() { // also if a function of Trace panics
+		switch {
+		case errors.Is(err, ErrLost):
+			l.lose(fmt.Errorf("the service does not have it any more: %w", err), here)
+			err = l.Err()
+		case err == nil:
+			err = l.Err()
+		}
+	}()
+	c := l.client
+	l.fails(err)
+	c.happened(l.values, c.trace.Renewed, l.told("renew", now, now.Sub(began), err), &c.stats.Renewed,
+		&c.stats.RenewFailed, "")
+	return err
+}
+
+// fails logs that the renewals of the lease begin to fail, and that they succeed again. An outage is that of
+// many leases: its cause is logged with the first of them.
+func (l *Lease) fails(err error) {
 	c := l.client
 	l.mu.Lock()
-	if err == nil && l.err == nil && !l.overdue(now) {
+	changes := l.err == nil && l.failing != (err != nil) && !errors.Is(err, ErrLost)
+	if changes {
+		l.failing = !l.failing
+	}
+	l.mu.Unlock()
+	switch {
+	case !changes:
+	case err == nil:
+		c.failing.Add(-1)
+		c.log(slog.LevelInfo, "renewed again", l.name)
+	case c.failing.Add(1) == 1:
+		c.log(slog.LevelWarn, "renewal failed", l.name, "error", err)
+	default:
+		c.log(slog.LevelWarn, "renewal failed, as of other leases", l.name)
+	}
+}
+
+// renewed takes over what the service promised in an answer that came at now.
+func (l *Lease) renewed(v Validity, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil && !l.overdue(now) {
 		// If the answers of two renewals overtook each other, both promises hold, so the
 		// later end counts.
 		if l.grant.Validity.Until().Before(v.Until()) {
@@ -181,21 +228,14 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 		}
 		l.planRenewal(v, now)
 	}
-	l.mu.Unlock()
-	c.happened(l.values, c.trace.Renewed, l.told("renew", now, now.Sub(began), err), &c.stats.Renewed,
-		&c.stats.RenewFailed, "renewal failed")
-	if errors.Is(err, ErrLost) {
-		l.lose(fmt.Errorf("the service does not have it any more: %w", err))
-	} else if err != nil {
-		return err
-	}
-	return l.Err()
 }
 
-// goneByService is the function Lost of this lease's request.
+// goneByService is the function Lost of this lease's request. No function of Trace keeps the backend waiting.
 func (l *Lease) goneByService() {
-	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost))
+	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost), func(tell func()) { go tell() })
 }
+
+func here(tell func()) { tell() }
 
 // expire ends a lease whose deadline has passed.
 func (l *Lease) expire() {
@@ -206,11 +246,20 @@ func (l *Lease) expire() {
 	if !until.Before(l.limit()) {
 		cause = fmt.Errorf("MaxHold of %v is reached: %w", l.settings.MaxHold, ErrLost)
 	}
-	l.lose(cause)
+	l.lose(cause, here)
 }
 
-// lose ends the lease with a cause that matches ErrLost.
-func (l *Lease) lose(cause error) { l.finish(lost, l.fail("lease", cause)) }
+// lose ends the lease with a cause that matches ErrLost, and lets run tell of it.
+func (l *Lease) lose(cause error, run func(tell func())) {
+	err, c := l.fail("lease", cause), l.client
+	if l.finish(lost, err) {
+		run(func() {
+			defer c.busy.done()
+			defer c.lines.release(l) // also if a function of Trace panics
+			c.happened(l.values, c.trace.Lost, l.told("lease", time.Now(), 0, err), nil, &c.stats.Lost, "lease lost")
+		})
+	}
+}
 
 // finish ends the lease, whose Err is err from now on. It returns false if it was over
 // before, or was not given out yet: it never will be then.
@@ -221,9 +270,12 @@ func (l *Lease) finish(why ending, err error) bool {
 		l.mu.Unlock()
 		return false
 	}
-	if why == lost { // Close waits until its take-back is arranged
+	if why == lost { // Close waits until it is told
 		l.client.busy.add()
-		defer l.client.busy.done()
+	}
+	if l.failing {
+		l.failing = false
+		l.client.failing.Add(-1)
 	}
 	l.err = err
 	l.done.give()
@@ -235,10 +287,7 @@ func (l *Lease) finish(why ending, err error) bool {
 		(*end)(err)
 	}
 	if why == lost {
-		c := l.client
-		defer c.lines.release(l) // also if a function of Trace panics
-		defer l.takeBack(lost)
-		c.happened(l.values, c.trace.Lost, l.told("lease", time.Now(), 0, err), nil, &c.stats.Lost, "lease lost")
+		l.takeBack(lost)
 	}
 	return true
 }

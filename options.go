@@ -74,9 +74,10 @@ type Options struct {
 	// none.
 	Trace *Trace
 
-	// Logger gets warnings about lost leases, failed renewals, locks that could not
-	// be taken back, and outages for whose end a Lock waits. It must not block for
-	// long. nil: nothing is logged.
+	// Logger gets warnings about lost leases, renewals that begin to fail, locks that could not
+	// be taken back, and outages for whose end a Lock waits. For each lease, one record says
+	// that its renewals fail, and one that they succeed again; only the first of an outage has its
+	// cause. Each attempt is told to Trace.Renewed. It must not block for long. nil: nothing is logged.
 	Logger *slog.Logger
 
 	_ struct{}

@@ -3,12 +3,15 @@ package locker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
 // Trace is a set of functions that a [Client] calls at the events of its locks'
 // lives; any of them may be nil. The Client calls them in the goroutine of the event,
-// several at once. They must not block, since the lock waits for them.
+// several at once. They must not block, since the lock waits for them. One that panics or ends its
+// goroutine ends the call that it is called in, but no lock is left behind. Close may be called there:
+// it does not wait for functions of Trace longer than a tenth of a second.
 //
 // ctx has the values of the context that the caller gave to Lock or TryLock (for
 // Released, to Unlock), such as the caller's span. Only in LockDone it is that
@@ -145,24 +148,31 @@ type Wait struct {
 // Waits returns the names that callers of Lock wait for now, in no order.
 func (c *Client) Waits() []Wait { return c.lines.waits() }
 
-// tell calls f, one of the functions of Trace, unless it is nil, with the values of ctx.
-func tell(ctx context.Context, f func(context.Context, Event), e Event) {
+// tell calls f, one of the functions of Trace, unless it is nil, with the values of ctx. What follows from
+// the event is arranged before: f may panic, end its goroutine, or close the client.
+func (c *Client) tell(ctx context.Context, f func(context.Context, Event), e Event) {
 	if f != nil {
-		f(context.WithoutCancel(ctx), e)
+		c.busy.outside(func() { f(context.WithoutCancel(ctx), e) })
 	}
 }
 
-// happened counts e in well or, if it has failed, in ill, warns that it has, and traces it.
+// log tells Options.Logger of a lock.
+func (c *Client) log(level slog.Level, msg, name string, args ...any) {
+	args = append([]any{"name", name, "backend", c.guarantees.Backend}, args...)
+	c.busy.outside(func() { c.opts.Logger.Log(context.Background(), level, "locker: "+msg, args...) })
+}
+
+// happened counts e in well or, if it has failed, in ill, warns that it has unless failed is "", and traces it.
 func (c *Client) happened(ctx context.Context, f func(context.Context, Event), e Event, well, ill *uint64,
 	failed string) {
 	if e.Err != nil {
 		well = ill
 	}
 	c.count(well)
-	if e.Err != nil {
-		c.opts.Logger.Warn("locker: "+failed, "name", e.Name, "backend", c.guarantees.Backend, "error", e.Err)
+	if e.Err != nil && failed != "" {
+		c.log(slog.LevelWarn, failed, e.Name, "error", e.Err)
 	}
-	tell(ctx, f, e)
+	c.tell(ctx, f, e)
 }
 
 // done counts and traces the end of a Lock or TryLock.
@@ -202,7 +212,7 @@ func (c *Client) attempted(cl *call, took time.Duration, err error) {
 		n = &c.stats.Failed
 	}
 	c.count(&c.stats.Attempts, n)
-	tell(cl.values, c.trace.Attempt, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
+	c.tell(cl.values, c.trace.Attempt, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
 }
 
 // told is an event of the lease, which has lasted until then.
@@ -210,8 +220,11 @@ func (l *Lease) told(op string, until time.Time, took time.Duration, err error) 
 	return Event{Op: op, Name: l.name, Token: l.grant.Token, Took: took, Held: until.Sub(l.start), Err: err}
 }
 
-// released counts and traces the release of a lease, which began then.
+// released counts and traces the release of a lease, which began then. What is not confirmed is taken back.
 func (l *Lease) released(ctx context.Context, began time.Time, took time.Duration, err error) {
 	c := l.client
+	if err != nil && !errors.Is(err, ErrLost) {
+		l.takeBack(unreleased)
+	}
 	c.happened(ctx, c.trace.Released, l.told("unlock", began, took, err), &c.stats.Released, nil, "release failed")
 }

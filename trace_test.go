@@ -2,7 +2,12 @@ package locker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/memory"
 )
 
 type caller struct{}
@@ -95,6 +101,9 @@ func TestWhatTraceIsTold(t *testing.T) {
 		"of one that is in vain": `
 			a locks until 0s: deadline; b tries minhold -1s: invalid; told: a done canceled, b done invalid
 			count GaveUp 1 Rejected 1 Attempts 0`,
+		"of a client that is closed": `
+			others hold job 1h; a locks: waits; client closes; a: closed; b tries: closed
+			told: a attempt held, a waiting held, a done closed, b done closed`,
 		"of an outage": `
 			acquire: down; a locks patience 10ms: unavailable
 			told: a attempt unavailable, a waiting unavailable, a attempt unavailable, a done unavailable
@@ -137,5 +146,104 @@ func TestTimesOfEvents(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		assert.Equal(t, ttl, r.last["waiting"].Took+r.last["waiting"].Left)
 		s.set("ok")
+	})
+}
+
+// A function of Trace may end its goroutine, as FailNow does, or close the client: no call hangs, nothing is left
+// behind, and Close returns soon, and says so.
+func TestATraceThatDoesNotReturn(t *testing.T) {
+	for where, history := range map[string]string{
+		"Attempt": "", "LockDone": "",
+		"Waiting": "queue", // of the service: in a goroutine of the backend
+		"Renewed": "", "Lost": "watches", "Released": "passes", "TakenBack": "lasts",
+	} {
+		for what, do := range map[string]func(c *locker.Client){
+			"ends": func(*locker.Client) { runtime.Goexit() },
+			"closes": func(c *locker.Client) {
+				began := time.Now()
+				assert.NoError(t, c.Close())
+				assert.LessOrEqual(t, time.Since(began), time.Second/2)
+			},
+		} {
+			t.Run(where+" "+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { doesNotReturn(t, where, history, do) })
+			})
+		}
+	}
+}
+
+func doesNotReturn(t *testing.T, where, traits string, do func(*locker.Client)) {
+	s, trace := newScripted(strings.Fields(traits)...), locker.Trace{}
+	var c *locker.Client
+	armed := true
+	reflect.ValueOf(&trace).Elem().FieldByName(where).Set(reflect.ValueOf(func(context.Context, locker.Event) {
+		if armed {
+			armed = false
+			do(c)
+		}
+	}))
+	c = locker.New(s.backend(), &locker.Options{TTL: ttl, Trace: &trace})
+	call := func(f func()) { // it may end its goroutine
+		var done sync.WaitGroup
+		done.Go(f)
+		done.Wait()
+	}
+	if where == "Waiting" {
+		g, err := s.Backend.Acquire(t.Context(), locker.Request{Name: "job", TTL: time.Hour, Lost: func() {}})
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() { _ = g.Hold.Release(t.Context()) })
+	}
+	call(func() {
+		l, err := c.Lock(t.Context(), "job")
+		if err != nil {
+			return
+		}
+		go func() { _, _ = c.Lock(t.Context(), "job") }() // the next in line
+		synctest.Wait()
+		switch where {
+		case "Renewed":
+			_ = l.Renew(t.Context())
+		case "Lost", "TakenBack":
+			s.Delete("job")
+			_ = l.Renew(t.Context())
+		}
+		_ = l.Unlock(t.Context())
+	})
+	time.Sleep(time.Minute) // renewals go on
+	assert.False(t, armed)
+	_, err := c.TryLock(t.Context(), "other")
+	assert.True(t, err == nil || errors.Is(err, locker.ErrClosed), "%v", err)
+	require.NoError(t, c.Close())
+	synctest.Wait()
+	assert.False(t, s.held("job"))
+	assert.Zero(t, c.Stats().Held+c.Stats().Waiting+c.Stats().Pending)
+}
+
+// 500 leases wrote 20,000 records in an outage of 30 s.
+func TestRecordsOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 100
+		var said strings.Builder
+		locks := memory.NewExpiring()
+		c := closing(t, locker.New(locks, &locker.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))}))
+		for i := range leases {
+			_, err := c.Lock(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+		}
+		outage := func(d time.Duration, want map[string]int) {
+			said.Reset()
+			locks.Fail(fmt.Errorf("connection refused: %w", locker.ErrUnavailable))
+			time.Sleep(d)
+			locks.Fail(nil)
+			time.Sleep(10 * time.Second)
+			for text, n := range want {
+				assert.Equal(t, n, strings.Count(said.String(), text), text)
+			}
+		}
+		want := map[string]int{"level=": 2 * leases, "renewal failed": leases, "connection refused": 1, "renewed again": leases}
+		outage(20*time.Second, want)
+		outage(20*time.Second, want)
+		outage(time.Minute, map[string]int{"level=": 2 * leases, "renewal failed": leases, "connection refused": 1,
+			"lease lost": leases})
 	})
 }
