@@ -197,9 +197,9 @@ type Hold interface {
 	// it lasts.
 	Renew(ctx context.Context) (Validity, error)
 
-	// Release removes the hold. nil: the hold was there and is now gone. An error
-	// that matches ErrLost: the hold was not there. Any other error: the outcome is
-	// not known, and the engine tries again in the background. Release removes only
+	// Release removes the hold. nil: the hold was there, as far as the answers can tell, and
+	// is now gone. An error that matches ErrLost: the hold was not there. Any other error: the
+	// outcome is not known, and the engine tries again in the background. Release removes only
 	// what this very attempt has stored.
 	Release(ctx context.Context) error
 

@@ -1,6 +1,7 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -154,7 +155,7 @@ const atOnce = 16
 func (n *Conn) alone(ctx context.Context, client *redis.Client, addr string) locker.Finding {
 	f := locker.Finding{What: "server behind " + addr}
 	said, err := Ask(ctx, n, "info", func(ctx context.Context) ([atOnce]string, error) {
-		fresh := redis.NewClient(freshOptions(client))
+		fresh := redis.NewClient(n.freshOptions(client))
 		defer func() { _ = fresh.Close() }()
 		var said [atOnce]string
 		var errs [atOnce]error
@@ -203,8 +204,9 @@ func (n *Conn) alone(ctx context.Context, client *redis.Client, addr string) loc
 }
 
 // freshOptions are those of a client that makes connections of its own as client does.
-func freshOptions(client *redis.Client) *redis.Options {
+func (n *Conn) freshOptions(client *redis.Client) *redis.Options {
 	o := *client.Options()
+	o.DialTimeout = min(cmp.Or(o.DialTimeout, n.timeout), n.timeout)
 	o.MaxRetries = -1 // it is 0 in a client that has none, which would mean the driver's default
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = atOnce, 0, 0, 0
 	o.PushNotificationProcessor, o.ClientSideCacheConfig, o.ClientSideCache = nil, nil, nil
