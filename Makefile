@@ -13,7 +13,7 @@ BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
 # Events that are routine in production: connections that are closed, passwords, certificates and addresses that change.
 # Redis' tests of them run on the newest server, too; the installed one is the oldest that is supported, or close to it.
-ROUTINE := '^Test(IdleConnections|AnAddressThatMoves|APasswordThatWasChanged|ProveACertificate|ProveIdleConnections|TheRights|NothingStays|Check|AMinorityThatRefuses)'
+ROUTINE := '^Test(IdleConnections|AnAddressThatMoves|APasswordThatWasChanged|ProveACertificate|ProveIdleConnections|TheRights|EachRight|WithoutTheRights|NothingStays|Check|AMinorityThatRefuses)'
 NEWEST_REDIS = $$(ls $(BIN)/valkey-newest/valkey-server 2>/dev/null)
 BY_NAME := '^Test(Search|ManyNamesOverHours)'
 VIRTUAL := '^Test(GoodBackendsKeepEveryRule|EveryKindInVirtualTime)'

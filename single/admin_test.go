@@ -290,7 +290,7 @@ func TestProveOpenSaysWhatWouldBeRight(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis+sentinel://" + strings.Join(sentinel.Addrs(),
 			",") + "?master_name=nobody": "watch no master of this name",
-		"redis://" + cluster.Addrs()[0]: "use the scheme redis+cluster",
+		"redis://" + cluster.Addrs()[0]: "write redis+cluster://",
 	} {
 		_, err := openers.Open(t.Context(), url, nil)
 		require.ErrorContains(t, err, want)

@@ -136,6 +136,7 @@ var (
 		"ERR Unknown command", "ERR DB index", "ERR SELECT is not allowed",
 		"ERR This instance has cluster support disabled", "ERR unknown subcommand",
 		"ERR Unknown subcommand", "ERR The user executing the script can't",
+		"ERR ACL failure in script", // since Redis 7.2
 	}
 	// These pass: the server cannot just now, or this server cannot.
 	troubles = []string{
@@ -210,7 +211,7 @@ func classifyReply(text string) class {
 		return class{}
 	case contains(inScript):
 		return class{refused: contains("NOPERM") || contains("can't run this command") ||
-			contains("Unknown Redis command")}
+			contains("Unknown Redis command") || contains("Unknown command")}
 	}
 	// A reply that no Redis gives here: perhaps of a proxy between, which can say "failed" of what it
 	// has passed on.

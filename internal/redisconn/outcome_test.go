@@ -55,6 +55,9 @@ func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 			"'4'": forGood,
 		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: NOPERM this user can't run " +
 			"this": forGood,
+		"ERR ACL failure in script: User bob has no permissions to run the 'mget' command script: 3b92, on " +
+			"@user_script:1.": forGood,
+		"ERR Unknown command called from script script: 3b92, on @user_script:1.": forGood,
 		"ERR upstream failure": perhaps,
 		"WHATEVER":             perhaps,
 	} {
