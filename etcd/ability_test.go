@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
@@ -178,6 +184,37 @@ func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 	text, worst = findings(s.Addrs(), nil)
 	assert.Equal(t, locker.SeverityWarning, worst)
 	assert.Contains(t, text, "does not answer")
+}
+
+// A member that refuses runs: to start it again does not help.
+func TestCheckTellsARefusalFromSilence(t *testing.T) {
+	s := parallelScene(t, 1)
+	road := lab.StartProxy(t, s.Nodes[0].Addr())
+	for says, answer := range map[string]error{
+		"refused: ":         rpctypes.ErrGRPCPermissionDenied,
+		"does not answer: ": status.Error(codes.Unavailable, "the connection broke"),
+	} {
+		b := backend(t, []string{s.Nodes[0].Addr(), road.Addr()}, func(c *clientv3.Config) {
+			c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
+				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+					invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+				) error {
+					var at peer.Peer
+					err := invoker(ctx, method, req, reply, cc, append(opts, grpc.Peer(&at))...)
+					if at.Addr != nil && at.Addr.String() == road.Addr() && strings.HasSuffix(method, "/Status") {
+						return answer
+					}
+					return err
+				},
+			))
+		})
+		found, err := b.Check(t.Context())
+		require.NoError(t, err)
+		of := slices.IndexFunc(found, func(f locker.Finding) bool { return f.What == road.Addr() })
+		require.NotEqual(t, -1, of, "%v", found)
+		assert.Equal(t, locker.SeverityWarning, found[of].Severity)
+		assert.True(t, strings.HasPrefix(found[of].Found, says), found[of].Found)
+	}
 }
 
 func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
