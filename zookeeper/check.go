@@ -74,12 +74,43 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	default:
 		found.add(locker.SeverityOK, what, timeout, "")
 	}
+	for _, one := range servers {
+		if one.err == nil && len(servers) > 1 {
+			b.checkEnsemble(ctx, s, one.addr, &found)
+		}
+	}
 	config, _, err := s.get(ctx, "/zookeeper/config")
 	if voters := strings.Count(config, ":participant"); err == nil && voters > len(b.servers) {
 		found.add(locker.SeverityWarning, "members of the ensemble", voters,
 			"%d are named here, and a client knows no other: name all of them", len(b.servers))
 	}
 	return found, nil
+}
+
+// checkEnsemble looks whether a server has the node of a session: if not, it belongs to another ensemble.
+func (b *Backend) checkEnsemble(ctx context.Context, s *session, addr string, found *findings) {
+	one, err := New([]string{addr}, &b.opts)
+	if err != nil {
+		return // as b itself would not have been made
+	}
+	defer func() { _ = one.Close() }()
+	there := false
+	other, err := one.join(ctx, 0)
+	if err == nil {
+		defer other.leave(0)
+		there, err = other.finds(ctx, s.node)
+	}
+	s.mu.Lock()
+	link := s.link
+	s.mu.Unlock()
+	switch {
+	case there:
+	case err != nil || link == nil || s.isOver():
+		found.add(locker.SeverityWarning, "ensemble of "+addr, "not known: no session with it alone", "check again")
+	default:
+		found.add(locker.SeverityProblem, "ensemble of "+addr, "it is another one than that of "+link.server,
+			"two clients can hold one lock, one in each: name the servers of one ensemble")
+	}
 }
 
 // server adds what is found of one server.

@@ -72,6 +72,12 @@ func testCheck(t *testing.T, z *lab.ZooKeeper) {
 	found = check([]string{z.Addr(), strings.Replace(z.Addr(), "127.0.0.1", "localhost", 1)},
 		zookeeper.Options{})
 	assert.Contains(t, said(found, locker.SeverityProblem), "stand alone")
+	assert.NotContains(t, said(found, locker.SeverityProblem), "it is another one", "it is one server")
+	another := lab.StartZooKeeper(t).Addr()
+	problems := said(check([]string{z.Addr(), another}, zookeeper.Options{}), locker.SeverityProblem)
+	assert.Contains(t, problems, "it is another one than that of ")
+	assert.Contains(t, problems, another)
+	assert.Contains(t, problems, z.Addr())
 	found = check([]string{z.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Minute})
 	assert.Contains(t, said(found, locker.SeverityProblem), "maxSessionTimeout")
 	found = check([]string{z.Addr()}, zookeeper.Options{SessionTimeout: 500 * time.Millisecond})

@@ -214,18 +214,23 @@ func (s *session) stays(ctx context.Context) (err error) {
 		return err
 	}
 	defer other.leave(0)
-	there, err := ask(ctx, other, func(c *zk.Conn) (bool, error) {
-		if _, err := c.Sync(s.node); err != nil {
-			return false, err
-		}
-		there, _, err := c.Exists(s.node)
-		return there, err
-	})
+	there, err := other.finds(ctx, s.node)
 	if there {
 		return errStays
 	}
 	s.removed.Store(err == nil)
 	return err
+}
+
+// finds reports whether the service has a node.
+func (s *session) finds(ctx context.Context, node string) (bool, error) {
+	return ask(ctx, s, func(c *zk.Conn) (bool, error) {
+		if _, err := c.Sync(node); err != nil {
+			return false, err
+		}
+		there, _, err := c.Exists(node)
+		return there, err
+	})
 }
 
 var errStays = fmt.Errorf("zookeeper: its session is over for this client, and the service may still keep it: %w",
