@@ -72,6 +72,9 @@
 //
 // # What it does not promise
 //
+//   - Servers of two ensembles in one list let two clients hold a lock, one in each. A client
+//     notices nothing, since a session stays in one of them. "locker check" finds it: it opens a
+//     session with each server that answers, and looks for the node of another session.
 //   - Servers that lose written data (a disk that lies, forceSync=no and a power
 //     failure) or that are set back to a backup can grant a lock to a second holder,
 //     and can give out tokens again.
