@@ -190,11 +190,8 @@ func (t *trial) toldLost(a *attempt, e *history.Event) {
 		// What explains a quarter of the TTL explains it: renewals begin when a third of it has passed.
 		b := breach{span: span{e.At - t.ttl, e.At}, limit: time.Duration(t.ttl * 3 / 4), name: l.name,
 			says: fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given"))}
-		if e.At >= a.until { // it was not renewed, and not taken away
-			// While nothing is done to the servers, a loss is theirs only if they were seen to answer in time.
-			if b.process = e.Process; t.begun == 0 {
-				b.asked = 1
-			}
+		if t.begun == 0 && e.At >= a.until { // nothing was wrong, and it was not renewed; nor was it taken away
+			b.process, b.asked = e.Process, 1
 		}
 		t.breaks(FalseLoss, b)
 	}
