@@ -330,7 +330,11 @@ func startPostgres(b *bench) {
 			p := lab.StartPostgres(b, lab.ReplicaOf(link.Addr()))
 			return p.Process, func() string { p.Promote(b); return "the standby takes writes" }
 		}),
-		stepped(0, 0, func(b *bench) *lab.Process { return lab.StartPostgres(b, lab.WithClock()).Process }),
+		stepped(0, 0, func(b *bench) *lab.Process { // a copy: no client makes a table again that it has found
+			p := lab.StartPostgres(b, lab.WithClock(), lab.ReplicaOf(primary.Addr()))
+			p.Promote(b)
+			return p.Process
+		}),
 		killed(majorityDown, 1, these(primary.Process)),
 	}
 }
