@@ -158,7 +158,7 @@ func (r *round) healthy() {
 	for _, g := range all {
 		r.wait(r.free()+4*r.ttl, func() bool { return g.all(done) })
 	}
-	r.finish(kept)
+	r.end(kept)
 }
 
 func (r *round) holderStopped() {
