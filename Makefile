@@ -16,6 +16,7 @@ PROVE := '^Test(Ageing|Fleet|Prove)'
 ROUTINE := '^Test(IdleConnections|AnAddressThatMoves|APasswordThatWasChanged|ProveACertificate|ProveIdleConnections|TheRights|EachRight|WithoutTheRights|NothingStays|Check|AMinorityThatRefuses)'
 NEWEST_REDIS = $$(ls $(BIN)/valkey-newest/valkey-server 2>/dev/null)
 BY_NAME := '^Test(Search|ManyNamesOverHours)'
+ON_EACH_POSTGRES := '^Test(ConnectionsThat|ALostReply|IdleSessions|ProveCredentials|ProveAnAddress|ATable|WhatIsInTheWay)'
 VIRTUAL := '^Test(GoodBackendsKeepEveryRule|EveryKindInVirtualTime)'
 FLAWS := '^TestBrokenBackendsBreakARule'
 # make test RACE=-race has the race detector watch the packages, and takes twice as long. Each night they are run so.
@@ -78,6 +79,9 @@ prove: servers-prove $(GATE)
 	./scripts/build $(KUBERNETES) nats-server
 	CONFORMANCE_HISTORIES=$(HISTORIES) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) $(PROOFS)
 	LOCKER_REDIS_SERVER=$(NEWEST_REDIS) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race $(LINK) -timeout 10m -run $(ROUTINE) ./single ./redlock
+	set -e; for pg in oldest newest; do bin=$(BIN)/postgres-$$pg/bin; test ! -x $$bin/postgres || \
+		LOCKER_POSTGRES=$$bin/postgres LOCKER_INITDB=$$bin/initdb LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) \
+		$(LINK) -timeout 10m -run $(ON_EACH_POSTGRES) ./postgres; done
 	$(MAKE) --no-print-directory -j2 prove-guards prove-flaws
 
 prove-flaws:
@@ -127,6 +131,7 @@ servers-prove: servers
 	./scripts/etcd before
 	./scripts/zookeeper
 	./scripts/valkey
+	./scripts/postgres
 
 packages:
 	./scripts/servers

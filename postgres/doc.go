@@ -179,8 +179,9 @@
 // # Access
 //
 // PostgreSQL 12 is the oldest that works: the statements need plan_cache_mode and
-// WITH … AS MATERIALIZED. CI runs 15; the tests were also run with 12.22 and 18.4, except
-// those of fail-over, for which the tools were missing. To run them with another version:
+// WITH … AS MATERIALIZED. The tests run on 15; those of connections that end, passwords,
+// certificates, moved addresses and the table run on 12.22 and 18.4 as well, where
+// scripts/postgres can get these. To run them with another version:
 // LOCKER_POSTGRES=/path/to/postgres LOCKER_INITDB=/path/to/initdb go test ./postgres.
 //
 // A user needs SELECT, INSERT, UPDATE and DELETE on the table and USAGE on its sequence
@@ -198,6 +199,13 @@
 // while the program's transactions use up its own pool; Open does so. Behind
 // pgbouncer in transaction mode, prepared statements need max_prepared_statements
 // there, or default_query_exec_mode=exec in the address.
+//
+// The connection for wake-ups uses LISTEN, which belongs to one connection to the server. In
+// transaction mode pgbouncer gives that to others as soon as LISTEN has been answered, and drops
+// the messages ("got packet 'A' from server when not linked" in its log); the connection keeps its
+// LISTEN until pgbouncer closes it (server_lifetime). The backend notices within two seconds that it
+// hears nothing, closes its own connection, and tries again a minute later; waiters poll until then.
+// Connect to the server itself, or to pgbouncer in session mode.
 //
 // # URLs
 //
