@@ -116,6 +116,22 @@ func TestWhatIsRefusedCannotBeCommitted(t *testing.T) {
 	require.ErrorIs(t, err, pgx.ErrTxClosed)
 	require.NotErrorIs(t, err, fencing.ErrUnknown)
 	assert.Equal(t, "10", s.Query(t, "SELECT token FROM own_marks"))
+
+	// A crash would empty the marks, and not what they protect.
+	for _, how := range []string{"UNLOGGED", "LOGGED"} {
+		s.Exec(t, "ALTER TABLE own_marks SET "+how)
+		for _, resource := range []string{"r", "new when " + how} {
+			err = g.Raise(t.Context(), pool, resource, 11)
+			if how == "LOGGED" {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorContains(t, err, "a crash would empty it")
+			require.NotErrorIs(t, err, fencing.ErrStale)
+			require.NotErrorIs(t, err, locker.ErrUnavailable)
+		}
+	}
+	assert.Equal(t, "2", s.Query(t, "SELECT count(*) FROM own_marks WHERE token = 11"))
 }
 
 // A server that falls silent in the middle keeps nobody for long whose context is over.

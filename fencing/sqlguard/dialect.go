@@ -92,7 +92,10 @@ func (d Dialect) statements(table string) (Statements, error) {
 	case Postgres:
 		s.Create += " WITH (fillfactor = 70)" // each Check is an update: this leaves room for it on the same page
 		words = []string{"BYTES", "BYTEA", "CHECKED", "token > 0",
-			"NOW", "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT)"}
+			"NOW", "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT)",
+			// A crash would empty a table that is not permanent, and leave what it protects: this divides by zero.
+			"RETURNING token", "RETURNING m.token / (SELECT CAST(c.relpersistence = 'p' AS INTEGER)\n" +
+				"FROM pg_catalog.pg_class c WHERE c.oid = m.tableoid) AS token"}
 	case SQLite:
 		s.Create += " WITHOUT ROWID"
 		// A number that is too large for an integer would become a rounded REAL: the check makes this an error.

@@ -48,7 +48,9 @@
 //   - A statement that fails ends the transaction: return its error. After a
 //     deadlock MySQL has already rolled back, and after a full disk SQLite may have;
 //     later statements are committed by themselves, without a check.
-//   - MySQL: the written tables are InnoDB's, and no statement in between commits by
+//   - PostgreSQL: the table of marks is neither UNLOGGED nor TEMPORARY, which a crash would empty:
+//     Check refuses such a table.
+//   - MySQL: the tables of marks and of what is written are InnoDB's, and no statement in between commits by
 //     itself, as CREATE TABLE does. There is one primary: clusters that take writes
 //     on several nodes (Galera, multi-primary Group Replication) are not covered.
 //   - SQLite: the marks are in the same file as the resource. With journal_mode WAL,

@@ -112,6 +112,10 @@ func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing
 	if err == nil && mark <= 0 {
 		err = fmt.Errorf("its mark in the table is %d, which is not a token: no guard has written it", mark)
 	}
+	if sqlstate.Of(err) == sqlstate.ByZero {
+		err = fmt.Errorf("the table of marks is UNLOGGED or TEMPORARY: a crash would empty it, and stale writes be "+
+			"accepted: ALTER TABLE … SET LOGGED: %w", err)
+	}
 	if err != nil {
 		return g.Wrap(ctx, "check the token for", resource, err, false)
 	}
