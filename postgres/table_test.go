@@ -1,0 +1,160 @@
+package postgres_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/postgres"
+)
+
+// A crash empties an UNLOGGED table, and the end of a session a TEMPORARY one: two would hold. What is no ordinary
+// table may lead to one.
+func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	url := s.URL(s.Addr(), "sslmode=disable")
+	const swap = "ALTER TABLE locker_locks RENAME TO kept; "
+	for name, c := range map[string]struct{ harm, mend, says string }{
+		"altered": {"ALTER TABLE locker_locks SET UNLOGGED", "ALTER TABLE locker_locks SET LOGGED", "UNLOGGED"},
+		"renamed into its place": {swap + "CREATE UNLOGGED TABLE locker_locks (LIKE kept INCLUDING ALL)",
+			"DROP TABLE locker_locks; ALTER TABLE kept RENAME TO locker_locks", "UNLOGGED"},
+		"a view": {swap + "CREATE VIEW locker_locks AS SELECT * FROM kept",
+			"DROP VIEW locker_locks; ALTER TABLE kept RENAME TO locker_locks", "of another kind (v)"},
+		"parted": {swap + "CREATE TABLE locker_locks (LIKE kept, PRIMARY KEY (name)) PARTITION BY HASH (name); " +
+			"CREATE UNLOGGED TABLE part PARTITION OF locker_locks FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+			"DROP TABLE locker_locks; ALTER TABLE kept RENAME TO locker_locks", "of another kind (p)"},
+	} {
+		running, _ := newBackend(t, url, nil)
+		held := acquire(t, running, name, owner(1)).Hold
+		sharer := request(name+" shared", owner(2))
+		sharer.Shared = true
+		shared := locktest.Acquire(t, running, sharer).Hold
+		script(t, s, c.harm)
+		fresh, _ := newBackend(t, url, nil)
+		for who, b := range map[string]*postgres.Backend{"one that runs": running, "a new one": fresh} {
+			_, err := b.Acquire(t.Context(), request(name+" next", owner(3)))
+			require.ErrorContains(t, err, "which a crash does not empty", "%s: %s", name, who)
+			require.NotErrorIs(t, err, locker.ErrUnavailable)
+			sharer.Owner = owner(4)
+			_, err = b.Acquire(t.Context(), sharer)
+			require.ErrorContains(t, err, "which a crash does not empty", "%s: %s", name, who)
+			all, err := b.Check(t.Context())
+			require.NoError(t, err)
+			assert.Contains(t, all, locker.Finding{Severity: locker.SeverityProblem, What: "table locker_locks of " +
+				s.Addr() + "/postgres", Found: c.says, Advice: "locks need an ordinary table, which a crash does not " +
+				"empty: ALTER TABLE … SET LOGGED, or name another"}, "%s: %s", name, who)
+		}
+		_, err := postgres.Openers.Open(t.Context(), url, nil)
+		require.ErrorContains(t, err, c.says, name)
+		for _, h := range []locker.Hold{held, shared} {
+			_, err = h.Renew(t.Context())
+			require.Error(t, err, "what a crash would undo is no renewal: %s", name)
+			require.NotErrorIs(t, err, locker.ErrLost)
+		}
+		script(t, s, c.mend)
+		for _, h := range []locker.Hold{held, shared} {
+			_, err = h.Renew(t.Context())
+			require.NoError(t, err, name)
+			require.NoError(t, h.Release(t.Context()), name)
+		}
+	}
+	temporary, _ := newBackend(t, url+"&search_path=pg_temp", nil)
+	_, err := temporary.Acquire(t.Context(), request("a", owner(5)))
+	require.ErrorContains(t, err, "TEMPORARY")
+}
+
+// script executes several statements, as one transaction.
+func script(t *testing.T, s *lab.Postgres, statements string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL(s.Addr(), "sslmode=disable", "default_query_exec_mode=simple_protocol"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(context.Background())) }()
+	_, err = conn.Exec(t.Context(), statements)
+	require.NoError(t, err)
+}
+
+// Holders are in the table that was renamed, or moved to where this client does not look: in a new one, others would
+// be let in beside them.
+func TestATableThatWasFoundIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	url := s.URL(s.Addr(), "sslmode=disable")
+	s.Exec(t, "CREATE SCHEMA away")
+	for away, back := range map[string]string{
+		"ALTER TABLE locker_locks RENAME TO old":       "ALTER TABLE old RENAME TO locker_locks",
+		"ALTER TABLE locker_locks SET SCHEMA away":     "ALTER TABLE away.locker_locks SET SCHEMA public",
+		"ALTER SCHEMA public RENAME TO elsewhere":      "ALTER SCHEMA elsewhere RENAME TO public",
+		"ALTER TABLE locker_locks_tokens RENAME TO ts": "ALTER TABLE ts RENAME TO locker_locks_tokens",
+	} {
+		b, _ := newBackend(t, url, nil)
+		looked, _ := newBackend(t, url, nil)
+		held := acquire(t, b, "a", owner(1)).Hold
+		_, err := looked.Inspect(t.Context(), "a")
+		require.NoError(t, err)
+		s.Exec(t, away)
+		if strings.Contains(away, "tokens") { // the sequence alone may be made again
+			s.Exec(t, "ALTER TABLE locker_locks RENAME TO old")
+			back += "; ALTER TABLE old RENAME TO locker_locks"
+		}
+		for range 2 {
+			for _, b := range []*postgres.Backend{b, looked} {
+				_, err := b.Acquire(t.Context(), request("a", owner(2)))
+				require.ErrorContains(t, err, "is gone", away)
+				require.NotErrorIs(t, err, locker.ErrUnavailable)
+				_, err = b.Inspect(t.Context(), "a")
+				require.ErrorContains(t, err, "is gone", "it is not free: %s", away)
+			}
+		}
+		_, err = held.Renew(t.Context())
+		require.ErrorContains(t, err, "is gone", away)
+		assert.Equal(t, "<nil>", s.Query(t, "SELECT coalesce(to_regclass('public.locker_locks')::text, '<nil>')"))
+		script(t, s, back)
+		_, err = held.Renew(t.Context())
+		require.NoError(t, err, "it is back: %s", away)
+		require.NoError(t, held.Release(t.Context()))
+	}
+}
+
+// A large table is read in parts, which together are all of it.
+func TestListOfALargeTable(t *testing.T) {
+	s, b, _ := server(t)
+	const names = 12_000
+	acquire(t, b, "a", owner(1))
+	for _, name := range []string{"b/01", "b/11999", "c"} {
+		shared := request(name, owner(2))
+		shared.Shared = true
+		s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name))
+		locktest.Acquire(t, b, shared)
+	}
+	s.Exec(t, `INSERT INTO locker_locks SELECT convert_to('b/'||i, 'UTF8'), CASE WHEN i % 5 = 0 THEN '' ELSE 'x' END, '',
+		i, clock_timestamp() + interval '1 hour', false FROM generate_series(1, $1::int) i ON CONFLICT DO NOTHING`, names)
+	for prefix, want := range map[string]int{"b/": names*4/5 + 1, "": names*4/5 + 3, "b/11": 889, "d": 0} {
+		found, err := locktest.List(t.Context(), b, prefix)
+		require.NoError(t, err, prefix)
+		seen := map[string]bool{}
+		for _, st := range found {
+			seen[st.Name] = st.Held && strings.HasPrefix(st.Name, prefix)
+		}
+		assert.NotContains(t, slices.Collect(maps.Values(seen)), false, prefix)
+		assert.Len(t, seen, want, prefix)
+		assert.Len(t, found, want, prefix)
+	}
+	n, last := 0, error(nil)
+	for _, last = range b.List(t.Context(), "") {
+		if n++; n == 1 {
+			s.Exec(t, "ALTER TABLE locker_locks RENAME TO away")
+		}
+	}
+	require.ErrorContains(t, last, "is gone")
+	assert.Greater(t, n, 1000, "what was found before is yielded")
+}
