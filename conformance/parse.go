@@ -16,14 +16,11 @@ import (
 const ScriptEnv = "CONFORMANCE_SCRIPT"
 
 // scriptOf returns the steps of the script that is to be played; none: there is no such script.
-func scriptOf() ([]step, error) {
-	text := os.Getenv(ScriptEnv)
-	if text == "" {
-		return nil, nil
-	}
-	steps, err := parse(text)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", ScriptEnv, err)
+func scriptOf() (steps []step, err error) {
+	if text := os.Getenv(ScriptEnv); text != "" {
+		if steps, err = parse(text); err != nil {
+			err = fmt.Errorf("%s: %w", ScriptEnv, err)
+		}
 	}
 	return steps, err
 }
@@ -108,12 +105,8 @@ func parseStep(words []string) (st step, err error) {
 // options reads what comes after the name of a step: in the order in which String writes it, each once.
 func (s *step) options(words []string) (err error) {
 	for past := 0; len(words) > 0; {
-		var at int
 		var n int64
-		takes, value := 2, ""
-		if len(words) > 1 {
-			value = words[1]
-		}
+		at, takes, value := 0, 2, strings.Join(words[1:min(2, len(words))], "")
 		switch word := words[0]; {
 		case word == "shared":
 			at, takes, s.shared = 1, 1, true

@@ -110,7 +110,11 @@ func place(name string) int {
 // tell says what is broken, in the order in which to mend it.
 func (p plan) tell(f findings) string {
 	var b strings.Builder
-	if n := len(slices.DeleteFunc(slices.Clone(f.all), func(b brokenScript) bool { return b.rule() == "" })); n > 0 {
+	n := 0
+	for _, one := range f.all {
+		n += len(one.found)
+	}
+	if n > 0 {
 		fmt.Fprintf(&b, "%d of %d rules broken in %s; fix them in this order:\n", n, len(rules), count(f.scripts, "script"))
 	}
 	for i, one := range f.all {
