@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +38,22 @@ func TestWaits(t *testing.T) {
 		require.NoError(t, c.Close())
 		synctest.Wait()
 		assert.Empty(t, c.Waits())
+	})
+}
+
+// Whoever passes the end of a lease on to others must see the new one when a renewal is told.
+func TestRenewedIsToldWhenTheLeaseHasItsNewEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lease atomic.Pointer[locker.Lease]
+		left := make(chan time.Duration, 10)
+		c := locker.New(newScripted(), &locker.Options{TTL: 30 * time.Second, Trace: &locker.Trace{
+			Renewed: func(context.Context, locker.Event) { left <- time.Until(lease.Load().Until()) },
+		}})
+		l, err := c.Lock(t.Context(), "a")
+		require.NoError(t, err)
+		lease.Store(l)
+		assert.Greater(t, <-left, 25*time.Second)
+		require.NoError(t, c.Close())
 	})
 }
 

@@ -122,3 +122,21 @@ func attacked(t *testing.T, url string, shared bool) turn {
 	one.first, one.last = beats(t, file)
 	return one
 }
+
+// TestProveShortTTLsAreKept: with no fault, each renewal reaches the guard in time, however short the TTL is. A machine too busy
+// to renew is told apart by what locker says.
+func TestProveShortTTLsAreKept(t *testing.T) {
+	lab.NeedProve(t)
+	s := startService(t)
+	for _, ttl := range []string{"1s", "1100ms", "1300ms", "2s", "3s", "6s"} {
+		var all []*process
+		for n := range 6 {
+			all = append(all, start(t, []with{s.direct()}, "run", "--ttl", ttl, fmt.Sprintf("%s-%d", ttl, n), "--", "sleep", "7"))
+		}
+		for _, p := range all {
+			if status := p.wait(); !strings.Contains(p.said(), "cannot renew") {
+				assert.Equal(t, 0, status, "%s: %s", ttl, p.said())
+			}
+		}
+	}
+}
