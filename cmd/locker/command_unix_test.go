@@ -154,7 +154,7 @@ func TestOutliveLeavesTheFileLockToItsCommand(t *testing.T) {
 	t.Parallel()
 	script := []string{"sh", "-c", `exec 3>&1 4>&1 5>&1 6>&1 7>&1 8>&1 9>&1; exec "$@"`, "sh"}
 	for what, prefix := range map[string][]string{"program": nil,
-		"script with descriptors of its own": script} {
+		"script with descriptors of its own": script, "one that closes what it inherits": command("shut")} {
 		t.Run(what, func(t *testing.T) {
 			backend := fileBackend(t)
 			args := slices.Concat([]string{"run", "--outlive", "a", "--"}, prefix, command("listen"))

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -69,4 +70,19 @@ func childOf(pid int) (child int) {
 		}
 	}
 	return 0
+}
+
+// As under flock(1), a command runs where /proc is not mounted, such as in a chroot.
+func TestCommandRunsWithoutProc(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can unmount it")
+	}
+	script := `mount --make-rprivate / && umount -l /proc && exec "$0" run a -- sh -c "[ ! -e /proc/self ] && echo ran"`
+	p := startCommand(t, []with{fileBackend(t)}, "unshare", "-m", "sh", "-c", script, binary)
+	p.expect("ran")
+	assert.Equal(t, 0, p.wait())
+	p = startCommand(t, []with{fileBackend(t)}, "unshare", "-m", "bash", "-c",
+		`mount --make-rprivate / && umount -l /proc && exec -a locker-of-nowhere "$0" run a -- true`, binary)
+	assert.Equal(t, 126, p.wait())
+	assert.Contains(t, p.said(), "mount /proc")
 }

@@ -59,7 +59,7 @@ var roles = map[string]func(args []string) int{
 		_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
 		select {}
 	},
-	"listen": listen, "family": family, "meet": meet, "leave": leave, "daemon": daemon, "read": readTerminal,
+	"shut": shut, "listen": listen, "family": family, "meet": meet, "leave": leave, "daemon": daemon, "read": readTerminal,
 }
 
 func playRole(role string, args []string) int {
@@ -93,6 +93,15 @@ func listen(args []string) int {
 			return 3
 		}
 	}
+}
+
+// shut is a command that closes all descriptors that it was given but the first three, as sudo and daemons do.
+func shut(args []string) int {
+	for fd := 3; fd < 256; fd++ {
+		syscall.CloseOnExec(fd)
+	}
+	_ = syscall.Exec(args[0], args, os.Environ())
+	return 126
 }
 
 // family starts a stubborn listener of its own, and says who they are. It

@@ -24,6 +24,8 @@ func TestExitStatus(t *testing.T) {
 		fails(255, "", "run a --", command("exit", "255")...),
 		fails(128+9, "", "run a --", command("die", "9")...),
 		fails(128+15, "", "run a --", command("die", "15")...),
+		// It leads its process group, in which neither locker nor the guard is.
+		step{[]string{"run", "a", "--", "sh", "-c", `trap "exit 9" TERM; kill -- -$$; exit 8`}, 9, ``, `\A\z`},
 		fails(127, "no-such-command: command not found", "run a -- no-such-command"),
 		fails(127, "/no/such/file: command not found", "run a -- /no/such/file"),
 		fails(126, "permission denied", "run a -- "+script),

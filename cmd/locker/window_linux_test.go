@@ -83,20 +83,23 @@ var windows = map[string]func(locker int, file string) bool{
 // In whatever moment locker or its guard is stopped or killed, its command does not run when the next one does.
 func TestNoMomentLetsTwoCommandsRunAtOnce(t *testing.T) {
 	t.Parallel()
+	s := startService(t)
 	for window, open := range windows {
 		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			for _, whom := range []string{"locker", "guard"} {
-				t.Run(fmt.Sprintf("%s, %v to %s", window, sig, whom), func(t *testing.T) {
+				attack := fmt.Sprintf("%s, %v to %s", window, sig, whom)
+				t.Run(attack, func(t *testing.T) {
 					t.Parallel()
-					s, dir := startService(t), t.TempDir()
+					dir := t.TempDir()
 					run := func(name string, more ...string) *process {
-						return start(t, []with{s.direct()}, locked([]string{"--ttl", "2s"}, "a", "beat",
+						return start(t, []with{s.direct()}, locked([]string{"--ttl", "2s"}, attack, "beat",
 							append([]string{filepath.Join(dir, name)}, more...)...)...)
 					}
 					one := run("one", "6s")
 					locker, pid := one.cmd.Process.Pid, 0
 					for !open(locker, filepath.Join(dir, "one")) {
 						require.True(t, one.running(), one.said())
+						time.Sleep(time.Millisecond)
 					}
 					if pid = locker; whom == "guard" {
 						pid = childOf(locker)
