@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,15 +81,21 @@ func TestListYieldsAsItGoes(t *testing.T) {
 func TestCheckDoesNotWarnOfWhatTheGuardPrevents(t *testing.T) {
 	s := start(t, 3)
 	for off, worst := range map[bool]locker.Severity{false: locker.SeverityInfo, true: locker.SeverityWarning} {
-		all, err := s.backend(t, redlock.Options{NoRestartGuard: off}).Check(t.Context())
-		require.NoError(t, err)
-		for _, f := range all {
-			if strings.HasPrefix(f.What, "appendonly") {
-				assert.Equal(t, worst, f.Severity, f)
-			} else {
-				assert.Equal(t, locker.SeverityOK, f.Severity, f)
+		b := s.backend(t, redlock.Options{NoRestartGuard: off})
+		lab.Again(t, func() bool { // a node of a machine that stalls does not answer in time
+			all, err := b.Check(t.Context())
+			if err != nil || slices.ContainsFunc(all, func(f locker.Finding) bool { return strings.HasPrefix(f.What, "node ") }) {
+				return false
 			}
-		}
+			for _, f := range all {
+				if strings.HasPrefix(f.What, "appendonly") {
+					assert.Equal(t, worst, f.Severity, f)
+				} else {
+					assert.Equal(t, locker.SeverityOK, f.Severity, f)
+				}
+			}
+			return true
+		})
 	}
 }
 

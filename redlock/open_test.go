@@ -141,7 +141,7 @@ func TestLockLongerThanMaxTTLIsWarnedOf(t *testing.T) {
 	for range 3 {
 		refused(t, short, "x", 10*time.Second)
 	}
-	assert.Equal(t, 1, strings.Count(log.String(), "refuses this client"), log.String())
+	assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
 	assert.Contains(t, log.String(), s.servers[0].Addr())
 	release(t, g)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -73,9 +74,15 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 	down := "127.0.0.1:1"
 	node := lab.StartRedis(t, lab.WithConfig("cluster-enabled", "yes"))
 	full := lab.StartRedis(t, lab.WithConfig("maxclients", "1"))
-	last, err := net.Dial("tcp", full.Addr())
-	require.NoError(t, err)
-	defer func() { _ = last.Close() }()
+	locktest.Eventually(t, soon, "the only client that it may have is this one", func() bool {
+		last, err := net.Dial("tcp", full.Addr())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = last.Close() })
+		var said [5]byte
+		_, _ = last.Write([]byte("PING\r\n"))
+		_, _ = io.ReadFull(last, said[:])
+		return string(said[:]) == "+PONG"
+	})
 	sentinel := func(command, answer string) string {
 		s := lab.StartFakeRedis(t, "")
 		s.Answer(command, answer)
