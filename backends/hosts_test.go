@@ -24,8 +24,8 @@ func TestSeveralHostsOfBothKinds(t *testing.T) {
 		"postgres": "/db?sslmode=disable", "redis+sentinel": "/0?master_name=m", "redis+cluster": "", "redlock": "",
 		"etcd": "", "zookeeper": "",
 	} {
-		for _, form := range []string{"[::1]:%d", "127.0.0.1:%d,127.0.0.1:%d", "[::1]:%d,[::1]:%d", "[::1]:%d,127.0.0.1:%d",
-			"127.0.0.1:%d,[::1]:%d", "[::1]", "[::1],[::1]"} {
+		for _, form := range []string{"[::1]:%d", "127.0.0.1:%d,127.0.0.1:%d", "[::1]:%d,[::1]:%d",
+			"[::1]:%d,127.0.0.1:%d", "127.0.0.1:%d,[::1]:%d", "[::1]", "[::1],[::1]"} {
 			t.Run(scheme+" "+form, func(t *testing.T) {
 				t.Parallel()
 				var ports []any

@@ -222,8 +222,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	n, err := b.countFiles(ctx)
 	if err == nil && n >= manyFiles {
 		found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "lock files in " + b.dir,
-			Found: strconv.Itoa(n), Advice: "each name that was ever used has one, which stays: at a time when no program " +
-				"uses the directory and no MinHold lasts, find '" + b.dir + "' -maxdepth 1 -name '*.lock' -delete -o " +
+			Found: strconv.Itoa(n), Advice: "each name that was ever used has one, which stays: at a time when no " +
+				"program uses the directory and no MinHold lasts, find '" + b.dir + "' -maxdepth 1 -name '*.lock' -delete -o " +
 				"-name '*.turn' -delete"})
 	}
 	return found, ctx.Err()

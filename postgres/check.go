@@ -74,8 +74,8 @@ SELECT what, found, severity, advice FROM (
 			THEN 'tokens would not rise: ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE, and SET LOGGED'
 			WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
 	('rights on '||$4, CASE WHEN enough THEN 'enough' ELSE 'too few' END, CASE WHEN enough THEN 0 ELSE 3 END,
-		CASE WHEN to_be_made THEN 'GRANT CREATE ON SCHEMA '||coalesce(made_in, '…')||', or have another user make the table with what '
-				'postgres.Schema returns; then '
+		CASE WHEN to_be_made THEN 'GRANT CREATE ON SCHEMA '||coalesce(made_in, '…')||', or have another user make the '
+				'table with what postgres.Schema returns; then '
 			ELSE '' END||'GRANT SELECT, INSERT, UPDATE, DELETE on the table, and USAGE on its sequence and its schema')
 ) AS t (what, found, severity, advice)`
 

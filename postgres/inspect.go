@@ -99,8 +99,8 @@ func (b *Backend) locks(
 		row := []any{&name, &owner, &label, &token, &left, &sharers, &labels}
 		batch.Queue(query, args...).Query(each(row, func() {
 			st := locker.State{
-				Name: string(name), Held: owner != "", Holder: fmt.Sprintf(holderForm, token, owner), Label: string(label),
-				Token: uint64(token), Waiters: -1, Sharers: sharers,
+				Name: string(name), Held: owner != "", Holder: fmt.Sprintf(holderForm, token, owner),
+				Label: string(label), Token: uint64(token), Waiters: -1, Sharers: sharers,
 				Remaining: max(time.Duration(left)*time.Microsecond, 0),
 			}
 			for _, l := range labels {

@@ -209,7 +209,7 @@ func addTimeoutFlag(cmd *cobra.Command, timeout *limit) {
 // bound is ctx for one question.
 func (l limit) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, time.Duration(l),
-		fmt.Errorf("%w: the lock service was not done within %v (see --timeout)", locker.ErrUnavailable, time.Duration(l)))
+		fmt.Errorf("%w: the lock service was not done within %v (see --timeout)", locker.ErrUnavailable, &l))
 }
 
 // unanswered is the failure of a question, which waits for no lock: one that takes too long is no other holder.
