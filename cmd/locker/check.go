@@ -23,7 +23,7 @@ var statuses = map[locker.Severity]int{locker.SeverityWarning: 1, locker.Severit
 func newCheck() *cobra.Command {
 	var backend backendFlag
 	var asJSON bool
-	timeout := limit(openTimeout)
+	timeout := limit(2 * openTimeout) // it does several things
 	cmd := &cobra.Command{
 		Use:   "check [flags] [URL]",
 		Short: "Check whether a lock service keeps what is declared for it",
