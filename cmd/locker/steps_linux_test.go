@@ -75,17 +75,17 @@ func TestProveAStopAtEachStepLetsNoTwoCommandsRun(t *testing.T) {
 		all.Go(func() {
 			for early.Load() < 6 && !t.Failed() { // then the command begins before so many calls
 				at, dir := strconv.Itoa(int(next.Add(1)-1)), t.TempDir()
-				run := func(name, length string) []string {
-					return locked([]string{"--ttl", "2s"}, at, "beat", filepath.Join(dir, name), length)
+				run := func(name, ttl, length string) []string {
+					return locked([]string{"--ttl", ttl}, at, "beat", filepath.Join(dir, name), length)
 				}
 				one := startCommand(t, []with{s.direct()}, os.Args[0], append(append(command("halt")[1:], at,
-					filepath.Join(dir, "one"), binary), run("one", "6s")...)...)
+					filepath.Join(dir, "one"), binary), run("one", "2s", "6s")...)...)
 				locker := number(t, one.expect("locker"))
 				if one.wait() != 0 {
 					early.Add(1)
 					continue
 				}
-				two := start(t, []with{s.direct()}, run("two", "300ms")...)
+				two := start(t, []with{s.direct()}, run("two", "8s", "300ms")...)
 				assert.Equal(t, 0, two.wait(), two.said())
 				assert.Equal(t, byte('T'), state(locker))
 				_ = syscall.Kill(locker, syscall.SIGCONT)

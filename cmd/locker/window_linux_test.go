@@ -20,18 +20,13 @@ import (
 func init() { roles["beat"] = beat }
 
 // beat writes the time into a file every few ms, for so long. So does a process that it starts and that leaves its
-// process group. With "stop", its first act is to stop its locker.
+// process group.
 func beat(args []string) int {
 	file, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return 96
 	}
 	length, _ := time.ParseDuration(args[1])
-	if slices.Contains(args, "stop") {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", os.Getppid()))
-		of, _ := strconv.Atoi(strings.Fields(string(stat))[3])
-		_ = syscall.Kill(of, syscall.SIGSTOP)
-	}
 	_, _ = fmt.Fprintln(file, time.Now().UnixNano())
 	var child *exec.Cmd
 	if !slices.Contains(args, "alone") {
@@ -91,11 +86,11 @@ func TestNoMomentLetsTwoCommandsRunAtOnce(t *testing.T) {
 				t.Run(attack, func(t *testing.T) {
 					t.Parallel()
 					dir := t.TempDir()
-					run := func(name string, more ...string) *process {
-						return start(t, []with{s.direct()}, locked([]string{"--ttl", "2s"}, attack, "beat",
-							append([]string{filepath.Join(dir, name)}, more...)...)...)
+					run := func(name, ttl, length string) *process {
+						return start(t, []with{s.direct()}, locked([]string{"--ttl", ttl}, attack, "beat",
+							filepath.Join(dir, name), length)...)
 					}
-					one := run("one", "6s")
+					one := run("one", "2s", "5s")
 					locker, pid := one.cmd.Process.Pid, 0
 					for !open(locker, filepath.Join(dir, "one")) {
 						require.True(t, one.running(), one.said())
@@ -109,7 +104,7 @@ func TestNoMomentLetsTwoCommandsRunAtOnce(t *testing.T) {
 						require.Eventually(t, func() bool { return state(pid) != 'T' }, patience, time.Millisecond,
 							"locker continues its guard")
 					}
-					two := run("two", "500ms")
+					two := run("two", "8s", "300ms")
 					assert.Equal(t, 0, two.wait(), two.said())
 					one.signal(syscall.SIGCONT)
 					status := one.wait()
