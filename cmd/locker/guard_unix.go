@@ -135,7 +135,8 @@ func (s *sentry) start(path string, argv []string) {
 	if err == nil {
 		s.gate = own
 		_ = unix.SetNonblock(own, true)
-		args := append([]string{os.Args[0], gateArg, strconv.Itoa(theirs), strconv.FormatBool(s.outlive), path}, argv...)
+		args := append([]string{os.Args[0], gateArg, strconv.Itoa(theirs), strconv.FormatBool(s.outlive), path},
+			argv...)
 		s.command, _, err = syscall.StartProcess(os.Args[0], args, &syscall.ProcAttr{
 			Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
 		})
@@ -325,16 +326,16 @@ func endFamily(group int, by time.Time, reaped func(int, syscall.WaitStatus)) bo
 			inGroup = reap(-group, reaped)
 		}
 		if group != 0 && (inGroup == 0 || !adopts) {
-			_ = syscall.Kill(-group, syscall.SIGKILL) // whose number a child keeps from being used again
+			_ = syscall.Kill(-group, syscall.SIGKILL) // a child in it keeps its number from being used again
 		}
 		for _, pid := range children() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		left := 1
-		for left > 0 {
-			left = reap(-1, reaped)
+		remaining := 1
+		for remaining > 0 {
+			remaining = reap(-1, reaped)
 		}
-		if left < 0 && (adopts || group == 0 || errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)) {
+		if remaining < 0 && (adopts || group == 0 || errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)) {
 			return true
 		}
 		if !by.IsZero() && !time.Now().Before(by) {
