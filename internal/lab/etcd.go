@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -64,11 +63,8 @@ func (c *EtcdCluster) newNode(t TB, binary, name string) *Etcd {
 	t.Helper()
 	n := &Etcd{cluster: c, binary: binary}
 	conf := c.config
-	if c.tool == ToolOldEtcd { // it cannot be told not to sync
-		if dir, err := os.MkdirTemp("/dev/shm", "locker-etcd-"); err == nil {
-			t.Cleanup(func() { _ = os.RemoveAll(dir) })
-			conf.dir = dir
-		}
+	if c.tool == ToolOldEtcd && conf.dir == "" { // it cannot be told not to sync
+		conf.dir = newDir(t, memory())
 	}
 	n.Process = newProcess(t, name, conf, 2)
 	if c.proxies {

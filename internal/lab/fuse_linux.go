@@ -15,7 +15,7 @@ func MountFUSE(t TB) (dir string) {
 	t.Helper()
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err == nil {
-		dir = filepath.Join(newDir(t), "mnt")
+		dir = filepath.Join(newDir(t, ""), "mnt")
 		err = os.Mkdir(dir, 0o700)
 		t.Cleanup(func() { _ = dev.Close() })
 	}

@@ -107,7 +107,7 @@ func (k *Kubernetes) Account(t TB, namespace, account string, verbs ...string) (
 		err = k.Ask(http.MethodPost, within+"/serviceaccounts/"+account+"/token", object{}, &made)
 	}
 	ca, failed := os.ReadFile(k.Certs.CAFile)
-	dir = newDir(t)
+	dir = newDir(t, "")
 	for name, text := range map[string]string{"token": made.Status.Token, "ca.crt": string(ca), "namespace": namespace} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}

@@ -35,7 +35,11 @@ func StartPostgres(t TB, opts ...Option) *Postgres {
 	t.Helper()
 	binary, s := Need(t, "postgres"), &Postgres{}
 	launch(t, func() []*Process {
-		s.Process = newProcess(t, "postgres", of(opts), 1)
+		c := of(opts)
+		if c.dir == "" {
+			c.dir = newDir(t, memory())
+		}
+		s.Process = newProcess(t, "postgres", c, 1)
 		s.command, s.answers, s.tells = func() (*exec.Cmd, error) { return s.newCommand(binary) }, s.isUp, s.now
 		s.quit, s.every = interrupt, s.children // one that is killed leaves shared memory behind
 		if err := s.prepare(t); err != nil {
@@ -54,7 +58,7 @@ func (s *Postgres) prepare(t TB) error {
 			"-d", fmt.Sprintf("host=%s port=%s user=%s password=%s application_name=standby", host, port,
 				PostgresUser, PostgresPassword))
 	}
-	made, err := s.newData(Need(t, "initdb"))
+	made, err := s.newData(t, Need(t, "initdb"))
 	if err == nil {
 		err = exec.CommandContext(context.Background(), "cp", "-a", made, s.data()).Run()
 	}
@@ -66,7 +70,8 @@ func (s *Postgres) prepare(t TB) error {
 
 // newData returns the data of a new server, for servers to start from a copy. It is made once on a machine, and stays
 // in the directory for temporary files: initdb takes seven times as long as a copy.
-func (s *Postgres) newData(initdb string) (made string, err error) {
+func (s *Postgres) newData(t TB, initdb string) (made string, err error) {
+	t.Helper()
 	file, err := os.Stat(initdb)
 	if err != nil {
 		return "", err
@@ -76,8 +81,9 @@ func (s *Postgres) newData(initdb string) (made string, err error) {
 	if _, err := os.Stat(made); err == nil {
 		return made, nil
 	}
-	data, password := filepath.Join(s.dir, "new"), filepath.Join(s.dir, "password")
-	if err := errors.Join(os.WriteFile(password, []byte(PostgresPassword), 0o600), giveAway(password),
+	dir := newDir(t, "") // from where it can be renamed
+	data, password := filepath.Join(dir, "new"), filepath.Join(dir, "password")
+	if err := errors.Join(giveAway(dir), os.WriteFile(password, []byte(PostgresPassword), 0o600), giveAway(password),
 		s.runAlone(initdb, "-D", data, "-U", PostgresUser, "--auth=scram-sha-256", "--pwfile="+password, "-E", "UTF8",
 			"--locale=C", "--no-sync", "--wal-segsize=1"), os.WriteFile(filepath.Join(data, "pg_hba.conf"),
 			[]byte("host all all all scram-sha-256\nhost replication all all scram-sha-256\n"), 0o600)); err != nil {

@@ -52,7 +52,7 @@ type run struct {
 func newProcess(t TB, name string, c config, ports int) *Process {
 	t.Helper()
 	p := &Process{config: c, t: t, name: name}
-	dir := newDir(t)
+	dir := newDir(t, "")
 	p.dir = cmp.Or(p.dir, dir)
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err == nil {
@@ -82,11 +82,11 @@ func newProcess(t TB, name string, c config, ports int) *Process {
 	return p
 }
 
-// newDir makes a directory that goes when the test ends: not t.TempDir, which is closed to other accounts, and
-// whose path is too long for a unix socket.
-func newDir(t TB) string {
+// newDir makes a directory that goes when the test ends, in another one or, for "", in that for temporary files: not
+// t.TempDir, which is closed to other accounts, and whose path is too long for a unix socket.
+func newDir(t TB, in string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "locker-lab-")
+	dir, err := os.MkdirTemp(in, "locker-lab-")
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}
