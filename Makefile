@@ -53,6 +53,7 @@ ready:
 
 compiled: $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
+	(cd internal/etcdserver && go list -deps go.etcd.io/etcd/server/v3 >/dev/null 2>&1) & \
 	$(GATE) -c $(TESTS); \
 	CGO_ENABLED=0 go list -export -deps ./file/testdata/defaultdir >/dev/null; \
 	./scripts/build etcd; \
