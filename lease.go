@@ -110,7 +110,8 @@ func (l *Lease) Err() error {
 // Context returns a context that ends when parent ends, when the lease is over, or
 // when cancel is called, whichever is first. If the lease ended it, [context.Cause]
 // returns the same error as Err. Call cancel when the context is not needed any
-// more; cancel does not unlock. A call for the same name with this context, or one that is made of it,
+// more; cancel does not unlock. A timer ends the context: when a process goes on that was stopped, the
+// context can be seen alive for some microseconds after the lease, while Err is exact. A call for the same name with this context, or one that is made of it,
 // is refused with ErrInvalid while the lease is held, since it would wait for itself.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	outer, _ := parent.Value(insideKey{}).(*inside)

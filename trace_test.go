@@ -192,10 +192,9 @@ func TestATraceThatDoesNotReturn(t *testing.T) {
 func doesNotReturn(t *testing.T, where, traits string, do func(*locker.Client)) {
 	s, trace := newScripted(strings.Fields(traits)...), locker.Trace{}
 	var c *locker.Client
-	armed := true
+	var unarmed atomic.Bool
 	reflect.ValueOf(&trace).Elem().FieldByName(where).Set(reflect.ValueOf(func(context.Context, locker.Event) {
-		if armed {
-			armed = false
+		if !unarmed.Swap(true) {
 			do(c)
 		}
 	}))
@@ -227,7 +226,7 @@ func doesNotReturn(t *testing.T, where, traits string, do func(*locker.Client)) 
 		_ = l.Unlock(t.Context())
 	})
 	time.Sleep(time.Minute) // renewals go on
-	assert.False(t, armed)
+	assert.True(t, unarmed.Load())
 	_, err := c.TryLock(t.Context(), "other")
 	assert.True(t, err == nil || errors.Is(err, locker.ErrClosed), "%v", err)
 	require.NoError(t, c.Close())
@@ -236,11 +235,30 @@ func doesNotReturn(t *testing.T, where, traits string, do func(*locker.Client)) 
 	assert.Zero(t, c.Stats().Held+c.Stats().Waiting+c.Stats().Pending)
 }
 
+// records are what a Logger was told.
+type records struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *records) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *records) take() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.text.Reset()
+	return r.text.String()
+}
+
 // 500 leases wrote 20,000 records in an outage of 30 s.
 func TestRecordsOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 100
-		var said strings.Builder
+		var said records
 		locks := memory.NewExpiring()
 		c := closing(t, locker.New(locks, &locker.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))}))
 		for i := range leases {
@@ -248,18 +266,19 @@ func TestRecordsOfAnOutage(t *testing.T) {
 			require.NoError(t, err)
 		}
 		outage := func(d time.Duration, want map[string]int) {
-			said.Reset()
+			_ = said.take()
 			locks.Fail(fmt.Errorf("connection refused: %w", locker.ErrUnavailable))
 			time.Sleep(d)
 			locks.Fail(nil)
 			time.Sleep(10 * time.Second)
+			all := said.take()
 			for text, n := range want {
-				assert.Equal(t, n, strings.Count(said.String(), text), text)
+				assert.Equal(t, n, strings.Count(all, text), text)
 			}
 		}
 		want := map[string]int{"level=": 2 * leases, "renewal failed": leases, "connection refused": 1, "renewed again": leases}
-		outage(20*time.Second, want)
-		outage(20*time.Second, want)
+		outage(15*time.Second, want)
+		outage(15*time.Second, want)
 		outage(time.Minute, map[string]int{"level=": 2 * leases, "renewal failed": leases, "connection refused": 1,
 			"lease lost": leases})
 	})
