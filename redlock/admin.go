@@ -44,7 +44,7 @@ func (b *Backend) inspect(
 	ctx context.Context, op, name string,
 ) (value string, seen []redisconn.Status, err error) {
 	k := redisconn.KeysOf(name, "", "", "")
-	statuses, causes, err := fromAll(ctx, b, op, b.patience(0), func(ctx context.Context, n *node) (redisconn.Status, error) {
+	ask := func(ctx context.Context, n *node) (redisconn.Status, error) {
 		c, err := n.conn.Do(ctx, redisconn.InspectCall(&k, k.Quorum()))
 		if err != nil {
 			return redisconn.Status{}, err
@@ -55,7 +55,8 @@ func (b *Backend) inspect(
 			err = &foreignError{n.addr, redisconn.LockKey(name)}
 		}
 		return s, err
-	})
+	}
+	statuses, causes, err := fromAll(ctx, b, op, b.patience(0), ask)
 	if err != nil {
 		return "", nil, err
 	}

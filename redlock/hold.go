@@ -96,9 +96,10 @@ func (h *hold) As(target any) bool {
 	remains, ok := target.(*probe.Remains)
 	if ok {
 		*remains = func(ctx context.Context) error {
-			_, causes, _ := fromAll(ctx, h.b, "remove", h.b.patience(0), func(ctx context.Context, n *node) (int64, error) {
+			ask := func(ctx context.Context, n *node) (int64, error) {
 				return n.conn.Client().Del(ctx, h.claim.keys.Quorum().(string), h.claim.keys.Wait().(string)).Result()
-			})
+			}
+			_, causes, _ := fromAll(ctx, h.b, "remove", h.b.patience(0), ask)
 			return errors.Join(causes...)
 		}
 	}

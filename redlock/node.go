@@ -196,7 +196,7 @@ func (n *node) note(op string, sent time.Time, err error) {
 // long, until one of that fails, too.
 func (n *node) warn(err error) {
 	if e, ok := errors.AsType[*redisconn.Error](err); ok && e.Refused && !n.b.opening.Load() && !n.warned.Swap(true) {
-		n.b.opts.Logger.Warn("redlock: a node refuses this client, and has no vote until that is mended", "node", n.addr,
+		n.b.opts.Logger.Warn("redlock: a node refuses this client, and does not vote until that is fixed", "node", n.addr,
 			"error", err)
 	}
 }

@@ -39,7 +39,8 @@ local function share(i)
 	-- written. PEXPIRE comes next, with no effect: where the ACL refuses that, ZADD would leave a set that never
 	-- expires. The lock's key alone is nobody's; it is removed, or ends by itself.
 	call('SET', lock, 'shared ' .. digits, 'PX', ttl + 1000)
-	for _, write in ipairs({{'PEXPIRE', lock, ttl + 1000}, {'ZADD', set, now + ttl, owner}, {'PEXPIRE', set, ttl + 1000}}) do
+	local writes = {{'PEXPIRE', lock, ttl + 1000}, {'ZADD', set, now + ttl, owner}, {'PEXPIRE', set, ttl + 1000}}
+	for _, write in ipairs(writes) do
 		local written = redis.pcall(unpack(write))
 		if type(written) == 'table' and written.err then
 			redis.pcall('DEL', lock)

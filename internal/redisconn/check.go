@@ -130,7 +130,8 @@ func (n *Conn) rights(ctx context.Context, client *redis.Client, addr string, ne
 		var lacks, allow []string
 		for j, command := range need.Commands {
 			if slices.Contains(missing, any(int64(first+j))) {
-				lacks, allow = append(lacks, strings.Join(command[:min(2, len(command))], " ")), append(allow, "+"+command[0])
+				lacks = append(lacks, strings.Join(command[:min(2, len(command))], " "))
+				allow = append(allow, "+"+command[0])
 			}
 		}
 		first += len(need.Commands)

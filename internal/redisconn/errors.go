@@ -177,8 +177,9 @@ func Passing(reply string) bool {
 func classify(err error) class {
 	if text := err.Error(); slices.ContainsFunc(nowhere,
 		func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
-		return class{refused: noMaster(err) || isTLS(err) || slices.ContainsFunc([]string{"NOAUTH", "WRONGPASS", "NOPERM"},
-			func(reason string) bool { return strings.Contains(text, reason) })}
+		rights := slices.ContainsFunc([]string{"NOAUTH", "WRONGPASS", "NOPERM"},
+			func(reason string) bool { return strings.Contains(text, reason) })
+		return class{refused: rights || noMaster(err) || isTLS(err)}
 	}
 	var reply redis.Error
 	var strange unexpectedReplyError

@@ -158,8 +158,10 @@ func ParseInfo(addr, text string) Server {
 		Role:     field["role"],
 		Eviction: field["maxmemory_policy"],
 		AOF:      field["aof_enabled"],
-		Cluster:  field["cluster_enabled"] == "1" || field["redis_mode"] == "cluster" || field["server_mode"] == "cluster",
 	}
+	// A section of INFO has one of these, and Valkey's name for the second is another.
+	s.Cluster = field["cluster_enabled"] == "1" || field["redis_mode"] == "cluster" ||
+		field["server_mode"] == "cluster"
 	if v := field["server_name"]; v != "" {
 		s.Product = v
 	}
