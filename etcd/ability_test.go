@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,20 +195,23 @@ func TestCheckTellsARefusalFromSilence(t *testing.T) {
 		"refused: ":         rpctypes.ErrGRPCPermissionDenied,
 		"does not answer: ": status.Error(codes.Unavailable, "the connection broke"),
 	} {
-		b := backend(t, []string{s.Nodes[0].Addr(), road.Addr()}, func(c *clientv3.Config) {
+		var sick atomic.Bool
+		b := patientBackend(t, []string{s.Nodes[0].Addr(), road.Addr()}, func(c *clientv3.Config) {
 			c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
 				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 					invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
 				) error {
 					var at peer.Peer
 					err := invoker(ctx, method, req, reply, cc, append(opts, grpc.Peer(&at))...)
-					if at.Addr != nil && at.Addr.String() == road.Addr() && strings.HasSuffix(method, "/Status") {
+					if sick.Load() && at.Addr != nil && at.Addr.String() == road.Addr() && strings.HasSuffix(method, "/Status") {
 						return answer
 					}
 					return err
 				},
 			))
 		})
+		locktest.Acquire(t, b, request(says, time.Minute, false))
+		sick.Store(true)
 		found, err := b.Check(t.Context())
 		require.NoError(t, err)
 		of := slices.IndexFunc(found, func(f locker.Finding) bool { return f.What == road.Addr() })

@@ -56,7 +56,7 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	t.Run("when it is opened", func(t *testing.T) {
 		refused(t, refusal(t, "etcd://"+a+","+b), a, b)
 	})
-	both := backend(t, []string{a, b})
+	both := patientBackend(t, []string{a, b})
 	t.Run("before the first grant", func(t *testing.T) {
 		for range 3 { // and it is not forgotten
 			_, err := both.Acquire(ctx, request("n", time.Minute, false))
@@ -67,8 +67,8 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	t.Run("check", func(t *testing.T) {
 		var turn atomic.Int64
 		for what, c := range map[string]locker.Checker{
-			"two endpoints": backend(t, []string{a, b}),
-			"one endpoint of a balancer": backend(t, []string{a}, leading(func(string) string {
+			"two endpoints": patientBackend(t, []string{a, b}),
+			"one endpoint of a balancer": patientBackend(t, []string{a}, leading(func(string) string {
 				return []string{a, b}[turn.Add(1)%2]
 			})),
 		} {
@@ -86,13 +86,13 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	})
 	t.Run("at a fail-over, and after a restore", func(t *testing.T) {
 		var late, moved atomic.Bool
-		failsOver := backend(t, []string{a, b}, leading(func(addr string) string {
+		failsOver := patientBackend(t, []string{a, b}, leading(func(addr string) string {
 			if addr == b && !late.Load() {
 				return ""
 			}
 			return addr
 		}))
-		restored := backend(t, []string{a}, leading(func(string) string {
+		restored := patientBackend(t, []string{a}, leading(func(string) string {
 			if moved.Load() {
 				return b
 			}
@@ -101,14 +101,14 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 		clients := []locker.Backend{failsOver, restored}
 		var held []locker.Grant
 		for i, c := range clients {
-			held = append(held, locktest.Acquire(t, c, request(fmt.Sprint("held", i), 2*time.Second, false)))
+			held = append(held, locktest.Acquire(t, c, request(fmt.Sprint("held", i), 6*time.Second, false)))
 		}
 		late.Store(true)
 		moved.Store(true)
 		one.Nodes[0].Kill()
 		for i, c := range clients {
-			eventually(t, 10*time.Second, "it is refused", func() bool {
-				_, err := c.Acquire(ctx, request("n", 2*time.Second, false))
+			eventually(t, 30*time.Second, "it is refused", func() bool {
+				_, err := c.Acquire(ctx, request("n", 6*time.Second, false))
 				require.Error(t, err)
 				if errors.Is(err, locker.ErrUnavailable) { // it may still look for the one that is gone
 					return false
@@ -116,14 +116,14 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 				refused(t, err, a, []string{b, a}[i])
 				return true
 			})
-			eventually(t, 10*time.Second, "nobody keeps it alive", func() bool {
+			eventually(t, 30*time.Second, "nobody keeps it alive", func() bool {
 				_, err := held[i].Hold.Renew(ctx)
 				return err != nil
 			})
 		}
 		assert.False(t, wrote(t, two))
 		// One of the two is gone: the client that was refused finds the other one alone.
-		g := locktest.Acquire(t, both, request("n", 2*time.Second, false))
+		g := locktest.Acquire(t, both, request("n", 6*time.Second, false))
 		require.NoError(t, g.Hold.Release(ctx))
 	})
 }

@@ -75,6 +75,15 @@ func backend(t testing.TB, addrs []string, opts ...func(*clientv3.Config)) *etcd
 	return b
 }
 
+// patientBackend is one whose requests may take as long as a busy machine does.
+func patientBackend(t testing.TB, addrs []string, opts ...func(*clientv3.Config)) *etcd.Backend {
+	t.Helper()
+	b, err := etcd.New(dial(t, addrs, opts...), &etcd.Options{Timeout: 10 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
 // client returns a Client on a Backend of its own, which sits out what a busy machine does to its connection.
 func client(t testing.TB, addrs []string, ttl time.Duration, opts ...func(*clientv3.Config)) *locker.Client {
 	t.Helper()
