@@ -48,7 +48,7 @@ func TestWhatAnAuthorIsTold(t *testing.T) {
 		service := memory.NewExpiring()
 		return Harness{TTL: 100 * time.Millisecond, New: func(T) locker.Backend { return careless{service} }}
 	}
-	real := func(p plan) (found findings) {
+	live := func(p plan) (found findings) {
 		synctest.Test(t, func(t *testing.T) {
 			found, _ = checkReal(t.Context(), harness(nil), p)
 			time.Sleep(2 * time.Hour)
@@ -57,7 +57,7 @@ func TestWhatAnAuthorIsTold(t *testing.T) {
 	}
 	virtual := func(p plan) findings { return checkVirtual(t, harness, p, 60, mostBroken) }
 	p := plan{test: "TestX/histories", seed: 7, only: -1}
-	for _, play := range []func(plan) findings{virtual, real} {
+	for _, play := range []func(plan) findings{virtual, live} {
 		told := p.tell(play(p))
 		t.Log(told)
 		assert.Regexp(t, `^[2-9] of 17 rules broken in \d+ scripts; fix them in this order:\n1\. broken promise: A holder that holds alone`, told)
@@ -85,7 +85,7 @@ func TestWhatAnAuthorIsTold(t *testing.T) {
 	t.Setenv(ScriptEnv, "servers: restarted")
 	p, err := planned(p.test, false)
 	require.NoError(t, err)
-	assert.Contains(t, p.tell(real(p)), "CONFORMANCE_SCRIPT: the harness has no hook for what happens to servers: restarted")
+	assert.Contains(t, p.tell(live(p)), "CONFORMANCE_SCRIPT: the harness has no hook for what happens to servers: restarted")
 	t.Setenv(ScriptEnv, "a sings")
 	_, err = planned(p.test, false)
 	require.EqualError(t, err, `CONFORMANCE_SCRIPT: step 1, "a sings": a client cannot do "sings"`)
