@@ -20,9 +20,11 @@ func mourn(t *testing.T, pid int) (bury func()) {
 	t.Helper()
 	told, seized := make(chan struct{}), make(chan error)
 	go func() {
-		runtime.LockOSThread() // which traces the process, and ends with this goroutine
+		runtime.LockOSThread() // which traces the process
+		defer runtime.UnlockOSThread()
 		seized <- unix.PtraceSeize(pid)
 		<-told
+		_, _ = syscall.Wait4(pid, nil, syscall.WALL, nil) // what is left goes to its parent
 	}()
 	bury = sync.OnceFunc(func() { close(told) })
 	t.Cleanup(bury)
