@@ -29,6 +29,11 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	a.req.Label = b.label(req.Label)
 	a.ctx, a.end = context.WithCancelCause(ctx)
 	defer a.end(nil)
+	if !b.begin() {
+		return locker.Grant{}, locker.ErrClosed
+	}
+	defer b.asking.Done()
+	defer context.AfterFunc(b.life, func() { a.end(locker.ErrClosed) })()
 
 	g, err := a.run()
 	if cause := context.Cause(a.ctx); err != nil && ctx.Err() == nil && cause != nil {
@@ -58,9 +63,6 @@ type attempt struct {
 }
 
 func (a *attempt) run() (locker.Grant, error) {
-	if a.b.isClosed() {
-		return locker.Grant{}, locker.ErrClosed
-	}
 	apart := min(a.req.TTL, apartAtMost)
 	if a.req.MinHold > 0 {
 		a.req.MinHold += apart // the services count from before the grant of the pair

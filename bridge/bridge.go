@@ -20,6 +20,10 @@ type Backend struct {
 	mark  string      // what a label ends with that came with both
 	apart atomic.Bool // it was seen that they are two services
 
+	life   context.Context // ends when Close begins
+	end    context.CancelFunc
+	asking sync.WaitGroup // the attempts; mu guards its Add
+
 	mu   sync.Mutex
 	held map[*hold]time.Time // what Close has to give back, by then or at once; nil: it is closed
 }
@@ -51,6 +55,7 @@ func New(first, second locker.Backend) (*Backend, error) {
 
 func newBackend(sides [2]side) (*Backend, error) {
 	b := &Backend{sides: sides, held: make(map[*hold]time.Time)}
+	b.life, b.end = context.WithCancel(context.Background())
 	for i := range b.sides {
 		s := &b.sides[i]
 		if s.Backend == nil {
@@ -123,7 +128,7 @@ func (b *Backend) Prompt() bool {
 // waits 1.5 seconds for Close.
 const closing = 300 * time.Millisecond
 
-// Close releases the locks that are still held, and closes both. A MinHold is left to the services; what they keep
+// Close ends the attempts that wait, releases the locks that are still held, and closes both. A MinHold is left to the services; what they keep
 // for as long as the process lasts is released when it is over.
 func (b *Backend) Close() error {
 	b.mu.Lock()
@@ -133,6 +138,7 @@ func (b *Backend) Close() error {
 	if held == nil {
 		return nil
 	}
+	b.end()
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	var releases sync.WaitGroup
@@ -145,6 +151,7 @@ func (b *Backend) Close() error {
 	}
 	go func() {
 		releases.Wait()
+		b.asking.Wait()
 		cancel()
 	}()
 	<-ctx.Done() // a release that is late ends with its service
@@ -152,10 +159,14 @@ func (b *Backend) Close() error {
 	return errors.Join(errs[:]...)
 }
 
-func (b *Backend) isClosed() bool {
+// begin counts an attempt, which Close waits for; it returns false if the Backend is closed.
+func (b *Backend) begin() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.held == nil
+	if b.held != nil {
+		b.asking.Add(1)
+	}
+	return b.held != nil
 }
 
 // keep remembers a hold for Close, unless a MinHold keeps it longer that the services end; it returns false
