@@ -2,7 +2,6 @@ package memory_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,18 +13,26 @@ import (
 // connection is what the suite closes: the Backend is the service itself.
 type connection struct {
 	*memory.Backend
-	closed atomic.Bool
+	life  context.Context
+	close context.CancelFunc
 }
 
 func (c *connection) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	if c.closed.Load() {
+	if c.life.Err() != nil {
 		return locker.Grant{}, locker.ErrClosed
 	}
-	return c.Backend.Acquire(ctx, req)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	g, err := c.Backend.Acquire(ctx, req)
+	if err != nil && c.life.Err() != nil {
+		err = locker.ErrClosed
+	}
+	return g, err
 }
 
 func (c *connection) Close() error {
-	c.closed.Store(true)
+	c.close()
 	return nil
 }
 
@@ -45,8 +52,11 @@ func TestConformance(t *testing.T) {
 
 func harness(locks *memory.Backend) conformance.Harness {
 	return conformance.Harness{
-		TTL:    500 * time.Millisecond, // nothing is far away
-		New:    func(conformance.T) locker.Backend { return &connection{Backend: locks} },
+		TTL: 500 * time.Millisecond, // nothing is far away
+		New: func(conformance.T) locker.Backend {
+			life, end := context.WithCancel(context.Background())
+			return &connection{locks, life, end}
+		},
 		Delete: func(_ conformance.T, name string) { locks.Delete(name) },
 	}
 }
