@@ -26,7 +26,7 @@ RACE ?=
 export CONFORMANCE_SEED ?= 1
 # Without what a debugger needs, a test is linked in two thirds of the time.
 LINK := -ldflags=-w
-AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),3,4)
+AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),4,5)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
