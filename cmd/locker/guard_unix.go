@@ -21,9 +21,17 @@ import (
 // killed. So the command ends in time if locker is stopped or killed, too. On Linux, the guard also inherits
 // what the command has started and left, and ends it. It is in a process group of its own.
 //
+// Had locker started the command, a locker stopped between its last look at the lease and the start, or
+// between the start and the guard's first order, would let two commands run. Guard and locker adopt orphans
+// on Linux, since what has left the group (timeout, setsid) would otherwise write while the next holder has
+// the lock. They kill only their own children and the command's group: a process ID is not used again
+// before its parent has waited for it. Each renewal reaches the guard at once: if locker looked only at the
+// time of SIGTERM, it would wake together with the guard, which could end the command of a lease that was
+// renewed. The guard keeps the lock's file, since commands close what they inherit.
+//
 // The command is a third process of locker at first (gate_unix.go), which becomes the command when the
-// guard lets it: a guard that is stopped before that is no danger, since nothing runs, and one that is stopped
-// later has its orders.
+// guard lets it: a guard that is stopped before that is no danger, since nothing runs, and one that is
+// stopped later has its orders.
 
 // Arguments that make locker a guard, and the command before it runs. They are not for people.
 const (
@@ -363,7 +371,8 @@ func reap(whom int, reaped func(int, syscall.WaitStatus)) int {
 	}
 }
 
-// outlast returns when all that the command has started has ended, or where orphans are not adopted, its group.
+// outlast returns when all that the command has started has ended, or where orphans are not adopted, its
+// group.
 func outlast(group int) {
 	for {
 		_, err := syscall.Wait4(-1, nil, 0, nil)
