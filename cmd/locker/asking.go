@@ -203,7 +203,7 @@ func (l *limit) Set(value string) error {
 }
 
 func addTimeoutFlag(cmd *cobra.Command, timeout *limit) {
-	cmd.Flags().Var(timeout, "timeout", "give up when the lock service is not done after this long")
+	cmd.Flags().Var(timeout, "timeout", "how long the lock service may take")
 }
 
 // bound is ctx for one question.

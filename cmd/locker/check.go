@@ -84,7 +84,7 @@ func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) 
 	switch {
 	case errors.Is(err, locker.ErrRefused):
 		return []locker.Finding{{Severity: locker.SeverityProblem, What: "opening", Found: plain(err),
-			Advice: "no lock can be had: mend this"}}, nil
+			Advice: "no lock can be had: fix this"}}, nil
 	case err != nil:
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func try(ctx context.Context, client *locker.Client) (locker.Finding, error) {
 	f.Found = "took " + round(time.Since(began)).String()
 	if err != nil {
 		f.Severity, f.Found = locker.SeverityProblem, plain(err)
-		f.Advice = "no lock can be had: mend this, or what is found below"
+		f.Advice = "no lock can be had: fix this, or what is found below"
 	}
 	return f, err
 }
