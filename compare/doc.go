@@ -15,4 +15,31 @@
 // fault and the evidence that it took effect; it has the journal also of a holder that is killed, and
 // writes it down when the round is over. What all of that means is not decided here: package
 // internal/check judges each round, and internal/report shows the verdicts.
+//
+// # What the machine can carry
+//
+// A busy machine makes any lock service look bad, so no more is tried at once than the machine can carry.
+// While the servers start, a probe measures how long a process that wakes up has to wait for a processor.
+// If that is less than 20 ms (99 times in 100), there are two trials under way for each processor, with
+// TTLs of a second (two with URLs, and --ttl overrides this). For each further 20 ms, TTLs are a second (or
+// two) longer, and there is one trial for each processor; from 80 ms on, TTLs are four times as long, and
+// there is one trial at a time. The choice is printed, and the report has it. No trial begins before all
+// servers are up. With TTLs of a second, everything once is some three minutes of trials, of which as many
+// run at once as the choice says.
+//
+// # What the machine may be to blame for
+//
+// Two at once, and tokens that do not rise, always count. A heartbeat in each process, that of the command
+// included, shows when it was not run: time in which any was not run for 50 ms, or the one concerned for 10
+// ms, is left out of "too late". From "left behind", the time is left out in which the servers owed the
+// process that waits an answer. The proxies see each request and its answer, which is owed after 20 ms.
+//
+// A lease that was lost where nothing was wrong counts only if
+//
+//   - it was taken away before its deadline, or
+//   - it was not renewed by then, although for at least three quarters of the TTL the holder's process was
+//     run and its servers owed it no answer: they can be shown to have answered in time.
+//
+// Otherwise the cell is "?", whatever other rounds showed, and the reason has both times. Where clients do
+// not go through proxies, nobody sees the answers, and only the first counts.
 package compare

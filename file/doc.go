@@ -62,8 +62,13 @@
 // notices at its next renewal, within a third of its TTL, and its lease is lost; the
 // new holder's token is higher. So keep cleaners of temporary files away from the
 // directory. A file that nobody uses may be deleted: the next token of its name comes
-// from the clock. Nothing else deletes it: [Backend.Check] counts the files where they
-// are many, and says how to remove them while nobody runs.
+// from the clock. Nothing else deletes it. To remove all of them, at a time when no
+// program uses the directory and no MinHold lasts:
+//
+//	find DIR -maxdepth 1 -name '*.lock' -delete -o -name '*.turn' -delete
+//
+// [Backend.Check] counts them from 10,000 on. Choose names that are bounded:
+// import/customer-17, and not import/2024-03-01T12:00:07.
 //
 // Waiters of different processes get the lock in no particular order. In practice
 // each gets its turn, but a process that unlocks and locks again at once may be
