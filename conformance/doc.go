@@ -73,19 +73,21 @@
 //	close      Close ends what the backend has begun, and nothing is granted afterwards
 //
 // [Run] plays histories on the service for some 20 seconds, or as long as [HistoriesEnv] says, side by
-// side, and then what happens to servers, in up to a minute; or in virtual time, if the harness has a service that
-// lives in memory (Harness.Virtual). The special scripts and one cell of each group come first and are played however
-// long they take; a run that has no time for them (go test -timeout) has failed. The log says how many were played:
+// side, and then what happens to servers, in up to a minute; or in virtual time, if the harness has a
+// service that lives in memory (Harness.Virtual). The special scripts and one cell of each group come first
+// and are played however long they take; a run that has no time for them (go test -timeout) has failed. The
+// log says how many were played:
 //
 //	PLAYED: 215 scripts, 71 at least, on etcd in 20.1s
 //
-// With go test -short, histories begin for 8 seconds instead of 12, the check called many has 220 names instead of
-// 1,100, and [RunVirtual] plays 500 scripts instead of 2,000. Use it while you work on the code, and not to prove it.
+// With go test -short, new histories are begun for 8 seconds instead of 12, the check called many has 220
+// names instead of 1,100, and [RunVirtual] plays 500 scripts instead of 2,000. Use it while you work on the
+// code, and not to prove it.
 //
 // # How to read what is broken
 //
-// Each broken rule is reported once, with the shortest script that breaks it. Those come first that cost users most:
-// begin with the first one, since the others often follow from it.
+// Each broken rule is reported once, with the shortest script that breaks it. The rules whose breach costs
+// users most come first. Begin with the first one: the others often follow from it.
 //
 //	3 of 17 rules broken in 26 scripts; fix them in this order:
 //	1. broken promise: A holder that holds alone is alone until its lease and its MinHold are over. (rule exclusion)
@@ -95,22 +97,25 @@
 //	    > +0.2000s..+0.2003s  c Acquire (c#2, 12s): holds until +12.0803s
 //	  again: CONFORMANCE_SCRIPT='b acquire 0; c acquire 0' go test -run '^TestConformance$/^histories$' .
 //
-// Clients are letters, b#1 is the first attempt of all, made by b, and times count from when the script began. The line
-// with > is the call that broke the rule. Lines with * are what granted the locks that the sentence names and what
-// changed them since, and the others are the last four calls before it. Then comes a line for the shell that plays the
-// script again. [ScriptEnv] is a script, with steps that are separated by semicolons:
+// Clients are letters, b#1 is the first attempt of all, made by b, and times count from when the script
+// began. The line with > is the call that broke the rule. Lines with * are what granted the locks that the
+// sentence names and what changed them since, and the others are the last four calls before it. Then comes
+// a line for the shell that plays the script again. [ScriptEnv] is a script, with steps that are separated
+// by semicolons:
 //
 //	a acquire 0 shared 1m0s MinHold 2s label 3 briefly
 //
-// has client a ask for the first of two names; after the name comes what is not as usual: shared, yielding, before N (an
-// earlier attempt), a time, MinHold, a label by its number, and how long the caller waits. Steps that a script can have are
-// those that failures report; what is no script is refused with the reason. A script that also needs special names or
-// clocks comes with [SeedEnv], which draws them. Where a script breaks nothing when it is played by itself, the report
-// says that it depends on time, and names the script by its seed.
+// has client a ask for the first of two names; after the name comes what is not as usual: shared, yielding,
+// before N (an earlier attempt), a time, MinHold, a label by its number, and how long the caller waits.
+// Steps that a script can have are those that failures report; anything else is refused, with the reason. A
+// script that also needs special names or clocks comes with [SeedEnv], which draws them. Where a script
+// breaks nothing when it is played by itself, the report says that it depends on time, and names the script
+// by its seed.
 //
-// Checks by hand are there for what no history shows: claims and their hooks, URLs, Close, encodings of names,
-// a crowd of Clients, hundreds and thousands of names, waiters and sharers, the death of one who has hundreds,
-// wake-ups in time, the 100 ms of Prompt, what piles up, what Close must leave alone, processes that are killed.
+// Checks by hand are there for what no history shows: claims and their hooks, URLs, Close, encodings of
+// names, a crowd of Clients, hundreds and thousands of names, waiters and sharers, the death of one who has
+// hundreds, wake-ups in time, the 100 ms of Prompt, what piles up, what Close must leave alone, processes
+// that are killed.
 //
 // The check called many has sharers come for four seconds. If MaxSharers, or as many as there is room for, have come
 // by then, one more has to be refused; its log says how many came.

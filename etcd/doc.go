@@ -162,16 +162,17 @@
 //
 // # One cluster
 //
-// All endpoints have to belong to one cluster: in two, two clients would hold one lock. Every answer of etcd has its
-// cluster's ID. Before its first grant, a Backend compares those of all endpoints that answer, and later that of each
-// endpoint on each new connection. A second ID is refused with [locker.ErrRefused] and an error that names both
-// endpoints; such an endpoint is never used. Endpoints that cannot be reached stay unchecked until they are to be used,
-// so two clients that each reach another cluster do not find out. "locker check" asks each endpoint several times, and
-// so finds two clusters behind one balancer, too.
+// All endpoints have to belong to one cluster: in two, two clients would hold one lock. Every answer of
+// etcd has its cluster's ID. Before its first grant, a Backend compares those of all endpoints that answer,
+// and later that of each endpoint on each new connection. A second ID is refused with [locker.ErrRefused]
+// and an error that names both endpoints; such an endpoint is never used. Endpoints that cannot be reached
+// stay unchecked until they are to be used, so two clients that each reach a different cluster do not find
+// out. "locker check" asks each endpoint several times, and so finds two clusters behind one balancer, too.
 //
-// A cluster that is restored from a backup has a new ID, and refuses the clients from before: stop all of them, restore
-// it, and start them again, or make new Backends. Give the restored cluster an --initial-cluster-token of its own: the ID
-// is made of that and of the peers' URLs, and with the old token and the old URLs it is the old one.
+// A cluster that is restored from a backup has a new ID, and refuses the clients from before: stop all of
+// them, restore it, and start them again, or make new Backends. Give the restored cluster an
+// --initial-cluster-token of its own: the ID is made of that and of the peers' URLs, and with the old token
+// and the old URLs it is the old one.
 //
 // # Access
 //
@@ -182,12 +183,12 @@
 //
 //	etcdctl role grant-permission ROLE --prefix=true readwrite PREFIX/1/
 //
-// Tokens of users may expire at any time: the Backend logs in again, once for all the
-// requests that need it, also at etcd 3.4, which refuses a login that carries an expired
-// token. (There, the driver's own requests on a client that was given to [New] hang for
-// ever once its token has expired, until the Backend has logged in.) If the password is changed or rights are taken away, holders are told when
-// their time is over, and waiters within a TTL, with etcd's own words and not with
-// [locker.ErrUnavailable]. A client has one password for as long as it lives.
+// Tokens of users may expire at any time: the Backend logs in again, once for all the requests that need
+// it, also at etcd 3.4, which refuses a login that carries an expired token. (There, the driver's own
+// requests on a client that was given to [New] hang for ever once its token has expired, until the Backend
+// has logged in.) If the password is changed or rights are taken away, holders are told when their time is
+// over, and waiters within a TTL, with etcd's own words and not with [locker.ErrUnavailable]. A client has
+// one password for as long as it lives.
 //
 // Certificates of servers may be replaced at any time. Those of clients count from the
 // next connection on: with [New], if the tls.Config has GetClientCertificate; with a

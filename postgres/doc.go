@@ -57,9 +57,9 @@
 //     (CACHE, CYCLE, a negative INCREMENT) is refused. If the user may not set it, locks
 //     are refused. It is not OWNED BY the table's column: after a DROP TABLE or a TRUNCATE …
 //     RESTART IDENTITY, it is what remembers the tokens.
-//   - A crash empties an UNLOGGED table, and a TEMPORARY one ends with its session. A grant or a
-//     renewal looks in its own transaction whether the table is one, and is refused then; so is
-//     one in a view or a partitioned table, which may lead to one.
+//   - A crash empties an UNLOGGED table, and a TEMPORARY one ends with its session. Each grant and renewal
+//     checks in its own transaction that the table is neither, and is refused otherwise; so is one through
+//     a view or a partitioned table, behind which there may be such a table.
 //   - A client that has found the table never makes it again: if it was renamed, moved or dropped,
 //     its calls return an error until it is back.
 //   - A commit that grants or renews waits for the disk, whatever synchronous_commit

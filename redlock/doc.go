@@ -160,14 +160,15 @@
 //     spare. If those of a quorum jump, two hold: not prevented. With Fencing the second has
 //     a higher token, and the first learns of it at its next renewal.
 //   - A clock jumps back: the locks of dead holders are free later.
-//   - Node 3 refuses a client: it asks for another password, its user may not run scripts, it is not a Redis. It is
-//     one node less, as a dead one. The client logs a warning, once, and goes on with the others; so does one that
-//     [Open] starts. [Backend.Check] says it too. Only a majority that refuses is an error, at once.
-//   - An operator's Break, cut off from 1 and 2, removes A's lock from 3, 4 and 5. A, cut off from 4 and 5, then
-//     unlocks: 1 and 2 had the lock, 3 did not. That looks the same as a lock that A still holds, of which 3 has
-//     lost its copy. In both cases a majority is free of the lock now, so Unlock returns nil. It returns
-//     [locker.ErrLost] only if so many nodes no longer had the lock that no majority can have had it. A holder that
-//     has to know relies on the lease's validity ([locker.Lease.Until]).
+//   - Node 3 refuses a client: it asks for another password, its user may not run scripts, it is not a
+//     Redis. It counts as a node that is down. The client logs a warning, once, and goes on with the
+//     others; so does one that [Open] starts. [Backend.Check] says it too. Only a majority that refuses is
+//     an error, at once.
+//   - An operator's Break, cut off from 1 and 2, removes A's lock from 3, 4 and 5. A, cut off from 4 and 5,
+//     then unlocks: 1 and 2 had the lock, 3 did not. That looks the same as a lock that A still holds, of
+//     which 3 has lost its copy. In both cases a majority is free of the lock now, so Unlock returns nil.
+//     It returns [locker.ErrLost] only if so many nodes no longer had the lock that no majority can have
+//     had it. A holder that has to know relies on the lease's validity ([locker.Lease.Until]).
 //
 // "go test ./redlock -run Search" tries all interleavings of two clients and three nodes, with
 // late and repeated deliveries, lost answers, renewals and repairs, in models of the protocol,

@@ -34,9 +34,10 @@
 //     to, and warns; so does [Backend.Check].
 //   - A proxy that spreads keys over several servers, other than as a Redis Cluster,
 //     is not one Redis: its servers refuse the scripts.
-//   - A load balancer in front of several independent servers is not one Redis either, and nothing refuses: two
-//     clients get the same lock. [Backend.Check] compares the run_id on 16 new connections. It cannot where the user
-//     may not run INFO, and sees one server where the balancer chooses by the client's address.
+//   - A load balancer in front of several independent servers is not one Redis either, and nothing refuses
+//     it: two clients get the same lock. [Backend.Check] compares the run_id on 16 new connections. It
+//     cannot where the user may not run INFO, and sees one server where the balancer chooses by the
+//     client's address.
 //   - Waiters of different clients get the lock in no guaranteed order. Busy clients
 //     take turns, except on a Cluster. Of several writers that wait for
 //     sharers to end, any may be the first, and new sharers may come between two of them.
@@ -78,12 +79,13 @@
 // harm. If the client has a CredentialsProvider and the server refuses the password,
 // the provider is asked once more. A fixed password that is wrong is an error at once.
 //
-// Give New a client of its own, with a connection pool of its own, as Open does. Where the program's own requests
-// use up the pool, or block its connections (BLPOP, long scripts), renewals wait for one, and leases are lost.
+// Give New a client of its own, with a connection pool of its own, as Open does. Where the program's own
+// requests use up the pool, or block its connections (BLPOP, long scripts), renewals wait for one, and
+// leases are lost.
 //
-// A server that has as many clients as its maxclients allows says so and hangs up. For a client that Open made, the
-// error has its words; others report what the driver makes of it, such as "write: broken pipe". Over TLS the server
-// hangs up without a word.
+// A server that has as many clients as its maxclients allows says so and hangs up. For a client that Open
+// made, the error has its words; others report what the driver makes of it, such as "write: broken pipe".
+// Over TLS the server hangs up without a word.
 //
 // # Hooks
 //
@@ -114,8 +116,8 @@
 // name with the prefix of its URL, prefix=app/.
 //
 // In addition, reading the eviction policy and [Backend.Check] need +info and +config|get, and
-// [Backend.List] needs +scan. Check names the rights that are missing. Since Redis 7, new users have no right to
-// any channel: then waiters are not woken by a release, and ask again and again.
+// [Backend.List] needs +scan. Check names the rights that are missing. Since Redis 7, new users have no
+// right to any channel: then waiters are not woken by a release, and ask again and again.
 //
 // # URLs
 //
