@@ -91,8 +91,8 @@ func itself() (string, error) {
 	}
 	exe, err := exec.LookPath(os.Args[0])
 	if err != nil {
-		return "", fmt.Errorf("locker, which guards it, does not find its own file: mount /proc, or call locker by "+
-			"its path: %w", err)
+		return "", fmt.Errorf("locker cannot find its own executable, which guards the command: mount /proc, or call "+
+			"locker by its path: %w", err)
 	}
 	return exe, nil
 }
