@@ -8,12 +8,14 @@ import (
 	"hash/fnv"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -135,13 +137,31 @@ func (g *gate) command(dir, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// becomeArg makes gate a test binary. test2json ignores SIGINT and SIGQUIT, and so would the tests and all that they
+// start; what a process catches is not ignored any more by the one that it becomes.
+const becomeArg = "__become"
+
+// become does not return if args say so.
+func become(args []string) {
+	if len(args) < 2 || args[0] != becomeArg {
+		return
+	}
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGQUIT)
+	fmt.Fprintln(os.Stderr, "gate:", syscall.Exec(args[1], args[1:], os.Environ()))
+	os.Exit(2)
+}
+
 // play runs the tests of a package, and prints what those say that fail.
 func (g *gate) play(b binary, more ...string) (results, error) {
 	// A binary ends by itself when its time is over; one that does not even do that is ended.
 	ctx, cancel := context.WithTimeout(context.Background(), b.of.timeout+time.Minute)
 	defer cancel()
-	args := slices.Concat([]string{g.json, "-t", "-p", b.pkg, b.path, "-test.v=test2json", "-test.paniconexit0",
-		"-test.timeout=" + b.of.timeout.String()}, b.of.flags, more)
+	gate, err := os.Executable()
+	if err != nil {
+		return results{}, err
+	}
+	args := slices.Concat([]string{g.json, "-t", "-p", b.pkg, gate, becomeArg, b.path, "-test.v=test2json",
+		"-test.paniconexit0", "-test.timeout=" + b.of.timeout.String()}, b.of.flags, more)
 	if b.of.nice {
 		args = slices.Concat([]string{"nice"}, args)
 	}

@@ -40,6 +40,7 @@ const (
 )
 
 func main() {
+	become(os.Args[1:])
 	groups, err := parse(os.Args[1:])
 	program, failed := os.Executable()
 	if err = errors.Join(err, failed); err != nil || len(groups) == 0 {

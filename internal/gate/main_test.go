@@ -21,6 +21,7 @@ const program = `package p
 
 import (
 	"os"
+	"os/signal"
 	"testing"
 )
 
@@ -38,6 +39,9 @@ func TestInTheBackground(t *testing.T) {
 // It fails as often as there are letters in the file.
 func TestTimes(t *testing.T) {
 	t.Run("of it", func(t *testing.T) {
+		if signal.Ignored(os.Interrupt) {
+			t.Error("SIGINT is ignored")
+		}
 		left, _ := os.ReadFile("left")
 		if len(left) > 0 {
 			_ = os.WriteFile("left", left[1:], 0o600)
@@ -51,6 +55,7 @@ func TestTimes(t *testing.T) {
 var dir string // of all tests: what is the same in them is linked once
 
 func TestMain(m *testing.M) {
+	become(os.Args[1:])
 	dir, _ = os.MkdirTemp("", "gate-")
 	status := m.Run()
 	_ = os.RemoveAll(dir)
@@ -98,7 +103,7 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 			assert.Equal(t, c.tries, 1+strings.Count(out.String(), "alone:"), out.String())
 			assert.Equal(t, builds && !c.passes, strings.Contains(out.String(), "FAILED: 1"), out.String())
 			assert.NotContains(t, out.String(), "all is well")
-			assert.Equal(t, builds, strings.Contains(out.String(), "p TestWell: p_test.go:8: REPEATED: the machine"), out.String())
+			assert.Equal(t, builds, strings.Contains(out.String(), "p TestWell: p_test.go:9: REPEATED: the machine"), out.String())
 			if c.left != "" {
 				_, summary, _ := strings.Cut(out.String(), "FAILED: 1")
 				assert.Contains(t, out.String(), cmp.Or(c.reason, "undefined: nothing"))
