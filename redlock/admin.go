@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,6 +113,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 	return func(yield func(locker.State, error) bool) {
 		walk, stop := context.WithCancel(ctx)
 		defer stop()
+		defer context.AfterFunc(b.ctx, stop)() // Close may be called in the loop, which takes no name meanwhile
 		names, told := make(chan string), make(chan error, 1)
 		if !b.start(func() { told <- b.names(walk, prefix, names) }) {
 			yield(locker.State{}, locker.ErrClosed)
@@ -151,7 +153,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 func (b *Backend) names(ctx context.Context, prefix string, names chan<- string) error {
 	causes := b.unanswered()
 	for o := range each(ctx, b, func(n *node) (none struct{}, err error) {
-		return none, n.conn.Names(ctx, prefix, func(name string) bool {
+		err = n.conn.Names(ctx, prefix, func(name string) bool {
 			select {
 			case names <- name:
 				return true
@@ -159,6 +161,7 @@ func (b *Backend) names(ctx context.Context, prefix string, names chan<- string)
 				return false
 			}
 		})
+		return none, cmp.Or(err, ctx.Err()) // what was cut short is not all
 	}) {
 		causes[o.node] = o.err
 	}

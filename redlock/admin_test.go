@@ -77,6 +77,30 @@ func TestListYieldsAsItGoes(t *testing.T) {
 	assert.Less(t, len(found), 100)
 }
 
+// Close in the loop, or beside it, ends the walk, which has more names to tell, and is not kept waiting by it.
+func TestCloseEndsAList(t *testing.T) {
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{})
+	for _, name := range []string{"a", "b", "c"} {
+		s.everywhere(t, acquire(t, b, name, time.Minute), name)
+	}
+	closed := make(chan error, 1)
+	var last error
+	for _, err := range b.List(t.Context(), "") {
+		if last = err; err != nil {
+			break
+		}
+		go func() { closed <- b.Close() }()
+		select {
+		case err := <-closed:
+			require.NoError(t, err)
+		case <-time.After(10 * time.Second):
+			t.Fatal("Close waits for the walk, and that for whoever calls Close")
+		}
+	}
+	require.ErrorIs(t, last, locker.ErrClosed)
+}
+
 // What the restart guard prevents is no warning, so that a pipeline can be green: without it, it is one.
 func TestCheckDoesNotWarnOfWhatTheGuardPrevents(t *testing.T) {
 	s := start(t, 3)
