@@ -44,6 +44,10 @@ func (l *logins) Authenticate(ctx context.Context, user, password string) (*clie
 	p := l.pool
 	p.mu.Lock()
 	in := m.login
+	if in == nil && p.closed {
+		p.mu.Unlock()
+		return nil, &noAnswerError{"the client is closed"}
+	}
 	if in == nil {
 		in = &login{ended: make(chan struct{})}
 		m.login = in

@@ -31,3 +31,16 @@ func TestEndpointsMayChangeAtAnyTime(t *testing.T) {
 	all.Wait()
 	require.NoError(t, p.close())
 }
+
+// Close waits for logins that are under way, so none begins after it.
+func TestNoLoginBeginsAfterClose(t *testing.T) {
+	t.Parallel()
+	driver, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
+	require.NoError(t, err)
+	defer driver.Close()
+	p, err := newPool(driver, time.Second)
+	require.NoError(t, err)
+	require.NoError(t, p.close())
+	_, err = p.driver.Auth.Authenticate(p.all()[0].on(t.Context()), "u", "p")
+	require.ErrorContains(t, err, "the client is closed")
+}
