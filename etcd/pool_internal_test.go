@@ -41,6 +41,6 @@ func TestNoLoginBeginsAfterClose(t *testing.T) {
 	p, err := newPool(driver, time.Second)
 	require.NoError(t, err)
 	require.NoError(t, p.close())
-	_, err = p.driver.Auth.Authenticate(p.all()[0].on(t.Context()), "u", "p")
+	_, err = p.driver.Authenticate(p.all()[0].on(t.Context()), "u", "p")
 	require.ErrorContains(t, err, "the client is closed")
 }
