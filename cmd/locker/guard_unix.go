@@ -67,8 +67,9 @@ type sentry struct {
 	letGo           bool
 	ended           report // how the command has ended
 	terminate, kill time.Time
-	terminated      bool // the command was sent SIGTERM
-	patient         bool // locker had time to speak first
+	terminated      bool      // the command was sent SIGTERM
+	patience        time.Time // until when a guard that is late lets locker speak first; zero: it was not late
+	last            order
 	alone           bool // locker has ended
 }
 
@@ -251,23 +252,35 @@ func (s *sentry) reaped(pid int, ws syscall.WaitStatus) {
 // wait is how long nothing has to be done. It is short, to notice a step of the wall clock.
 func (s *sentry) wait() time.Duration {
 	next := s.kill
-	if !s.terminated {
-		next = s.terminate
-	}
-	if !s.letGo {
+	switch {
+	case !s.letGo:
 		return lookEvery
+	case !s.terminated && left(s.patience) > 0:
+		next = s.patience
+	case !s.terminated:
+		next = s.terminate
 	}
 	return max(0, min(left(next), lookEvery))
 }
 
-// obey does what an order says. A command that was told to end is given no more time.
+// obey does what an order says. Only a renewal gives the command more time, and none does once it was told to end.
 func (s *sentry) obey(o order) {
-	if terminate, kill := instant(o.Terminate), instant(o.Kill); !s.terminated {
-		s.terminate, s.kill, s.patient = terminate, kill, false
-	} else {
-		s.kill = earlier(s.kill, kill)
+	if terminate, kill := instant(o.Terminate), instant(o.Kill); o.Terminate != s.last.Terminate || o.Kill != s.last.Kill {
+		if s.letGo && (s.terminated || !terminate.After(s.terminate)) {
+			kill = earlier(s.kill, kill)
+		}
+		if s.kill = kill; !s.terminated {
+			s.terminate = terminate
+		}
 	}
+	if o.Terminate != s.last.Terminate {
+		s.patience = time.Time{}
+	} else if !s.patience.IsZero() {
+		s.patience = time.Now() // locker has spoken
+	}
+	s.last = o
 	switch {
+	case o.Do == doLetGo && s.letGo:
 	case o.Do == doLetGo && left(s.terminate) <= 0:
 		s.unrun(nil)
 	case o.Do == doLetGo && s.gate >= 0:
@@ -298,12 +311,15 @@ func (s *sentry) due() bool {
 	if !s.letGo || left(s.terminate) > 0 {
 		return false
 	}
-	if wait := min(left(s.kill)/2, shortGrace); left(s.terminate) < -overslept && wait > 0 && !s.patient {
-		// locker may be about to say that the lock was renewed.
-		s.patient = true
-		return !s.hear(wait)
-	}
 	if !s.terminated {
+		if s.patience.IsZero() && left(s.terminate) < -overslept {
+			// locker may have said that the lock was renewed, or be about to.
+			s.patience = time.Now().Add(max(0, min(left(s.kill)/4, shortGrace/2)))
+			return false
+		}
+		if left(s.patience) > 0 {
+			return false
+		}
 		s.terminated = true
 		s.report(report{reportTerminated, 0})
 		s.signal(syscall.SIGTERM)
