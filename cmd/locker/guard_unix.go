@@ -242,10 +242,13 @@ func (s *sentry) reaped(pid int, ws syscall.WaitStatus) {
 	case pid != s.command:
 	case ws.Stopped():
 		s.report(report{reportStopped, int32(ws.StopSignal())})
-	default:
+	case s.letGo:
 		s.hearGate()
 		s.ended = report{reportEnded, int32(ws)}
 		s.report(s.ended)
+	default: // before it ran, and it never will
+		s.ended = report{reportUnrun, int32(syscall.ESRCH)}
+		s.unrun(syscall.ESRCH)
 	}
 }
 
@@ -355,9 +358,9 @@ func endFamily(group int, by time.Time, reaped func(int, syscall.WaitStatus)) bo
 		for _, pid := range children() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		remaining := 1
-		for remaining > 0 {
-			remaining = reap(-1, reaped)
+		remaining := reap(-1, reaped)
+		for ; remaining > 0; remaining = reap(-1, reaped) {
+			n = -1 // their children are next, at once
 		}
 		if remaining < 0 && (adopts || group == 0 || errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)) {
 			return true
@@ -365,7 +368,7 @@ func endFamily(group int, by time.Time, reaped func(int, syscall.WaitStatus)) bo
 		if !by.IsZero() && !time.Now().Before(by) {
 			return false
 		}
-		time.Sleep(clock.BackOff(n, time.Millisecond, 50*time.Millisecond))
+		time.Sleep(clock.BackOff(max(n, 0), time.Millisecond, 50*time.Millisecond))
 	}
 }
 

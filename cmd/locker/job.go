@@ -20,12 +20,12 @@ type job struct {
 
 	terminate, kill time.Time // what the guard was told
 	reason          error     // why the command is being ended; nil while it may go on
-	killed          bool
-	letGo           bool  // the command was let go, and may have run
-	begun           bool  // it runs, or has run
-	over            bool  // it has ended, or never will run
-	unrun           error // why it was certainly never run
-	remains         bool  // processes of the command had not ended when locker stopped waiting for them
+	overdue         time.Time // since when the guard should have sent SIGKILL; zero: it is not time yet, or was killed
+	letGo           bool      // the command was let go, and may have run
+	begun           bool      // it runs, or has run
+	over            bool      // it has ended, or never will run
+	unrun           error     // why it was certainly never run
+	remains         bool      // processes of the command had not ended when locker stopped waiting for them
 }
 
 const (
@@ -40,6 +40,8 @@ const (
 	// orphansEnd bounds the wait for the end of a group that was killed: the remains of
 	// processes that nobody waits for stay in the group.
 	orphansEnd = 10 * time.Second
+	// lateGuard is the longest time that a guard gets to report that it sends SIGKILL.
+	lateGuard = 50 * time.Millisecond
 )
 
 // report is what a guard tells.
@@ -48,7 +50,7 @@ type report struct{ What, Value int32 }
 const (
 	reportAtGate     = iota + 1 // the command, with this process ID, waits to be let go
 	reportBegun                 // it runs
-	reportUnrun                 // it was not run, for this errno, or 0: it was too late
+	reportUnrun                 // it was not run, for this errno, 0: it was too late, or ESRCH: its process had ended
 	reportStopped               // it was stopped by this signal
 	reportEnded                 // it has ended like this
 	reportTerminated            // SIGTERM was sent
@@ -173,6 +175,18 @@ func (j *job) step() time.Duration {
 		j.proc.look()
 	}
 	wait := lookEvery
+	// A guard that cannot run (it is traced, or frozen) is killed before the lease is over, and its command with it.
+	margin := min(lateGuard, j.grace/20)
+	switch {
+	case !j.letGo || j.over || left(j.kill) > 0:
+		j.overdue = time.Time{}
+	case j.overdue.IsZero(): // locker may have been stopped, too
+		j.overdue, wait = time.Now(), margin
+	case time.Since(j.overdue) >= margin:
+		j.proc.giveUp()
+	default:
+		wait = margin
+	}
 	for _, t := range []time.Time{j.terminate, j.kill} {
 		if d := left(t); !t.IsZero() && d > 0 {
 			wait = min(wait, d)
@@ -193,19 +207,23 @@ func (j *job) heard(r report) {
 	case r.What == reportBegun:
 		j.begun = true
 	case r.What == reportUnrun:
-		j.over, j.unrun = true, errTooLate
-		if r.Value != 0 {
+		switch j.over, j.unrun = true, errTooLate; syscall.Errno(r.Value) {
+		case 0:
+		case syscall.ESRCH:
+			j.unrun = errors.New("its process was ended before it began")
+		default:
 			j.unrun = syscall.Errno(r.Value)
 		}
-	case r.What == reportEnded && !j.letGo:
-		j.over, j.unrun = true, errors.New("its process was ended before it began")
 	case r.What == reportEnded:
 		j.over = true
 		j.proc.end(r.Value)
 	case r.What == reportStopped && j.reason == nil:
 		j.proc.stoppedBy(r.Value, j.notes)
 	case r.What == reportKilled:
-		j.killed = true
+		if j.reason == nil {
+			j.reason = j.why()
+		}
+		j.over = true // what is left may not end at once, or never: end waits for it
 		j.notes.say("%q: %s", name, saidKill)
 	case r.What == reportTerminated && j.reason != nil:
 		j.notes.say("%s: %s in %v", plain(j.reason), saidTerminate, shortGrace)
@@ -232,12 +250,13 @@ func (j *job) why() error {
 
 // guardEnded ends the command, if it runs: without a guard, it would outlive a locker that is killed.
 func (j *job) guardEnded() {
-	j.over = true
-	if !j.letGo {
+	if j.over = true; !j.letGo {
 		j.unrun = errors.New("its guard ended at once")
 		return
 	}
-	j.reason, j.killed = errors.New("its guard was killed"), true
+	if j.reason = errors.New("its guard was killed"); !j.overdue.IsZero() {
+		j.reason = errors.New("its guard did not end the command in time")
+	}
 	j.notes.say("%q: %v: %s", j.lease.Name(), j.reason, saidKill)
 }
 
@@ -250,7 +269,7 @@ func (j *job) end() {
 	}
 	// Processes that the command has started may still run, for a while also after SIGKILL
 	// (a disk that is slow). Meanwhile the lease is renewed: the bound is that of now.
-	bound := max(shortGrace, min(left(j.lease.Until()), orphansEnd))
+	bound := max(time.Second, min(left(j.lease.Until()), orphansEnd))
 	if j.remains = !j.proc.endAll(time.Now().Add(bound)); j.remains {
 		j.notes.say("%q: processes of the command have not ended yet after SIGKILL: the lock is not "+
 			"released, and ends with its TTL", j.lease.Name())

@@ -23,11 +23,14 @@ const platformNotes = ""
 // process is the command, with the guard that has started it. The command leads a process group of its own.
 type process struct {
 	launch
-	conn     *os.File      // orders to the guard, and its reports
+	conn     *os.File      // to the guard, for its reports
+	orders   int           // its descriptor
 	reports  <-chan report // closed when the guard has ended
 	guard    *os.Process
 	gone     chan struct{} // closed when the guard has been waited for
-	last     order
+	times    order         // when the command has to end
+	told     order         // the last times that the guard was told
+	untold   []int64       // what it was not told to do yet
 	terminal *terminal
 
 	pid    int            // of the command and its group; 0 before its start
@@ -58,7 +61,7 @@ func start(l launch) (*process, error) {
 	}
 	defer syscall.Close(theirs)
 	_ = unix.SetNonblock(own, true) // a guard that does not read must not block locker
-	p := &process{launch: l, conn: os.NewFile(uintptr(own), "guard"), gone: make(chan struct{})}
+	p := &process{launch: l, conn: os.NewFile(uintptr(own), "guard"), orders: own, gone: make(chan struct{})}
 	adoptOrphans() // if the guard is killed
 	args := append([]string{exe, guardArg, strconv.Itoa(theirs), strconv.Itoa(lock),
 		strconv.FormatBool(l.outlive && !l.nested), l.path}, l.args...)
@@ -137,23 +140,33 @@ func (p *process) mind(guard int) {
 
 // endAt tells the guard when the command has to end.
 func (p *process) endAt(terminate, kill time.Time) {
-	p.tell(order{Terminate: terminate.UnixNano(), Kill: kill.UnixNano()})
+	p.times = order{Terminate: terminate.UnixNano(), Kill: kill.UnixNano()}
+	p.tell()
 }
 
-// tell gives the guard an order. The times of the last one stay as they are unless it has others.
-func (p *process) tell(o order) {
-	if o.Terminate == 0 {
-		o.Terminate, o.Kill = p.last.Terminate, p.last.Kill
-	}
-	if o != p.last {
-		b, _ := binary.Append(nil, binary.BigEndian, o)
-		_ = p.conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-		if _, err := p.conn.Write(b); err == nil {
-			o.Do = doNothing
-			p.last = o
+// tell tells the guard what to do, and when. It does not wait: what a guard that does not read cannot be told, it is
+// told at the next step.
+func (p *process) tell(do ...int64) {
+	p.untold = append(p.untold, do...)
+	for p.times != p.told || len(p.untold) > 0 {
+		o := p.times
+		if len(p.untold) > 0 {
+			o.Do = p.untold[0]
 		}
+		b, _ := binary.Append(nil, binary.BigEndian, o)
+		_, err := unix.Write(p.orders, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return
+		}
+		p.told, p.untold = p.times, p.untold[min(1, len(p.untold)):]
 	}
 }
+
+// giveUp kills a guard that does nothing.
+func (p *process) giveUp() { _ = p.guard.Signal(syscall.SIGKILL) }
 
 // letGo lets the command, which has this process ID, run, in the foreground of the terminal if that is its place.
 func (p *process) letGo(pid int) {
@@ -161,7 +174,7 @@ func (p *process) letGo(pid int) {
 	p.terminal.handOver(pid)
 	// From now on locker may be in the background of its terminal. It must not be stopped for writing to it.
 	ignoreTerminalOutput()
-	p.tell(order{Do: doLetGo})
+	p.tell(doLetGo)
 }
 
 // end notes how the command has ended.
@@ -180,7 +193,7 @@ const (
 	saidKill      = "sent SIGKILL"
 )
 
-func (p *process) signal(sig syscall.Signal) { p.tell(order{Do: int64(sig)}) }
+func (p *process) signal(sig syscall.Signal) { p.tell(int64(sig)) }
 
 // forward passes a signal on to the group.
 func (p *process) forward(sig os.Signal, n notes) {
@@ -241,18 +254,24 @@ func (p *process) death() death {
 // endAll ends all that the command has started. It reports whether it has ended by then: a process may work on
 // for a while when SIGKILL was sent.
 func (p *process) endAll(by time.Time) bool {
-	p.tell(order{Do: doEndAll})
+	p.tell(doEndAll)
 	late := time.After(time.Until(by))
 	for {
 		select {
 		case r, alive := <-p.reports:
 			if !alive {
-				<-p.gone
+				select {
+				case <-p.gone:
+				case <-late: // what is left of it may not end at once either
+					return false
+				}
 				return endFamily(p.pid, by, func(int, syscall.WaitStatus) {})
 			}
 			if r.What == reportAllEnded {
 				return true
 			}
+		case <-time.After(lookEvery):
+			p.tell()
 		case <-late:
 			return false
 		}
@@ -261,8 +280,12 @@ func (p *process) endAll(by time.Time) bool {
 
 // dismiss ends the guard. What the command has left in the background goes on.
 func (p *process) dismiss() {
-	_ = p.guard.Signal(syscall.SIGKILL)
-	<-p.gone
+	select {
+	case <-p.gone:
+	default:
+		_ = p.guard.Signal(syscall.SIGKILL)
+		<-p.gone
+	}
 }
 
 // finish is called when the command has ended or was not run.

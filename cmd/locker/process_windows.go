@@ -121,6 +121,7 @@ func (p *process) finish() {
 }
 
 func (p *process) dismiss() {}
+func (p *process) giveUp()  {}
 
 func beGuard([]string) (status int, done bool) { return 0, false }
 

@@ -1,15 +1,19 @@
 package main_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -18,13 +22,34 @@ import (
 // mourn keeps what is left of a process that ends, as if it still wrote to a slow disk, until bury is called.
 func mourn(t *testing.T, pid int) (bury func()) {
 	t.Helper()
+	return trace(t, func() error { return unix.PtraceSeize(pid) }, pid)
+}
+
+// freeze stops all threads of a process, which no signal but SIGKILL changes.
+func freeze(t *testing.T, pid int) (bury func()) {
+	t.Helper()
+	return trace(t, func() error {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		for _, thread := range threads {
+			id, _ := strconv.Atoi(thread.Name())
+			err = errors.Join(err, unix.PtraceSeize(id), unix.PtraceInterrupt(id))
+		}
+		return err
+	}, pid)
+}
+
+func trace(t *testing.T, seize func() error, pid int) (bury func()) {
+	t.Helper()
 	told, seized := make(chan struct{}), make(chan error)
 	go func() {
 		runtime.LockOSThread() // which traces the process
 		defer runtime.UnlockOSThread()
-		seized <- unix.PtraceSeize(pid)
+		seized <- seize()
 		<-told
-		_, _ = syscall.Wait4(pid, nil, syscall.WALL, nil) // what is left goes to its parent
+		var ws syscall.WaitStatus
+		for _, err := syscall.Wait4(pid, &ws, syscall.WALL, nil); err == nil && ws.Stopped(); {
+			_, err = syscall.Wait4(pid, &ws, syscall.WALL, nil)
+		} // what is left goes to its parent
 	}()
 	bury = sync.OnceFunc(func() { close(told) })
 	t.Cleanup(bury)
@@ -54,6 +79,30 @@ func TestLockIsKeptWhileAProcessOfAKilledCommandIsLeft(t *testing.T) {
 			assert.Equal(t, 74, p.wait())
 			assert.Equal(t, !buried, s.kept(t), "what is left is left to the TTL")
 			assert.Equal(t, !buried, strings.Contains(p.said(), "the lock is not released"))
+		})
+	}
+}
+
+// A command does not go on without its lock when its guard cannot run, and locker does not wait for ever for a process
+// that SIGKILL does not end.
+func TestCommandEndsWithoutItsGuardAndLockerWithoutItsCommand(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"guard", "command"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := startService(t)
+			p := start(t, []with{s.through()}, locked(shortTTL, "a", "listen", "stubborn")...)
+			pid := number(t, p.expect("pid"))
+			next := s.next(t, pid)
+			if what == "guard" {
+				freeze(t, guardOf(t, pid))
+			} else {
+				mourn(t, pid)
+			}
+			s.proxy.Set(lab.Hold)
+			isAlone(t, next)
+			assert.Equal(t, 74, p.wait())
+			assert.Contains(t, p.said(), "sent SIGKILL")
 		})
 	}
 }
