@@ -4,6 +4,9 @@ package main
 
 import (
 	"encoding/binary"
+	"io"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,4 +85,61 @@ func TestAGuardThatIsLateHearsLockerFirst(t *testing.T) {
 			assert.GreaterOrEqual(t, time.Since(began), c.waits)
 		})
 	}
+}
+
+// What a guard cannot be told, since it has not read for long, it is told later: once, and in order.
+func TestAGuardThatDoesNotReadIsToldLater(t *testing.T) {
+	own, theirs, err := pair()
+	require.NoError(t, err)
+	guard := os.NewFile(uintptr(theirs), "guard")
+	defer guard.Close()
+	defer unix.Close(own)
+	require.NoError(t, unix.SetNonblock(own, true))
+	p := &process{orders: own}
+	const more = 3
+	sent := 0
+	for len(p.untold) < more && sent < 100_000 {
+		sent++
+		p.tell(int64(sent))
+	}
+	require.Len(t, p.untold, more)
+	b := make([]byte, orderLen)
+	for n := range sent {
+		if n == more { // now there is space
+			p.endAt(time.Unix(1, 0), time.Unix(2, 0))
+		}
+		_, err = io.ReadFull(guard, b)
+		require.NoError(t, err)
+		var o order
+		_, _ = binary.Decode(b, binary.BigEndian, &o)
+		require.EqualValues(t, n+1, o.Do)
+		if n == sent-1 {
+			assert.NotZero(t, o.Kill)
+		}
+	}
+	assert.Empty(t, p.untold)
+}
+
+// A command that was killed at its gate was not run.
+func TestACommandThatWasKilledAtItsGateWasNotRun(t *testing.T) {
+	lockers, own, err := pair()
+	require.NoError(t, err)
+	gate, guards, err := pair()
+	require.NoError(t, err)
+	defer unix.Close(own)
+	require.NoError(t, unix.SetNonblock(guards, true))
+	_, err = unix.Write(gate, make([]byte, gateLen)) // it waits
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(gate))
+	guard := sentry{locker: own, gate: guards, command: 1}
+	guard.reaped(1, syscall.WaitStatus(syscall.SIGKILL))
+	f := os.NewFile(uintptr(lockers), "locker")
+	defer f.Close()
+	var r report
+	require.NoError(t, binary.Read(f, binary.BigEndian, &r))
+	assert.Equal(t, report{reportUnrun, int32(syscall.ESRCH)}, r)
+	j := &job{session: &session{lease: &locker.Lease{}}, letGo: true} // meanwhile
+	j.heard(r)
+	assert.True(t, j.over)
+	assert.ErrorContains(t, j.unrun, "ended before it began")
 }
