@@ -122,8 +122,9 @@ func (j *job) schedule() {
 	until, err := j.lease.Until(), j.lease.Err()
 	switch {
 	case err != nil && j.reason == nil:
+		// A lock that is gone early leaves a short grace. A lease that has ended by its own time has had it.
 		j.reason = err
-		j.terminate, j.kill = time.Now(), time.Now().Add(shortGrace)
+		j.terminate, j.kill = time.Now(), earlier(until.Add(-j.grace/10), time.Now().Add(shortGrace))
 	case err != nil:
 		j.kill = earlier(j.kill, time.Now().Add(shortGrace))
 	case j.reason == nil:
@@ -226,7 +227,11 @@ func (j *job) heard(r report) {
 		j.over = true // what is left may not end at once, or never: end waits for it
 		j.notes.say("%q: %s", name, saidKill)
 	case r.What == reportTerminated && j.reason != nil:
-		j.notes.say("%s: %s in %v", plain(j.reason), saidTerminate, shortGrace)
+		grace := shortGrace
+		if left(j.kill) <= 0 {
+			grace = 0
+		}
+		j.notes.say("%s: %s in %v", plain(j.reason), saidTerminate, grace)
 	case r.What == reportTerminated:
 		j.reason = j.why()
 		j.notes.say("%q ends in %v: %s: %s in %v", name,
