@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 	"time"
 
@@ -107,7 +108,12 @@ func (j *job) run(path string, command []string) (status int, err error) {
 
 // refused says why the command was never run.
 func (j *job) refused() (status int, err error) {
+	var by *signalError
 	switch {
+	case errors.As(j.unrun, &by):
+		signal.Reset() // a second signal ends locker at once
+		j.death = death{sig: by.sig}
+		return statusSignal + int(by.sig.(syscall.Signal)), nil
 	case j.reason != nil:
 		return statusLost, fmt.Errorf("%w; %s was not run", j.reason, j.name)
 	case errors.Is(j.unrun, errTooLate):
@@ -139,10 +145,11 @@ func (j *job) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	over := j.lease.Done()
+	var early []os.Signal // for the command: they wait until it runs
 	for !j.over {
-		var signals chan os.Signal // for the command: they wait until it runs
-		if j.begun {
-			signals = j.signals
+		signals := j.signals
+		if j.letGo && !j.begun {
+			signals = nil
 		}
 		select {
 		case <-over:
@@ -155,11 +162,20 @@ func (j *job) watch() {
 				j.guardEnded()
 			}
 		case sig := <-signals:
+			if !j.begun && endsWait(sig) {
+				j.over, j.unrun = true, &signalError{sig}
+				return
+			}
+			early = append(early, sig)
+		case <-timer.C:
+		}
+		for j.begun && len(early) > 0 {
+			sig := early[0]
+			early = early[1:]
 			j.step() // first: the machine may just have woken up, with the lease over
 			if j.reason == nil || !resumes(sig) {
 				j.proc.forward(sig, j.notes)
 			}
-		case <-timer.C:
 		}
 		timer.Reset(j.step())
 		if j.reason != nil && !j.letGo {

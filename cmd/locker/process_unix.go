@@ -165,7 +165,7 @@ func (p *process) tell(do ...int64) {
 	}
 }
 
-// giveUp kills a guard that does nothing.
+// giveUp kills the guard.
 func (p *process) giveUp() { _ = p.guard.Signal(syscall.SIGKILL) }
 
 // letGo lets the command, which has this process ID, run, in the foreground of the terminal if that is its place.
@@ -283,8 +283,11 @@ func (p *process) dismiss() {
 	select {
 	case <-p.gone:
 	default:
-		_ = p.guard.Signal(syscall.SIGKILL)
-		<-p.gone
+		p.giveUp()
+		select {
+		case <-p.gone:
+		case <-time.After(orphansEnd): // what is left of it does nothing any more
+		}
 	}
 }
 

@@ -107,6 +107,34 @@ func TestCommandEndsWithoutItsGuardAndLockerWithoutItsCommand(t *testing.T) {
 	}
 }
 
+// A signal that ends the wait for a lock also ends that for a command to begin.
+func TestSignalEndsTheWaitForTheCommand(t *testing.T) {
+	backend := fileBackend(t)
+	for range 20 { // the guard may be too fast
+		p := start(t, []with{backend}, locked(nil, "a", "listen")...)
+		guard := 0
+		require.Eventually(t, func() bool {
+			guard = childOf(p.cmd.Process.Pid)
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard))
+			return strings.Contains(string(line), "__guard")
+		}, patience, 100*time.Microsecond)
+		bury := freeze(t, guard)
+		begins := childOf(guard) != 0
+		if p.signal(syscall.SIGTERM); begins {
+			_ = syscall.Kill(guard, syscall.SIGKILL)
+		}
+		require.Eventually(t, func() bool { return state(guard) == 'Z' }, patience, time.Millisecond)
+		if bury(); begins {
+			continue
+		}
+		assert.Equal(t, 143, p.wait())
+		assert.Empty(t, p.said())
+		assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
+		return
+	}
+	require.Fail(t, "no guard was frozen before its command began")
+}
+
 // As the first process of a container, locker inherits orphans, which would
 // stay as zombies for ever.
 func TestFirstProcessOfAContainerReapsOrphans(t *testing.T) {
