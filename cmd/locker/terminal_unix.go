@@ -103,8 +103,8 @@ var passedOn = []syscall.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT,
 }
 
-// notify sends the signals that locker handles to c. Signals that its caller ignores
-// (nohup, a background job of a script) stay ignored, for the command too.
+// notify sends the signals that locker handles to c. HUP and INT stay ignored, for the command too, if its caller
+// ignores them (nohup, a background job of a script). Go handles the others anyway.
 func notify(c chan<- os.Signal) {
 	// stderr may be a pipe that nobody reads any more: locker must not die of that.
 	signal.Notify(c, syscall.SIGPIPE)
