@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 )
 
 // Endpoints of two clusters in one list let two clients hold a lock, one in each. Every answer names the cluster,
@@ -25,6 +28,9 @@ func (e *clusterError) Error() string {
 		e.addr, e.is, e.before, e.was)
 }
 
+// restTime is how long the members are waited for at least that have not said where they belong, when one has.
+const restTime = 200 * time.Millisecond
+
 func isOtherCluster(err error) bool {
 	var e *clusterError
 	return errors.As(err, &e)
@@ -36,7 +42,7 @@ func (p *pool) newMember(addr string) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &member{pool: p, addr: addr, conn: conn, compared: -1}
+	m := &member{pool: p, addr: addr, conn: conn, compared: -1, joining: make(chan struct{}, 1)}
 	p.start(m.countConnections)
 	return m, nil
 }
@@ -58,25 +64,43 @@ func (m *member) join(ctx context.Context) error {
 	if err := m.connect(ctx); err != nil {
 		return err
 	}
-	p := m.pool
-	p.mu.Lock()
-	changes, compared := m.changes, m.compared
-	p.mu.Unlock()
-	if compared == changes {
+	if _, compared := m.joined(); compared {
 		return nil
 	}
-	// Status is answered by the member alone, so also while there is no leader.
-	status, err := m.status(ctx)
+	select {
+	case m.joining <- struct{}{}:
+		defer func() { <-m.joining }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	changes, compared := m.joined()
+	if compared {
+		return nil // another request has waited for the same
+	}
+	// Status is answered by the member alone: also while there is no leader, unless ctx demands one.
+	resp, err := m.status(ctx)
+	if code := status.Code(err); code == codes.Unimplemented || code == codes.PermissionDenied {
+		// A proxy lets nobody ask: its member does not say where it belongs before its first answer.
+		resp, err = nil, nil
+	}
 	if err != nil {
 		return err
 	}
+	p := m.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err = p.compare(m, status.Header)
+	err = p.compare(m, resp.GetHeader())
 	if err == nil {
 		m.compared = changes
 	}
 	return err
+}
+
+// joined returns how often the connection has changed, and whether the member was compared since.
+func (m *member) joined() (changes int, compared bool) {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	return m.changes, m.changes == m.compared
 }
 
 // status asks the member itself for its state, over the connection that there is.
@@ -96,11 +120,15 @@ func (p *pool) compare(m *member, h *pb.ResponseHeader) error {
 	return nil
 }
 
-// agree compares the clusters of all members that answer. It does so until it has succeeded once: before that, no
-// lock is granted. A member that does not answer is compared when it is to be used.
+// agree compares the clusters of all members that answer, soon after the first. It does so until it has succeeded
+// once: before that, no lock is granted. A member that does not answer is compared when it is to be used.
 func (p *pool) agree(ctx context.Context) error {
-	p.agreeing.Lock()
-	defer p.agreeing.Unlock()
+	select {
+	case p.agreeing <- struct{}{}:
+		defer func() { <-p.agreeing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if p.agreed {
 		return nil
 	}
@@ -114,7 +142,10 @@ func (p *pool) agree(ctx context.Context) error {
 	var differ error
 	for range members {
 		err := <-answers
-		p.agreed = p.agreed || err == nil
+		if err == nil && !p.agreed {
+			p.agreed = true
+			defer time.AfterFunc(max(restTime, p.timeout/15), cancel).Stop()
+		}
 		if isOtherCluster(err) {
 			differ = err
 		}

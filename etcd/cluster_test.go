@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,8 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
 
@@ -126,4 +131,82 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 		g := locktest.Acquire(t, both, request("n", 6*time.Second, false))
 		require.NoError(t, g.Hold.Release(ctx))
 	})
+}
+
+// A foreign endpoint makes no refusal of an outage, which passes: only where nobody else is there it is told as one.
+func TestAForeignEndpointDoesNotHideAnOutage(t *testing.T) {
+	t.Parallel()
+	one, two := newScene(t, 1), newScene(t, 1)
+	proxy := lab.StartProxy(t, one.Nodes[0].Addr())
+	var late atomic.Bool
+	b, err := etcd.New(dial(t, []string{proxy.Addr(), two.Nodes[0].Addr()}, leading(func(addr string) string {
+		if addr != proxy.Addr() && !late.Load() {
+			return ""
+		}
+		return addr
+	})), &etcd.Options{Timeout: 2 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	eventually(t, 30*time.Second, "it works", func() bool {
+		g, err := b.Acquire(t.Context(), request("n", time.Minute, false))
+		return err == nil && g.Hold.Release(t.Context()) == nil
+	})
+	proxy.Set(lab.Hold)
+	late.Store(true)
+	_, err = b.Acquire(t.Context(), request("n", time.Minute, false))
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.NotErrorIs(t, err, locker.ErrRefused)
+	assert.ErrorContains(t, err, "belongs to cluster")
+}
+
+// One endpoint that is silent costs neither Open nor the first grant the time in which it could answer.
+func TestASilentEndpointIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	silent := lab.StartProxy(t, s.Nodes[0].Addr())
+	silent.Set(lab.Hold)
+	const limit = 30 * time.Second // of which each pool waited a third
+	b, err := etcd.New(dial(t, []string{s.Nodes[0].Addr(), silent.Addr()}), &etcd.Options{Timeout: limit})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	began := time.Now()
+	locktest.Acquire(t, b, request("n", time.Minute, false))
+	assert.Less(t, time.Since(began), limit/3)
+}
+
+// A proxy that lets nobody ask for the status does not keep requests from the member behind it. Where it may be
+// asked, the many requests that are under way on a new connection ask once.
+func TestTheStatusOfAMember(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	for _, code := range []codes.Code{codes.OK, codes.Unimplemented, codes.PermissionDenied} {
+		t.Run(code.String(), func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			b := patientBackend(t, s.Addrs(), func(c *clientv3.Config) {
+				c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string,
+					req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					if method == "/etcdserverpb.Maintenance/Status" {
+						asked.Add(1)
+						time.Sleep(100 * time.Millisecond)
+						if code != codes.OK {
+							return status.Error(code, "not by way of this proxy")
+						}
+					}
+					return invoke(ctx, method, req, reply, cc, opts...)
+				}))
+			})
+			var all sync.WaitGroup
+			for range 100 {
+				all.Go(func() {
+					_, err := b.Inspect(t.Context(), "n")
+					assert.NoError(t, err)
+				})
+			}
+			all.Wait()
+			assert.LessOrEqual(t, asked.Load(), int64(5), "the connection may have changed meanwhile")
+			g := locktest.Acquire(t, b, request(code.String(), time.Minute, false))
+			require.NoError(t, g.Hold.Release(t.Context()))
+		})
+	}
 }

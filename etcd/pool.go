@@ -31,8 +31,8 @@ type pool struct {
 	life context.Context
 	end  context.CancelFunc
 
-	agreeing sync.Mutex
-	agreed   bool // all members that answered are of one cluster; guarded by agreeing
+	agreeing chan struct{} // has room for the one who compares
+	agreed   bool          // all members that answered are of one cluster; guarded by agreeing
 
 	mu      sync.Mutex
 	closed  bool
@@ -47,6 +47,8 @@ type member struct {
 	pool *pool
 	addr string
 	conn *grpc.ClientConn
+
+	joining chan struct{} // has room for the request that compares the member, for all that wait
 
 	// Guarded by pool.mu.
 	failed   time.Time
@@ -72,7 +74,7 @@ func newPool(driver *clientv3.Client, timeout time.Duration) (*pool, error) {
 	// Those of a copy are written by nobody; the lock, taken on both sides, keeps the copying from being a race
 	// with all that they did before and will do later.
 	addrs := driver.Endpoints()
-	p := &pool{driver: *driver, timeout: timeout}
+	p := &pool{driver: *driver, timeout: timeout, agreeing: make(chan struct{}, 1)}
 	_ = driver.Endpoints()
 	p.driver.Auth = &logins{driver.Auth, p}
 	for i := range p.lines {

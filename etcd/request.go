@@ -135,20 +135,19 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args any, rep
 		limit = p.timeout
 	}
 	opts = append(slices.Clip(opts), grpc.WaitForReady(false))
-	outgoing := withLeader(untimed{parent})
 	began := time.Now()
-	sent := false
-	var other error // a member's that belongs to another cluster
+	sent, silent := false, false // it was sent to a member; one has kept it waiting
+	var other error              // a member's that belongs to another cluster
 	for try := 1; ; try++ {
 		m, members, wait := p.pick(try)
 		sentAt, left := time.Now(), limit-time.Since(began)
-		limited, cancel := context.WithCancel(m.on(outgoing))
+		limited, cancel := context.WithCancel(m.on(untimed{parent}))
 		timer := time.AfterFunc(min(wait, left), cancel)
 		var unsent *noAnswerError
 		err := m.join(limited)
 		joined := err == nil
 		if joined {
-			err = m.conn.Invoke(limited, "/etcdserverpb."+method, args, reply, opts...)
+			err = m.conn.Invoke(withLeader(limited), "/etcdserverpb."+method, args, reply, opts...)
 		}
 		late := limited.Err() != nil
 		timer.Stop()
@@ -180,14 +179,17 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args any, rep
 		if ctx.Err() != nil {
 			return f, ctx.Err() // no fault of the member's
 		}
+		silent = silent || late || m.conn.GetState() == connectivity.Connecting
 		p.avoid(m)
 		// There may be another connection now.
 		replaced := m.conn.GetState() == connectivity.Shutdown && p.life.Err() == nil
 		switch {
 		case left <= 0, !sent && try >= members && !replaced:
 			switch {
-			case other != nil:
+			case other != nil && !sent && !silent:
 				err = other
+			case other != nil: // an outage of those that are of the right cluster
+				err = &noAnswerError{fmt.Sprintf("no other member has answered, and %v", other)}
 			case late && unsent == nil:
 				err = &noAnswerError{fmt.Sprintf("no member has answered within %v", p.timeout)}
 			}
