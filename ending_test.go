@@ -216,14 +216,20 @@ func TestAPanicLeavesNothingBehind(t *testing.T) {
 				if where == "Attempt" || where == "LockDone" { // nobody was given what a MinHold would keep
 					opts = append(opts, locker.MinHold(time.Hour))
 				}
+				var l *locker.Lease
 				assert.Panics(t, func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
-					l, err := c.Lock(ctx, "job", opts...)
+					var err error
+					l, err = c.Lock(ctx, "job", opts...)
 					require.NoError(t, err)
 					_ = l.Unlock(t.Context())
 				})
 				synctest.Wait()
+				if where == "Released" {
+					require.NoError(t, l.Unlock(t.Context()), "the service has confirmed the release")
+					assert.Zero(t, c.Stats().TakenBack)
+				}
 				assert.Equal(t, strings.Contains(where, "note"), s.count("leave") == 1, "it is left once")
 				s.script("acquire", "ok")
 				ctx, cancel := context.WithTimeout(t.Context(), ttl/2)

@@ -310,7 +310,8 @@ func (l *Lease) letGo(ctx context.Context) {
 	over := l.Err()
 	switch {
 	case errors.Is(over, ErrUnlocked):
-		over = l.release(ctx)
+		l.release(ctx, &err)
+		return
 	case errors.Is(over, ErrLost):
 		l.takeBack(unlocked) // in place of that of a lost one, which comes later
 	}
@@ -319,14 +320,15 @@ func (l *Lease) letGo(ctx context.Context) {
 
 // release asks the service once to release the lock, and leaves the rest to a
 // take-back, also if the backend or a function of Trace panics. While MinHold keeps the lock, it
-// sends nothing.
-func (l *Lease) release(ctx context.Context) error {
+// sends nothing. outcome, which is errEnded before, is known before Trace is told.
+func (l *Lease) release(ctx context.Context, outcome *error) {
 	defer l.client.lines.release(l)
 	now := time.Now()
 	if l.freeAt(unlocked, now).After(now) {
 		l.takeBack(unlocked)
+		*outcome = nil
 		l.released(ctx, now, 0, nil)
-		return nil
+		return
 	}
 	brief := clock.Within(ctx, unlockTimeout)
 	defer brief.Cancel()
@@ -336,25 +338,28 @@ func (l *Lease) release(ctx context.Context) error {
 		// counted until it has left.
 		l.client.lines.release(l)
 	}
-	err := errEnded
 	defer func() {
-		if err == errEnded { //nolint:errorlint // as it is
+		if *outcome == errEnded { //nolint:errorlint // as it is
 			l.takeBack(unreleased)
 		}
 	}()
-	switch err = l.pass(ctx, brief, now); {
+	l.pass(ctx, brief, now, outcome)
+}
+
+// confirmed is what Unlock returns where err is the service's answer to the release.
+func confirmed(err error) error {
+	switch {
 	case err == nil:
+		return nil
 	case errors.Is(err, ErrLost):
-		err = fmt.Errorf("it was gone before the release: %w", err)
-	default:
-		err = fmt.Errorf("the release is not confirmed and is tried again in the background: %w", err)
+		return fmt.Errorf("it was gone before the release: %w", err)
 	}
-	return err
+	return fmt.Errorf("the release is not confirmed and is tried again in the background: %w", err)
 }
 
 // pass asks the service to let go and, if it can, to give the lock to the next call
 // in line at once.
-func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
+func (l *Lease) pass(ctx, brief context.Context, began time.Time, outcome *error) {
 	c := l.client
 	passer, can := l.grant.Hold.(Passer)
 	var next *call
@@ -364,12 +369,14 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	}
 	if next == nil {
 		err := fromBackend(ctx, l.grant.Hold.Release(brief))
+		*outcome = confirmed(err)
 		l.released(ctx, began, time.Since(began), err)
-		return err
+		return
 	}
 	to, req := next.request()
 	grant, err := passer.Pass(brief, req, yield)
 	err = fromBackend(ctx, err)
+	*outcome = confirmed(err)
 	took := time.Since(began)
 	if to.grant = grant; grant.Hold != nil {
 		passed := err
@@ -385,5 +392,4 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 		}
 	}
 	l.released(ctx, began, took, err)
-	return err
 }

@@ -199,17 +199,22 @@ func (l *Lease) renewOnce(ctx, caller context.Context) (err error) {
 func (l *Lease) fails(err error) {
 	c := l.client
 	l.mu.Lock()
-	changes := l.err == nil && l.failing != (err != nil) && !errors.Is(err, ErrLost)
-	if changes {
-		l.failing = !l.failing
+	changes, first := l.err == nil && l.failing != (err != nil) && !errors.Is(err, ErrLost), false
+	switch { // before finish, which counts a lease that fails no more
+	case !changes:
+	case err == nil:
+		l.failing = false
+		c.failing.Add(-1)
+	default:
+		l.failing = true
+		first = c.failing.Add(1) == 1
 	}
 	l.mu.Unlock()
 	switch {
 	case !changes:
 	case err == nil:
-		c.failing.Add(-1)
 		c.log(slog.LevelInfo, "renewed again", l.name)
-	case c.failing.Add(1) == 1:
+	case first:
 		c.log(slog.LevelWarn, "renewal failed", l.name, "error", err)
 	default:
 		c.log(slog.LevelWarn, "renewal failed, as of other leases", l.name)
@@ -295,6 +300,7 @@ func (l *Lease) finish(why ending, err error) bool {
 // close ends the lease because its client is closed, and releases it.
 func (l *Lease) close() {
 	if l.finish(unlocked, ErrClosed) {
-		l.client.busy.run(func() { _ = l.release(l.client.rest) })
+		outcome := errEnded
+		l.client.busy.run(func() { l.release(l.client.rest, &outcome) })
 	}
 }
