@@ -105,7 +105,9 @@ type call struct {
 	// What it knows of the service.
 	logged time.Time // when Options.Logger was told last
 	poll   Poll
-	note   *HeldError // the last answer that had a note of the call's own; nil: there is none
+	lasted time.Duration // the outage that it has met last
+	left   time.Duration // how much longer it waits for that to end
+	note   *HeldError    // the last answer that had a note of the call's own; nil: there is none
 }
 
 // attempt asks the service once, with an owner of its own (R10), and makes a lease of what was granted.
@@ -120,6 +122,9 @@ func (cl *call) attempt(ctx context.Context) error {
 	if err != nil {
 		err = l.crowded(began, err)
 		c.lines.noted(cl, err)
+		if ctx.Err() == nil || errors.Is(err, ErrHeld) { // else there may be no answer
+			cl.lasted, cl.left = c.lines.refused(cl, err) // before Trace is told: it may try the same name
+		}
 	}
 	c.attempted(cl, time.Since(began), err)
 	return err

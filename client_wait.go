@@ -34,18 +34,14 @@ func sequelOf(err error, wait bool, at place, left time.Duration) sequel {
 // error ends the call.
 func (cl *call) follow(ctx context.Context, err error) error {
 	c, held := cl.client, errors.Is(err, ErrHeld)
-	if ctx.Err() != nil && !held { // there may be no answer
-		return cl.gaveUp(ctx, err)
-	}
-	lasted, left := c.lines.refused(cl, err)
 	if ctx.Err() != nil {
 		return cl.gaveUp(ctx, err)
 	}
 	cl.poll.count(err)
-	switch sequelOf(err, cl.wait, cl.place, left) {
+	switch sequelOf(err, cl.wait, cl.place, cl.left) {
 	case ends:
 		if tries := cl.poll.tries; cl.wait && !held && tries > 1 && errors.Is(err, ErrUnavailable) {
-			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond),
+			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", cl.lasted.Round(time.Millisecond),
 				tries, err)
 		}
 		return err
@@ -53,14 +49,14 @@ func (cl *call) follow(ctx context.Context, err error) error {
 		return c.lines.again(ctx, cl)
 	}
 	if !held || cl.poll.tries == 1 {
-		cl.waiting(err, left)
+		cl.waiting(err, cl.left)
 	}
 	_, others := c.lines.count()
 	delay := cl.poll.delay(err, others)
 	if held {
 		cl.poll.listen(ctx, c.backend, cl.line.name, c.busy.run)
 	} else {
-		delay = min(delay, left)
+		delay = min(delay, cl.left)
 	}
 	if err := cl.poll.sleep(ctx, delay); err != nil {
 		return cl.gaveUp(ctx, err)

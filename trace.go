@@ -11,7 +11,8 @@ import (
 // lives; any of them may be nil. The Client calls them in the goroutine of the event,
 // several at once. They must not block, since the lock waits for them. One that panics or ends its
 // goroutine ends the call that it is called in, but no lock is left behind. Close may be called there:
-// it does not wait for functions of Trace longer than a tenth of a second.
+// it does not wait for functions of Trace longer than a tenth of a second. Lock no name in a function that is told
+// of the same name: the call may wait for the one that it is told of.
 //
 // ctx has the values of the context that the caller gave to Lock or TryLock (for
 // Released, to Unlock), such as the caller's span. Only in LockDone it is that

@@ -283,3 +283,30 @@ func TestRecordsOfAnOutage(t *testing.T) {
 			"lease lost": leases})
 	})
 }
+
+// A TryLock of the same name in Attempt waits for the answer of the call before it, which is there already.
+func TestATryLockInAttempt(t *testing.T) {
+	for answer, want := range map[string]error{"held": locker.ErrHeld, "down": locker.ErrUnavailable, "ok": locker.ErrHeld} {
+		synctest.Test(t, func(t *testing.T) {
+			s, errs := newScripted("prompt"), []error(nil)
+			var c *locker.Client
+			c = locker.New(s, &locker.Options{TTL: ttl, Trace: &locker.Trace{Attempt: func(ctx context.Context, _ locker.Event) {
+				ctx, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				_, err := c.TryLock(ctx, "job")
+				errs = append(errs, err)
+			}}})
+			if answer == "held" {
+				_, err := s.Backend.Acquire(t.Context(), locker.Request{Name: "job", TTL: time.Hour, Lost: func() {}})
+				require.NoError(t, err)
+			} else {
+				s.script("acquire", answer)
+			}
+			_, _ = c.TryLock(t.Context(), "job")
+			require.Len(t, errs, 1, answer)
+			require.ErrorIs(t, errs[0], want, answer)
+			require.NotErrorIs(t, errs[0], context.DeadlineExceeded, answer)
+			require.NoError(t, c.Close())
+		})
+	}
+}
