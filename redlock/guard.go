@@ -141,18 +141,22 @@ func (n *node) look(l *look) {
 	l.err = ourLimit(n.b.ctx, l.err)
 	var guarded *guardedError
 	var twice *duplicateError
+	well := l.err == nil || errors.As(l.err, &guarded) || errors.As(l.err, &twice)
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.looking, n.seen = nil, true
 	if l.err == nil {
 		n.scripts = l.scripts
 	}
-	if l.err == nil || errors.As(l.err, &guarded) || errors.As(l.err, &twice) {
+	if well {
 		n.fails, n.lastErr = 0, nil
 	} else {
 		n.failed(l.err)
 	}
+	n.mu.Unlock()
 	close(l.over)
+	if !well {
+		n.warn(l.err)
+	}
 }
 
 // identify asks the server who it is, decides whether it may vote, and gives it

@@ -180,6 +180,9 @@ func (n *node) over(c *redisconn.Call, err error) error {
 
 // note keeps account of an answer to a question that was sent then, or of none.
 func (n *node) note(op string, sent time.Time, err error) {
+	if err != nil {
+		n.warn(err)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {
@@ -193,7 +196,7 @@ func (n *node) note(op string, sent time.Time, err error) {
 }
 
 // warn says once that the node refuses this client, if that is what err says: a majority may go on without it for
-// long, until one of that fails, too.
+// long, until one of that fails, too. n.mu is not held: the Logger is the user's, and may ask for a lock.
 func (n *node) warn(err error) {
 	if e, ok := errors.AsType[*redisconn.Error](err); ok && e.Refused && !n.b.opening.Load() && !n.warned.Swap(true) {
 		n.b.opts.Logger.Warn("redlock: a node refuses this client, and does not vote until that is fixed", "node", n.addr,
@@ -204,7 +207,6 @@ func (n *node) warn(err error) {
 // failed notes a question without an answer. n.mu is held. Of the many questions
 // of one moment that fail together, one counts.
 func (n *node) failed(err error) {
-	n.warn(err)
 	n.lastErr = err
 	now := time.Now()
 	if now.Sub(n.failedAt) < oneMoment {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strconv"
 	"sync"
@@ -127,6 +128,31 @@ func TestALateAnswerDoesNotMoveTheLastVoteBack(t *testing.T) {
 
 // The second phase: no counter is raised to where another has raised it, nor
 // under it; the same one may do so again.
+// asking is a handler of logs that asks the node.
+type asking struct {
+	slog.Handler
+	n *node
+}
+
+func (a asking) Handle(context.Context, slog.Record) error { return a.n.why() }
+
+// The user's Logger may call what needs the node.
+func TestALoggerMayAskTheNode(t *testing.T) {
+	n := &node{b: &Backend{}}
+	n.b.opts.Logger = slog.New(asking{slog.Default().Handler(), n})
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		n.note(opVote, time.Now(), &redisconn.Error{Refused: true, Err: errBusy})
+	}()
+	select {
+	case <-told:
+		assert.True(t, n.warned.Load())
+	case <-time.After(10 * time.Second):
+		t.Fatal("the Logger waits for who calls it")
+	}
+}
+
 func TestQuorumCounterIsRaisedByOneOwnerOnly(t *testing.T) {
 	q := newMember(t)
 	a := q.votes(of("a", 0))
