@@ -19,7 +19,9 @@ import (
 // At most 16 requests are under way at once. Of more names, LockAny waits for the first 15, and asks for
 // the others in turn: for each once a second, or, of more than a hundred, for a hundred in a second. So it
 // may notice as much later that one of those is free: of 1,000 names after ten seconds, or longer where an
-// answer takes more than ten milliseconds.
+// answer takes more than ten milliseconds. All calls of a process with the same Locker ask together for at most
+// a hundred names a second in turn: a thousand calls with more than 16 names ask for one each in ten seconds, and
+// notice as late that it is free, or that the service cannot be asked.
 //
 // A name that ctx itself holds ([locker.Lease.Context]) counts as held. If it holds all of them, the
 // error matches ErrInvalid.
@@ -143,10 +145,12 @@ type answer struct {
 // lockInTurn asks for names in turn until it has one.
 func lockInTurn(ctx context.Context, l locker.Locker, names []string, inTurn []int, opts []locker.Option,
 	tell func(answer)) {
-	pause := max(time.Second/time.Duration(len(inTurn)), 10*time.Millisecond)
+	pause := max(time.Second/time.Duration(len(inTurn)), turnTime)
+	t, leave := turnsOf(l)
+	defer leave()
 	for i, last := 0, locker.ErrHeld; ; i++ {
 		a := answer{name: inTurn[i%len(inTurn)], inTurn: true}
-		if clock.Sleep(ctx, clock.Jitter(pause)) == nil {
+		if clock.Sleep(ctx, clock.Jitter(pause)) == nil && t.take(ctx) == nil {
 			a.lease, a.err = l.TryLock(ctx, names[a.name], opts...)
 		}
 		if a.lease == nil && ctx.Err() != nil {
