@@ -122,9 +122,9 @@ type Request struct {
 	// Queued is for services that keep a queue: with Wait, the backend calls it
 	// when it has learned that another has the lock, or is before it in the queue.
 	// The engine can then tell "held" from "no answer yet" to callers that wait
-	// behind this attempt in the Client. It does not block, may be called more
-	// than once, and has no meaning after Acquire has returned. The engine never passes nil
-	// with Wait.
+	// behind this attempt in the Client: a TryLock of the same Client waits for it, or for the end of the
+	// attempt. It does not block, may be called more than once, and has no meaning after Acquire has returned.
+	// The engine never passes nil with Wait.
 	Queued func()
 
 	_ struct{}
