@@ -198,7 +198,7 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 		if s.RunID == "" {
 			return run{}, errors.New("INFO server names no run_id")
 		}
-		if err := cmp.Or(s.Supported(), n.conn.Single(s)); err != nil {
+		if err := cmp.Or(s.Supported(), n.conn.Single(ctx, s)); err != nil {
 			return run{}, err
 		}
 		r := run{id: s.RunID, uptime: s.Uptime}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -323,4 +324,41 @@ func TestCloseRightAfterARefusalLeavesNoVote(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.Zero(t, s.holders(t, "x"))
 	}
+}
+
+// A server that is a Cluster by itself has all keys, and may be a node; one that shares them with others may not.
+func TestNodesOfClusters(t *testing.T) {
+	t.Parallel()
+	s := start(t, 3, lab.WithAppendOnly(), lab.WithConfig("cluster-enabled", "yes"))
+	for _, r := range s.servers {
+		r.MustDo(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	}
+	address := func(addrs []string) string { return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off" }
+	var alone []string
+	for _, r := range s.servers {
+		alone = append(alone, r.Addr())
+		within(t, 30*time.Second, "the cluster is up", func() bool {
+			return strings.Contains(fmt.Sprint(r.MustDo(t, "CLUSTER", "INFO")), "cluster_state:ok")
+		})
+	}
+	c, err := openers.Open(t.Context(), address(alone), nil)
+	require.NoError(t, err)
+	defer c.Close()
+	var all sync.WaitGroup
+	for i := range 100 { // requests that share a call
+		all.Go(func() {
+			l, err := c.Lock(t.Context(), fmt.Sprint(i))
+			if assert.NoError(t, err) {
+				assert.NoError(t, l.Unlock(t.Context()))
+			}
+		})
+	}
+	all.Wait()
+	found, err := c.Check(t.Context())
+	require.NoError(t, err)
+	assert.False(t, slices.ContainsFunc(found, func(f locker.Finding) bool { return f.Severity > locker.SeverityWarning }), found)
+
+	_, err = openers.Open(t.Context(), address(lab.StartCluster(t).Addrs()), nil)
+	require.ErrorContains(t, err, "a node of a Redis Cluster")
+	require.NotErrorIs(t, err, locker.ErrUnavailable)
 }

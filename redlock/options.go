@@ -132,6 +132,7 @@ func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
 		if err != nil {
 			return nil, invalid("node %d: %w", i+1, err)
 		}
+		conn.OneSlot = true
 		b.nodes = append(b.nodes, newNode(b, i, conn))
 	}
 	return b, nil

@@ -56,7 +56,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 func (b *Backend) contact(ctx context.Context, log *slog.Logger) error {
 	servers, _ := b.server.Servers(ctx)
 	for _, s := range servers {
-		if err := b.server.Single(s); err != nil {
+		if err := b.server.Single(ctx, s); err != nil {
 			return err
 		}
 		if s.MayEvict() && log != nil {

@@ -66,7 +66,7 @@ func (n *Conn) Check(ctx context.Context, needs []Need, forgets locker.Severity)
 	}
 	for _, s := range servers {
 		found = append(found, s.Findings(forgets)...)
-		if n.Single(s) != nil {
+		if n.Single(ctx, s) != nil {
 			found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: "kind of " + s.Addr,
 				Found: errClusterNode.Error(), Advice: adviceCluster})
 		}

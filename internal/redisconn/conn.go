@@ -27,6 +27,10 @@ import (
 // (MaxRetries is for others), so that a refusal cannot hide a grant whose reply
 // was lost.
 type Conn struct {
+	// OneSlot: all keys of each request are in one slot, so that a Cluster of one server will do without a
+	// ClusterClient. It is set before the first request.
+	OneSlot bool
+
 	client  redis.UniversalClient
 	timeout time.Duration
 	addr    string

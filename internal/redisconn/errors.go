@@ -111,16 +111,22 @@ func (n *Conn) failed(op, addr string, err error) *Error {
 
 // What is wrong with a Conn to one node of a Cluster.
 const adviceCluster = "write redis+cluster:// (or rediss+cluster://), or make a ClusterClient; redlock needs servers " +
-	"that are not in a Cluster"
+	"that are not in a Cluster with others"
 
 var errClusterNode = errors.New("the server is a node of a Redis Cluster, which has only some of the keys")
 
 // Single is an error for a server that has only some of the keys of a Conn that takes it for a server of its own.
-func (n *Conn) Single(s Server) error {
-	if s.Cluster && !n.IsCluster() {
+func (n *Conn) Single(ctx context.Context, s Server) error {
+	if s.Cluster && !n.IsCluster() && !(n.OneSlot && n.whole(ctx)) {
 		return Failed("info", s.Addr, fmt.Errorf("%w: %s", errClusterNode, adviceCluster))
 	}
 	return nil
+}
+
+// whole reports whether the server has all slots of its Cluster, or does not tell this user.
+func (n *Conn) whole(ctx context.Context) bool {
+	info, err := n.Bounded().ClusterInfo(ctx).Result()
+	return err != nil || strings.Contains(info, "cluster_size:1\r") && strings.Contains(info, "cluster_slots_assigned:16384\r")
 }
 
 // class is what a driver's error says about a request; see Error.
