@@ -361,4 +361,5 @@ func TestNodesOfClusters(t *testing.T) {
 	_, err = openers.Open(t.Context(), address(lab.StartCluster(t).Addrs()), nil)
 	require.ErrorContains(t, err, "a node of a Redis Cluster")
 	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	require.NotContains(t, err.Error(), "MOVED", "it is known before a key is looked for")
 }
