@@ -174,6 +174,9 @@ func (l *Lease) renewOnce(ctx, caller context.Context) (err error) {
 	if over := l.Err(); errors.Is(over, ErrUnlocked) || errors.Is(over, ErrClosed) {
 		return over // the release may have overtaken the renewal, which has not failed then
 	}
+	if err != nil && !errors.Is(err, ErrLost) && l.client.isClosed() {
+		return ErrClosed // Close has ended the request, and ends the lease in a moment
+	}
 	now := time.Now()
 	if err == nil {
 		l.renewed(v, now) // before Trace is told: its function may ask for Until
