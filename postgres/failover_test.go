@@ -156,7 +156,7 @@ func TestProveReadOnlyAfterAFailover(t *testing.T) {
 		return err != nil || l.Unlock(t.Context()) != nil
 	}, eventually, time.Millisecond)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
-	require.ErrorContains(t, err, "it is a standby")
+	require.ErrorContains(t, err, "default_transaction_read_only is on")
 	l = locktest.Lock(t, c, "a")
 	require.NoError(t, l.Unlock(t.Context()))
 	assert.Equal(t, "1", second.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
