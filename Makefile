@@ -34,7 +34,7 @@ DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etc
 
 all: lint build-everywhere test
 
-# Three packages at a time on two cores, else four, the longest first, and as many tests of each: they wait more than
+# Four packages at a time on two cores, else five, the longest first, and as many tests of each: they wait more than
 # they work, and each has servers of its own. More would make the times that they measure meaningless. What works
 # more than it waits goes on beside them with what they leave of the machine; with the race detector it would take
 # three to five times as long. The gate says at the end what failed and where the time went.
