@@ -982,7 +982,8 @@ func (j *judge) state(c *call, st locker.State) {
 		j.broken(c, hint, "%s tells %s: %s", c.op, fmt.Sprintf(format, args...), tellState(st))
 	}
 	var life time.Duration
-	most, waiters, waiting := 0, 0, j.surelyWait(c)
+	most, waiters := 0, 0
+	waiting := slices.DeleteFunc(j.surelyWait(c), func(a *attempt) bool { return j.isHolder(a, st) })
 	for _, a := range may {
 		if len(sure) == 0 || sure[0].req.Shared || a == sure[0] {
 			life = max(life, j.may[a].to.Sub(c.began), j.k.life(a))
@@ -1107,6 +1108,16 @@ func (j *judge) surelyWait(at *call) (all []*attempt) {
 		}
 	}
 	return all
+}
+
+// isHolder reports whether a State tells of one as a holder who still waits for its answer: that
+// the lock is its own may reach the client seconds later.
+func (j *judge) isHolder(a *attempt, st locker.State) bool {
+	granted := j.grants[a]
+	if granted == nil || !st.Held || a.req.Shared != (st.Sharers > 0) {
+		return false
+	}
+	return a.req.Shared || (st.Token == 0 || st.Token == granted.grant.Token) && (st.Label == "" || st.Label == a.req.Label)
 }
 
 func (j *judge) lists() {

@@ -401,6 +401,13 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opUndo, who: "a", of: a}, 31_000, 70_000-30_000*told)
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 101_000, 101_001)
 		}},
+		{"state", "a holder is not told yet that it no longer waits", func(told int) {
+			k.g.Queue = true
+			b := asks("b", true)
+			add(call{op: opAcquire, who: "b", of: b, queued: at(1), grant: locker.Grant{Hold: struct{ locker.Hold }{}, Token: 7,
+				Validity: locker.Validity{Since: at(0), TTL: time.Minute}}}, 0, 4000)
+			add(call{op: opInspect, who: "c", state: locker.State{Name: "x", Held: true, Token: 7 - uint64(told)}}, 2000, 2010)
+		}},
 		{"answer", "one is broken who is just being told that it holds", func(told int) {
 			k.g.Queue = true
 			add(call{op: opBreak, who: "b"}, 100*told, 100*told+10)
