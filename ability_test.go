@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
@@ -64,7 +65,7 @@ func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 	require.NoError(t, err)
 	token, _ := l.Token()
 	assert.EqualValues(t, 151, token)
-	var req locker.Request
+	var req driver.Request
 	require.True(t, l.As(&req))
 	assert.Equal(t, "app/"+l.Name(), req.Name)
 	assert.False(t, l.As(new(int)))
@@ -79,7 +80,7 @@ func listError(ctx context.Context, c *locker.Client) (err error) {
 
 func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
 	c := locker.New(claiming{memory.New(), locker.Guarantees{}}, nil)
-	l, _, err := locker.NewLease("job", locker.Grant{})
+	l, _, err := locker.NewLease("job", driver.Grant{})
 	require.NoError(t, err)
 	_, inspect := c.Inspect(t.Context(), "job")
 	_, check := c.Check(t.Context())
@@ -136,8 +137,8 @@ func TestOperatorsReturnWithTheirContext(t *testing.T) {
 
 // slowList finds a name each second, whatever becomes of the context, and ends with an error.
 type slowList struct {
-	locker.Backend
-	locker.Operator
+	driver.Backend
+	driver.Operator
 	end error
 }
 

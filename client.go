@@ -13,13 +13,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/golockers/locker/driver"
 )
 
-// Client is the engine: it gives out leases on the locks of one [Backend], renews
+// Client is the engine: it gives out leases on the locks of one [driver.Backend], renews
 // them, and tells their holders when they are over. It is a [Locker], and may be used
 // from many goroutines at once.
 type Client struct {
-	backend Backend
+	backend driver.Backend
 	made    time.Time
 	opts    Options
 	optErr  error // what is wrong with opts; told by every call
@@ -54,7 +56,7 @@ var _ Locker = (*Client)(nil)
 // New returns a Client of b, with the settings in opts; nil means the defaults. The
 // caller still owns b, and closes it after the Client if needed. If a setting is out
 // of range, or b is nil, every Lock and TryLock returns an error that says so.
-func New(b Backend, opts *Options) *Client {
+func New(b driver.Backend, opts *Options) *Client {
 	c := &Client{backend: b, made: time.Now(), pending: make(map[*Lease]struct{})}
 	c.schedule.stepped = func() {
 		for _, l := range c.lines.leases() {
@@ -69,7 +71,7 @@ func New(b Backend, opts *Options) *Client {
 	if b != nil {
 		c.guarantees = b.Guarantees()
 	}
-	p, ok := b.(Prompt)
+	p, ok := b.(driver.Prompt)
 	c.prompt = ok && p.Prompt()
 	if opts != nil {
 		c.opts = *opts
@@ -95,9 +97,9 @@ func (c *Client) Guarantees() Guarantees { return c.guarantees }
 
 // Inspect returns the state of name, as far as the service knows it: for people and
 // tests, never to decide whether to act. The error matches [errors.ErrUnsupported] if
-// the backend has no [Operator].
+// the backend has no [driver.Operator].
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
-	return operate(ctx, c, "inspect", name, "tell who holds a lock", checkName(name), func(o Operator) (State, error) {
+	return operate(ctx, c, "inspect", name, "tell who holds a lock", checkName(name), func(o driver.Operator) (State, error) {
 		st, err := o.Inspect(ctx, c.opts.Prefix+name)
 		return c.own(st, name), err
 	})
@@ -107,14 +109,14 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 // a client with the same Options.Prefix, in no order. It is for people: names come and go while
 // the service is asked, which is before the first is yielded. An error is the last that it yields,
 // after what was found until then: if ctx ends first, that is a part of the names. The error
-// matches [errors.ErrUnsupported] if the backend has no [Operator].
+// matches [errors.ErrUnsupported] if the backend has no [driver.Operator].
 //
 //	for st, err := range client.List(ctx, "invoice/") { … }
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
 		var mu sync.Mutex
 		var all []State
-		_, err := operate(ctx, c, "list", prefix, "list its locks", nil, func(o Operator) (none struct{}, err error) {
+		_, err := operate(ctx, c, "list", prefix, "list its locks", nil, func(o driver.Operator) (none struct{}, err error) {
 			for st, err := range o.List(ctx, c.opts.Prefix+prefix) {
 				if err = cmp.Or(err, ctx.Err()); err != nil {
 					return none, err
@@ -149,13 +151,13 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error
 // then two may act, and only a fencing token that the resource checks keeps the first
 // one out. If st is held and has no Holder, since it is of no Inspect or List, or of a backend
 // that cannot tell one holder from another, the error matches [ErrInvalid]. It matches
-// [errors.ErrUnsupported] if the backend has no [Operator].
+// [errors.ErrUnsupported] if the backend has no [driver.Operator].
 func (c *Client) Break(ctx context.Context, st State) error {
 	wrong := checkName(st.Name)
 	if wrong == nil && st.Held && st.Holder == "" {
 		wrong = invalid("the State has no Holder: Break takes what Inspect or List has returned")
 	}
-	_, err := operate(ctx, c, "break", st.Name, "break a lock", wrong, func(o Operator) (none struct{}, err error) {
+	_, err := operate(ctx, c, "break", st.Name, "break a lock", wrong, func(o driver.Operator) (none struct{}, err error) {
 		if st.Held {
 			st.Name = c.opts.Prefix + st.Name
 			err = o.Break(ctx, st)
@@ -168,9 +170,9 @@ func (c *Client) Break(ctx context.Context, st State) error {
 // Check looks for settings of the service that break its [Guarantees], and returns
 // its findings, good and bad. It changes nothing. An error means that the service
 // could not be asked; it matches [errors.ErrUnsupported] if the backend has no
-// [Checker].
+// [driver.Checker].
 func (c *Client) Check(ctx context.Context) ([]Finding, error) {
-	return operate(ctx, c, "check", "", "check its service", nil, func(ch Checker) ([]Finding, error) {
+	return operate(ctx, c, "check", "", "check its service", nil, func(ch driver.Checker) ([]Finding, error) {
 		return ch.Check(ctx)
 	})
 }
@@ -224,7 +226,7 @@ const (
 
 // Close ends every wait with ErrClosed, releases every lease that is still held
 // ([Lease.Err] is then ErrClosed), waits for take-backs in flight, and closes the
-// backend if [Openers.Open] made it. It returns within five seconds even if the
+// backend if [Open] made it. It returns within five seconds even if the
 // service does not answer. A lock that could not be released then ends with its TTL,
 // and the error says so. A backend that Close leaves open is asked to remove a lock when its
 // [MinHold] is over, again each minute until it answers or is closed. After Close, no goroutine of the Client is left, except

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -44,8 +45,8 @@ type line struct {
 
 	tries map[*call]struct{} // calls of TryLock that wait here for the answer to one before them (R17)
 
-	visit time.Time  // since when the lock is passed on in this line
-	note  *HeldError // the place of the whole client in a line of the service
+	visit time.Time         // since when the lock is passed on in this line
+	note  *driver.HeldError // the place of the whole client in a line of the service
 }
 
 // longVisit is how long the callers of one line pass the lock on among themselves while

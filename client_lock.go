@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/golockers/locker/driver"
 )
 
 // Lock waits until it holds name. See [Locker].
@@ -104,10 +106,11 @@ type call struct {
 
 	// What it knows of the service.
 	logged time.Time // when Options.Logger was told last
-	poll   Poll
-	lasted time.Duration // the outage that it has met last
-	left   time.Duration // how much longer it waits for that to end
-	note   *HeldError    // the last answer that had a note of the call's own; nil: there is none
+	poll   driver.Poll
+	state  error             // the last answer after which it waited
+	lasted time.Duration     // the outage that it has met last
+	left   time.Duration     // how much longer it waits for that to end
+	note   *driver.HeldError // the last answer that had a note of the call's own; nil: there is none
 }
 
 // attempt asks the service once, with an owner of its own (R10), and makes a lease of what was granted.
@@ -130,6 +133,9 @@ func (cl *call) attempt(ctx context.Context) error {
 	return err
 }
 
+// roomPoll is how long a sharer waits for room that no wake-up tells of.
+const roomPoll = 500 * time.Millisecond
+
 // crowded makes err, the answer to a request that began then, match ErrHeld if the service has refused
 // a sharer and may have counted others of the client that have left, but are still being taken back.
 func (l *Lease) crowded(began time.Time, err error) error {
@@ -144,7 +150,7 @@ func (l *Lease) crowded(began time.Time, err error) error {
 		counts = counts || !other.refused && other.settings.Shared && other.name == l.name
 	}
 	if counts {
-		soon := &HeldError{AskWithin: lastPoll} // no wake-up tells of the room
+		soon := &driver.HeldError{AskWithin: roomPoll}
 		return fmt.Errorf("%w, maybe by what this client takes back: %w", soon, unlikeError{err, sentinels})
 	}
 	return err
@@ -156,7 +162,7 @@ func (cl *call) try(ctx context.Context) (*Lease, error) {
 	l, req := cl.request()
 	if cl.place == beside {
 		req.Wait = false // it waits in the line
-	} else if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
+	} else if _, notifies := c.backend.(driver.Notifier); cl.wait && !notifies { // a Notifier has no queue
 		req.Queued = cl.queued()
 	}
 	switch {
@@ -175,9 +181,9 @@ func (cl *call) try(ctx context.Context) (*Lease, error) {
 }
 
 // request is a new attempt, and the lease that it may become.
-func (cl *call) request() (*Lease, Request) {
+func (cl *call) request() (*Lease, driver.Request) {
 	l := &Lease{client: cl.client, name: cl.name, settings: cl.settings, values: cl.values}
-	req := Request{
+	req := driver.Request{
 		Name:    cl.line.name,
 		Owner:   newOwner(),
 		Label:   cl.settings.Label,
@@ -196,7 +202,7 @@ func (cl *call) request() (*Lease, Request) {
 func ignore() {}
 
 // ask calls Acquire. If the outcome is not known, it arranges for a take-back.
-func (l *Lease) ask(ctx context.Context, req Request) (err error) {
+func (l *Lease) ask(ctx context.Context, req driver.Request) (err error) {
 	l.grant, err = l.client.backend.Acquire(ctx, req)
 	if err == nil && l.grant.Hold == nil {
 		err = errors.New("the backend granted nothing: its Grant has no Hold")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -66,7 +67,7 @@ func (l *Lease) keep() time.Time {
 	if l.settings.MinHold == 0 || l.start.IsZero() || l.returned {
 		return time.Time{}
 	}
-	return l.start.Add(l.settings.MinHold + drift(l.settings.MinHold))
+	return l.start.Add(l.settings.MinHold + driver.Drift(l.settings.MinHold))
 }
 
 const firstTakeBackDelay = 20 * time.Millisecond

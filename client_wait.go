@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/golockers/locker/driver"
 )
 
 // sequel is what follows an attempt that was not granted.
@@ -37,10 +39,11 @@ func (cl *call) follow(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return cl.gaveUp(ctx, err)
 	}
-	cl.poll.count(err)
+	tries := cl.poll.Answered(err)
+	cl.state = err
 	switch sequelOf(err, cl.wait, cl.place, cl.left) {
 	case ends:
-		if tries := cl.poll.tries; cl.wait && !held && tries > 1 && errors.Is(err, ErrUnavailable) {
+		if cl.wait && !held && tries > 1 && errors.Is(err, ErrUnavailable) {
 			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", cl.lasted.Round(time.Millisecond),
 				tries, err)
 		}
@@ -48,17 +51,16 @@ func (cl *call) follow(ctx context.Context, err error) error {
 	case stands:
 		return c.lines.again(ctx, cl)
 	}
-	if !held || cl.poll.tries == 1 {
+	if !held || tries == 1 {
 		cl.waiting(err, cl.left)
 	}
-	_, others := c.lines.count()
-	delay := cl.poll.delay(err, others)
-	if held {
-		cl.poll.listen(ctx, c.backend, cl.line.name, c.busy.run)
-	} else {
-		delay = min(delay, cl.left)
+	atMost := time.Duration(0)
+	if !held {
+		atMost = cl.left
 	}
-	if err := cl.poll.sleep(ctx, delay); err != nil {
+	_, others := c.lines.count()
+	cl.poll.Go = c.busy.run
+	if err := cl.poll.Wait(ctx, c.backend, cl.line.name, others, atMost); err != nil {
 		return cl.gaveUp(ctx, err)
 	}
 	return nil
@@ -79,7 +81,7 @@ func (cl *call) waiting(err error, left time.Duration) {
 		Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 }
 
-// queued returns [Request.Queued] of the next attempt of cl. It has no meaning when that is over: the backend
+// queued returns [driver.Request.Queued] of the next attempt of cl. It has no meaning when that is over: the backend
 // may keep it.
 func (cl *call) queued() func() {
 	attempt := cl.attempts
@@ -107,7 +109,7 @@ func (cl *call) queued() func() {
 
 // gaveUp is the error of a wait that was ended by its context.
 func (cl *call) gaveUp(ctx context.Context, last error) error {
-	state := cl.poll.state // of the last attempt that had an answer, or met an outage
+	state := cl.state // of the last attempt that had an answer, or met an outage
 	cl.client.lines.mu.Lock()
 	if cl.told || state == nil && cl.line.wasHeld() {
 		state = ErrHeld
@@ -127,8 +129,8 @@ func (cl *call) gaveUp(ctx context.Context, last error) error {
 }
 
 // noteOf returns the answer to a refused request that has left a note in the service; nil: there is none.
-func noteOf(err error) *HeldError {
-	var held *HeldError
+func noteOf(err error) *driver.HeldError {
+	var held *driver.HeldError
 	if errors.As(err, &held) && held.Leave != nil {
 		return held
 	}
@@ -150,7 +152,7 @@ func (cl *call) leave() {
 }
 
 // removeNote removes a note, if there is one, in the background.
-func (c *Client) removeNote(note *HeldError) {
+func (c *Client) removeNote(note *driver.HeldError) {
 	if note == nil {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/clocktest"
 	"github.com/stretchr/testify/assert"
@@ -18,12 +19,14 @@ func (granting) Guarantees() Guarantees {
 	return Guarantees{Backend: "granting", MaxMinHold: time.Hour}
 }
 func (granting) Close() error { return nil }
-func (granting) Acquire(_ context.Context, req Request) (Grant, error) {
-	return Grant{Hold: granting{}, Validity: Validity{Since: time.Now(), TTL: req.TTL}}, nil
+func (granting) Acquire(_ context.Context, req driver.Request) (driver.Grant, error) {
+	return driver.Grant{Hold: granting{}, Validity: driver.Validity{Since: time.Now(), TTL: req.TTL}}, nil
 }
-func (granting) Renew(context.Context) (Validity, error) { return Validity{}, ErrUnavailable }
-func (granting) Release(context.Context) error           { return nil }
-func (granting) Undo(context.Context) error              { return nil }
+func (granting) Renew(context.Context) (driver.Validity, error) {
+	return driver.Validity{}, ErrUnavailable
+}
+func (granting) Release(context.Context) error { return nil }
+func (granting) Undo(context.Context) error    { return nil }
 
 // A lease held while the machine slept is over when it wakes, although no
 // timer has run.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
 )
 
 // The caller is in line when Close begins, and asks when Close is through.
@@ -30,7 +32,7 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		}}})
 		require.NoError(t, c.Close())
 		closed := &crowd{release: func(ctx context.Context) error { return cmp.Or(ctx.Err(), ErrUnavailable) }}
-		l := &Lease{client: c, name: "job", values: t.Context(), grant: Grant{Hold: closed},
+		l := &Lease{client: c, name: "job", values: t.Context(), grant: driver.Grant{Hold: closed},
 			settings: settings{Asked: Asked{TTL: DefaultTTL}}}
 		l.takeBack(unused)
 		synctest.Wait()

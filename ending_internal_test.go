@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
 )
 
 // A loss that is told while its holder unlocks must not put off what that has begun.
@@ -18,7 +20,7 @@ func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 		c := New(granting{}, nil)
 		now := time.Now()
 		l := &Lease{client: c, name: "job", start: now, settings: settings{Asked: Asked{TTL: time.Minute}},
-			grant: Grant{Hold: granting{}, Validity: Validity{Since: now, TTL: time.Minute}}}
+			grant: driver.Grant{Hold: granting{}, Validity: driver.Validity{Since: now, TTL: time.Minute}}}
 		l.takeBack(unlocked)
 		l.takeBack(lost)
 		synctest.Wait()
@@ -38,7 +40,7 @@ func TestATakeBackWaitsForItsTime(t *testing.T) {
 		now := time.Now()
 		l := &Lease{client: c, name: "job", start: now, err: ErrUnlocked,
 			settings: settings{Asked: Asked{TTL: time.Second, MinHold: time.Minute}},
-			grant:    Grant{Hold: s, Validity: Validity{Since: now}}}
+			grant:    driver.Grant{Hold: s, Validity: driver.Validity{Since: now}}}
 		l.takeBack(unlocked)
 		l.due()
 		synctest.Wait()
@@ -53,6 +55,6 @@ func TestATakeBackWaitsForItsTime(t *testing.T) {
 
 // A note that a writer has left is not forgotten because its answer also tells of a time-out.
 func TestAnErrorThatMatchesLessKeepsItsType(t *testing.T) {
-	err := fmt.Errorf("%w: %w", &HeldError{}, context.DeadlineExceeded)
-	assert.ErrorAs(t, matching(t.Context(), err), new(*HeldError))
+	err := fmt.Errorf("%w: %w", &driver.HeldError{}, context.DeadlineExceeded)
+	assert.ErrorAs(t, matching(t.Context(), err), new(*driver.HeldError))
 }

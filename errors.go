@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
+
+	"github.com/golockers/locker/driver"
 )
 
 // The errors that callers act on. Test for them with [errors.Is]. Each error of this
@@ -18,34 +19,34 @@ var (
 	// same Client; and by Lock if its context's deadline passed while another had the lock
 	// (the error then also matches [context.DeadlineExceeded]). The service may have said so to
 	// another caller of the same Client. ErrHeld is never returned if the service could not be asked.
-	ErrHeld = errors.New("the lock is held by another")
+	ErrHeld = driver.ErrHeld
 
 	// ErrLost says that a lease ended without its holder's Unlock: its validity ended
 	// before a renewal succeeded, the service said that the lock is gone, or MaxHold
 	// was reached. Somebody else may hold the lock now.
-	ErrLost = errors.New("the lease is lost")
+	ErrLost = driver.ErrLost
 
 	// ErrUnlocked is returned by [Lease.Err] after the holder's own Unlock.
 	ErrUnlocked = errors.New("the lease was unlocked")
 
 	// ErrClosed is returned by a [Client] after Close, and by [Lease.Err] for a lease
 	// that Close released.
-	ErrClosed = errors.New("the client is closed")
+	ErrClosed = driver.ErrClosed
 
 	// ErrUnavailable is returned if the lock service, or a quorum of it, could not be
 	// asked: it is out of reach, too slow, or shutting down. It is then not known
 	// whether the lock is held. Trying again later may help.
-	ErrUnavailable = errors.New("the lock service is unavailable")
+	ErrUnavailable = driver.ErrUnavailable
 
 	// ErrRefused is returned if the lock service or the backend refused the request
 	// or gave a senseless answer: wrong credentials, a missing right, a fault. Trying
 	// again does not help.
-	ErrRefused = errors.New("the lock service refused")
+	ErrRefused = driver.ErrRefused
 
 	// ErrInvalid is returned if a call cannot work whatever the state of the service:
 	// for a name, TTL, option or URL that is not valid, or for a lock that the caller's
 	// own context already holds.
-	ErrInvalid = errors.New("invalid argument")
+	ErrInvalid = driver.ErrInvalid
 )
 
 // errClosing is the cause with which Close ends the contexts of this client's calls.
@@ -72,35 +73,6 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
-
-// HeldError is the error of a [Backend] for "held", with the longest time for which
-// this can last, so that the engine knows when to ask again. It matches [ErrHeld],
-// which a backend returns if it does not know the time.
-type HeldError struct {
-	// Remaining is the time after which the lock is free unless its holder
-	// renews it. Zero or less: not known.
-	Remaining time.Duration
-
-	// AskWithin is for a request that waits in vain for sharers to end, and has left a
-	// note in the service which keeps new sharers out. The note ends after a second at
-	// most, so that a dead waiter is in nobody's way; the engine asks again within
-	// AskWithin, which renews it. 0: there is no such note.
-	AskWithin time.Duration
-
-	// Leave removes what the service notes for this caller. The engine calls that of the
-	// last answer that had one, once and in the background, if the caller stops waiting,
-	// and Close waits for it. A grant removes the note by itself. Without AskWithin it is
-	// the place of the whole client in a line of the service: it is left only if no other
-	// caller of the client waits for the name, and one that comes meanwhile is for the
-	// backend to look after. nil: there is nothing to remove.
-	Leave func(ctx context.Context) error
-}
-
-// Error says that the lock is held.
-func (e *HeldError) Error() string { return ErrHeld.Error() }
-
-// Is makes a HeldError match [ErrHeld].
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // waited is the error of a wait that was ended by err, which is that of a context. It matches the
 // last known state of the lock, too: ErrHeld, ErrUnavailable with its causes, or nil, not known.

@@ -64,15 +64,14 @@ func ExampleClient_Lock_deadline() {
 	// true true false
 }
 
-func ExampleOpeners_Open() {
-	open := memory.Openers // or those of another package, or backends.Openers
-	client, err := open.Open(context.Background(), "memory://?ttl=10s&prefix=billing/", nil)
+func ExampleOpen() {
+	client, err := locker.Open(context.Background(), "memory://?ttl=10s&prefix=billing/", nil, memory.Openers)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
 
-	_, err = open.Open(context.Background(), "memory://?timeout=10s", nil)
+	_, err = locker.Open(context.Background(), "memory://?timeout=10s", nil, memory.Openers)
 	fmt.Println(err)
 	// Output: locker: open: invalid argument: backend URL: memory://: unknown parameter, number 1: the known ones are label, max_hold, patience, prefix, token_base, ttl
 }

@@ -1,178 +1,95 @@
 package locker
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
+
+	"github.com/golockers/locker/driver"
 )
 
-// Guarantees are the promises of a backend, in fields that a program can compare. The
-// zero value of each field promises nothing, and a higher value promises more.
-// Package conformance reads the same fields and tests each claim; [Require] refuses a
-// backend that claims too little.
-// No promise here reaches past the end of a lease.
-type Guarantees struct {
-	// Backend is the name of the service, as in messages: "single", "etcd".
-	Backend string
+// Guarantees are the promises of a lock service, in fields that a program can compare:
+//
+//   - Backend, the name of the service in messages;
+//   - Scope, how far apart two holders can be and still exclude each other;
+//   - Exclusion, the basis of the promise that two do not hold at once;
+//   - Fencing, whether leases have a token, and when tokens can fail to rise;
+//   - Order, in which the waiters of different clients get the lock;
+//   - Shared, whether many can hold a name together, and with which tokens;
+//   - DeadHolder, when the lock of a dead holder is free, and DeadHolderSlack, how much later that can be;
+//   - ServerCrashes, how many servers may be down while locks can still be had;
+//   - SurvivesRestart, SurvivesFailover, SurvivesClockJump and SurvivesPause, the faults of servers that let no
+//     second holder in;
+//   - MinTTL, MaxTTL and MaxMinHold, the bounds of a TTL and of [MinHold];
+//   - RestsOn, the conditions of all this, for people.
+//
+// The zero value of each field promises nothing, and a higher value promises more. [Require] compares them.
+// No promise reaches past the end of a lease.
+type Guarantees = driver.Guarantees
 
-	// Scope is how far apart two holders can be and still exclude each other.
-	Scope Scope
+// State is the state of one name, as [Client.Inspect] and [Client.List] return it: its Name; whether it is Held, by
+// which Holder and with which Label; of a shared lock, how many Sharers there are and Sharing, their labels; the time
+// Remaining and the Token; how many Waiters there are (-1: not known) and Waiting, their labels. It may be out of date
+// when it arrives.
+type State = driver.State
 
-	// Exclusion is the basis of the promise that two do not hold at once.
-	Exclusion Exclusion
+// Finding is what [Client.Check] found about one setting of the service: its Severity, What was looked at, what was
+// Found, and, if something is to be changed, an Advice.
+type Finding = driver.Finding
 
-	// Fencing says whether leases have a token, and when tokens can fail to rise.
-	Fencing Fencing
-
-	// Queue: the service keeps a queue, in which Acquire waits as [Request].Wait says. The
-	// engine then lets the next caller in its own line ask while a release is still in
-	// flight, since its request comes after the release.
-	Queue bool
-
-	// Order is the order in which waiters of different clients get the lock.
-	// Inside one client it is always first come, first served.
-	Order Order
-
-	// Shared says whether many can hold a name together, and with which tokens. See
-	// [Shared].
-	Shared Sharing
-
-	// DeadHolder says when the lock of a dead holder is free again.
-	DeadHolder Recovery
-
-	// DeadHolderSlack is how much later than DeadHolder says the lock can be free.
-	DeadHolderSlack time.Duration
-
-	// ServerCrashes is how many of the service's servers may be down while locks can
-	// still be had.
-	ServerCrashes int
-
-	// SurvivesRestart: a held lock is still held after all servers of the service
-	// were killed and started again, under the conditions in RestsOn.
-	SurvivesRestart bool
-
-	// SurvivesFailover: a held lock is still held after another server has
-	// taken the place of one that failed.
-	SurvivesFailover bool
-
-	// SurvivesClockJump: no step of a server's wall clock gives the lock to a
-	// second holder while the first one's lease lasts. (A step of the holder's
-	// own clock can end its lease early, never late.)
-	SurvivesClockJump bool
-
-	// SurvivesPause: no server that stood still for longer than a TTL, as a
-	// frozen virtual machine does, and goes on, gives the lock to a second
-	// holder while the first one's lease lasts.
-	SurvivesPause bool
-
-	// MinTTL and MaxTTL are the bounds of a TTL. 0: the engine's bounds, 10 ms and
-	// 366 days.
-	MinTTL, MaxTTL time.Duration
-
-	// MaxMinHold is the longest [MinHold] for which the service can keep a lock without its
-	// client. 0: none.
-	MaxMinHold time.Duration
-
-	// RestsOn names, for people, the conditions of the promises above.
-	RestsOn string
-}
-
-// Scope is how far a lock reaches.
-type Scope int
+// Severities of a [Finding], from the least to the greatest.
+const (
+	SeverityOK      = driver.SeverityOK      // as it should be
+	SeverityInfo    = driver.SeverityInfo    // worth knowing
+	SeverityWarning = driver.SeverityWarning // a promise may not hold under some fault
+	SeverityProblem = driver.SeverityProblem // a declared promise does not hold, or locks cannot be had
+)
 
 // Scopes, from the nearest to the farthest.
 const (
-	ScopeNone    Scope = iota
-	ScopeProcess       // goroutines of one process
-	ScopeHost          // processes of one host
-	ScopeNetwork       // hosts that reach the same service
+	ScopeNone    = driver.ScopeNone
+	ScopeProcess = driver.ScopeProcess // goroutines of one process
+	ScopeHost    = driver.ScopeHost    // processes of one host
+	ScopeNetwork = driver.ScopeNetwork // hosts that reach the same service
 )
-
-// String returns the scope in a word.
-func (s Scope) String() string { return word(int(s), "none", "process", "host", "network") }
-
-// Exclusion is the basis of mutual exclusion, within the Scope.
-type Exclusion int
 
 // Exclusions, from the weakest to the strongest.
 const (
-	ExclusionNone      Exclusion = iota
-	ExclusionServer              // one server: its data, its clock
-	ExclusionQuorum              // a majority of servers, bounded clock drift, restarts as RestsOn says
-	ExclusionConsensus           // a replicated log, and bounded clock drift for the lease
-	ExclusionKernel              // the host's kernel; no clock is involved
-	ExclusionMemory              // one process's memory; no clock is involved
+	ExclusionNone      = driver.ExclusionNone
+	ExclusionServer    = driver.ExclusionServer    // one server: its data, its clock
+	ExclusionQuorum    = driver.ExclusionQuorum    // a majority of servers, bounded clock drift, restarts as RestsOn says
+	ExclusionConsensus = driver.ExclusionConsensus // a replicated log, and bounded clock drift for the lease
+	ExclusionKernel    = driver.ExclusionKernel    // the host's kernel; no clock is involved
+	ExclusionMemory    = driver.ExclusionMemory    // one process's memory; no clock is involved
 )
-
-// String returns the exclusion in a few words.
-func (e Exclusion) String() string {
-	return word(int(e), "none", "one server", "quorum", "consensus", "kernel", "memory")
-}
-
-// Fencing says when a backend's tokens are sure to rise.
-type Fencing int
 
 // Fencings, from the weakest to the strongest.
 const (
-	FencingNone         Fencing = iota // leases have no token
-	FencingWhileKept                   // tokens rise while the service keeps its data; RestsOn says what then
-	FencingUnlessRewind                // tokens rise unless its data is set back, as by restoring a backup
+	FencingNone         = driver.FencingNone         // leases have no token
+	FencingWhileKept    = driver.FencingWhileKept    // tokens rise while the service keeps its data; RestsOn says what then
+	FencingUnlessRewind = driver.FencingUnlessRewind // tokens rise unless its data is set back, as by restoring a backup
 )
 
-// String returns the fencing in a few words.
-func (f Fencing) String() string {
-	return word(int(f), "none", "while data is kept", "unless data is set back")
-}
-
-// Order is the order among waiters of different clients.
-type Order int
-
-// Orders.
+// Orders among waiters of different clients.
 const (
-	OrderNone Order = iota // any; a poll or a wake-up decides
-	OrderFIFO              // in the order in which they began to wait
+	OrderNone = driver.OrderNone // any; a poll or a wake-up decides
+	OrderFIFO = driver.OrderFIFO // in the order in which they began to wait
 )
-
-// String returns the order in a word.
-func (o Order) String() string { return word(int(o), "none", "fifo") }
-
-// Sharing says whether a backend has shared locks.
-type Sharing int
 
 // Sharings.
 const (
-	SharingNone       Sharing = iota // every lock is held alone
-	SharingTokenless                 // shared leases have no token, even if others have one
-	SharingWithTokens                // those that hold together have one token, which rises as Fencing says
+	SharingNone       = driver.SharingNone       // every lock is held alone
+	SharingTokenless  = driver.SharingTokenless  // shared leases have no token, even if others have one
+	SharingWithTokens = driver.SharingWithTokens // those that hold together have one token, which rises as Fencing says
 )
-
-// String returns the sharing in a few words.
-func (s Sharing) String() string { return word(int(s), "none", "without tokens", "with tokens") }
-
-// Recovery says when the lock of a dead holder is free.
-type Recovery int
 
 // Recoveries, from the slowest to the fastest.
 const (
-	RecoveryNone     Recovery = iota // somebody has to remove it
-	RecoveryWatched                  // at the latest when one client has begun to ask, and gone on asking for the TTL
-	RecoveryAfterTTL                 // when its TTL has passed
-	RecoveryAtOnce                   // the moment the holder's process ends
+	RecoveryNone     = driver.RecoveryNone     // somebody has to remove the lock of a dead holder
+	RecoveryWatched  = driver.RecoveryWatched  // at the latest when one client has begun to ask, and gone on asking for the TTL
+	RecoveryAfterTTL = driver.RecoveryAfterTTL // when its TTL has passed
+	RecoveryAtOnce   = driver.RecoveryAtOnce   // the moment the holder's process ends
 )
-
-// String returns the recovery in a few words.
-func (r Recovery) String() string {
-	return word(int(r), "none", "watched for the TTL", "after the TTL", "at once")
-}
-
-func word(i int, words ...string) string {
-	if i < 0 || i >= len(words) {
-		return fmt.Sprintf("unknown(%d)", i)
-	}
-	return words[i]
-}
 
 // Require returns nil if l promises at least as much as want, field by field.
 // Otherwise its error names every field that promises too little, and matches
@@ -214,7 +131,7 @@ func Require(l Locker, want Guarantees) error {
 	need(got.SurvivesFailover || !want.SurvivesFailover, "SurvivesFailover", true, false)
 	need(got.SurvivesClockJump || !want.SurvivesClockJump, "SurvivesClockJump", true, false)
 	need(got.SurvivesPause || !want.SurvivesPause, "SurvivesPause", true, false)
-	lo, hi := got.ttlBounds()
+	lo, hi := got.TTLBounds()
 	need(want.MinTTL == 0 || lo <= want.MinTTL, "MinTTL", want.MinTTL, lo)
 	need(want.MaxTTL == 0 || hi >= want.MaxTTL, "MaxTTL", want.MaxTTL, hi)
 	need(got.MaxMinHold >= want.MaxMinHold, "MaxMinHold", want.MaxMinHold, got.MaxMinHold)
@@ -223,15 +140,4 @@ func Require(l Locker, want Guarantees) error {
 	}
 	return &Error{Op: "require", Err: fmt.Errorf("backend %s promises too little: %s: %w",
 		got.Backend, strings.Join(short, "; "), errors.ErrUnsupported)}
-}
-
-// The bounds of a TTL if the backend has none. A shorter lease cannot be kept by a
-// timer; a longer one is most likely a mistake of units.
-const (
-	minTTL = 10 * time.Millisecond
-	maxTTL = 366 * 24 * time.Hour
-)
-
-func (g Guarantees) ttlBounds() (lo, hi time.Duration) {
-	return max(g.MinTTL, minTTL), min(cmp.Or(g.MaxTTL, maxTTL), maxTTL)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/slots"
 )
 
@@ -72,13 +73,13 @@ func play(t *testing.T, histories map[string]string) {
 func playOne(t *testing.T, traits string, steps []string) {
 	s := newScripted(strings.Fields(traits)...)
 	p := &player{t: t, s: s, calls: map[string]*outcome{}, locks: map[string]*outcome{},
-		ends: map[string]context.CancelCauseFunc{}, others: map[string]locker.Hold{}}
+		ends: map[string]context.CancelCauseFunc{}, others: map[string]driver.Hold{}}
 	opts := &locker.Options{TTL: ttl, Trace: p.told.trace()}
 	if p.c = locker.New(s.backend(), opts); s.is("owned") {
 		var err error
-		p.c, err = locker.Openers{"x": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
-			return s.backend(), nil
-		}}.Open(t.Context(), "x://", opts)
+		p.c, err = locker.Open(t.Context(), "x://", opts, driver.Openers{
+			"x": func(context.Context, *driver.URL, driver.Settings) (driver.Backend, error) { return s.backend(), nil },
+		})
 		require.NoError(t, err)
 	}
 	defer p.end()
@@ -124,7 +125,7 @@ type player struct {
 	calls  map[string]*outcome // the last of each
 	locks  map[string]*outcome // the last that was for a lease
 	ends   map[string]context.CancelCauseFunc
-	others map[string]locker.Hold // in the service
+	others map[string]driver.Hold // in the service
 
 	mu    sync.Mutex
 	token uint64 // the last
@@ -388,7 +389,7 @@ func (p *player) other(verb string, words []string) {
 		return
 	}
 	d := amount(words[1])
-	g, err := p.s.Backend.Acquire(p.t.Context(), locker.Request{Name: name, TTL: d, MinHold: d, Lost: func() {},
+	g, err := p.s.Backend.Acquire(p.t.Context(), driver.Request{Name: name, TTL: d, MinHold: d, Lost: func() {},
 		Shared: slices.Contains(words, "shared")})
 	require.NoError(p.t, err)
 	p.others[name] = g.Hold

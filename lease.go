@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -18,7 +19,7 @@ type Lease struct {
 	index    int       // its place in the heap, plus 1; 0: it is not there
 	client   *Client
 	name     string
-	grant    Grant // mu guards its Validity, which is the latest
+	grant    driver.Grant // mu guards its Validity, which is the latest
 	settings settings
 	start    time.Time // when the grant was known here: MaxHold counts from it; zero: nobody was told of it
 
@@ -256,9 +257,9 @@ func (l *Lease) end(ctx context.Context, returned bool) error {
 // As asks the hold for a value that only its service has, such as the key of an etcd
 // lock or the file of a file lock. target is a non-nil pointer to a type that the
 // backend documents. If the backend knows that type, As sets the value and returns
-// true; the backend's hold is then an [Aser].
+// true; the backend's hold is then an [driver.Aser].
 func (l *Lease) As(target any) bool {
-	a, ok := l.grant.Hold.(Aser)
+	a, ok := l.grant.Hold.(driver.Aser)
 	return ok && a.As(target)
 }
 
@@ -270,7 +271,7 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if err := l.Err(); err != nil {
 		return l.fail("raise token", err)
 	}
-	r, ok := l.grant.Hold.(TokenRaiser)
+	r, ok := l.grant.Hold.(driver.TokenRaiser)
 	base, err := l.client.opts.TokenBase, error(nil)
 	switch {
 	case l.settings.Shared:
@@ -361,7 +362,7 @@ func confirmed(err error) error {
 // in line at once.
 func (l *Lease) pass(ctx, brief context.Context, began time.Time, outcome *error) {
 	c := l.client
-	passer, can := l.grant.Hold.(Passer)
+	passer, can := l.grant.Hold.(driver.Passer)
 	var next *call
 	var yield bool
 	if can {

@@ -8,13 +8,14 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
 // begin checks what was granted and starts the lease, which stands in ln.
 func (l *Lease) begin(ln *line) error {
 	g := l.grant
-	if err := g.check(); err != nil {
+	if err := g.Check(); err != nil {
 		return fmt.Errorf("%w: backend %s: %w", ErrRefused, l.client.guarantees.Backend, err)
 	}
 	l.mu.Lock()
@@ -45,7 +46,7 @@ func (l *Lease) limit() time.Time {
 	if l.settings.MaxHold == 0 {
 		return l.start.Add(2 * clock.Century)
 	}
-	return l.start.Add(l.settings.MaxHold - drift(l.settings.MaxHold))
+	return l.start.Add(l.settings.MaxHold - driver.Drift(l.settings.MaxHold))
 }
 
 // until is the time until which the holder may act. The caller holds l.mu.
@@ -60,14 +61,10 @@ func (l *Lease) until() time.Time {
 // overdue reports whether the deadline has passed. The caller holds l.mu.
 func (l *Lease) overdue(now time.Time) bool { return clock.Passed(l.until(), now) }
 
-// drift is the default allowance for two clocks that run at different speeds over d:
-// 1 % + 2 ms, as in the Redlock description.
-func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
-
 // planRenewal sets the time of the next renewal after the service has promised v: a third of the
 // validity from now, or half of the remaining validity if that is less. Under MaxHold, a last renewal
 // makes the lease last just up to the limit, and no renewal follows it (R19). The caller holds l.mu.
-func (l *Lease) planRenewal(v Validity, now time.Time) {
+func (l *Lease) planRenewal(v driver.Validity, now time.Time) {
 	defer l.plan()
 	l.renewAt = time.Time{}
 	limit, span := l.limit(), l.settings.TTL
@@ -168,7 +165,7 @@ func (l *Lease) renewOnce(ctx, caller context.Context) (err error) {
 	began := time.Now()
 	v, err := l.grant.Hold.Renew(ctx)
 	if err == nil {
-		err = v.check()
+		err = v.Check()
 	}
 	err = fromBackend(caller, err)
 	if over := l.Err(); errors.Is(over, ErrUnlocked) || errors.Is(over, ErrClosed) {
@@ -225,7 +222,7 @@ func (l *Lease) fails(err error) {
 }
 
 // renewed takes over what the service promised in an answer that came at now.
-func (l *Lease) renewed(v Validity, now time.Time) {
+func (l *Lease) renewed(v driver.Validity, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil && !l.overdue(now) {

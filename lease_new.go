@@ -1,15 +1,19 @@
 package locker
 
-import "context"
+import (
+	"context"
+
+	"github.com/golockers/locker/driver"
+)
 
 // NewLease returns a lease on name that g grants, and a function that takes it away from its
 // holder, who learns of it as of any loss: for tests of what a program does with a lease, and
 // for a [Locker] that is no [Client]. It keeps nobody out, which is up to the caller. The
 // engine renews the lease with g.Hold, and ends it when g.Validity does. g.Hold may be nil:
-// then nothing is renewed or released. opts are those of Lock; MinHold needs a [Backend]. lose may be
+// then nothing is renewed or released. opts are those of Lock; MinHold needs a [driver.Backend]. lose may be
 // called at any time, and does nothing beside an error.
-func NewLease(name string, g Grant, opts ...Option) (lease *Lease, lose func(), err error) {
-	if err := g.check(); err != nil {
+func NewLease(name string, g driver.Grant, opts ...Option) (lease *Lease, lose func(), err error) {
+	if err := g.Check(); err != nil {
 		return nil, ignore, &Error{Op: "lock", Name: name, Err: invalid("%w", err)}
 	}
 	o := &ownGrant{Grant: g, lost: ignore}
@@ -22,7 +26,7 @@ func NewLease(name string, g Grant, opts ...Option) (lease *Lease, lose func(), 
 
 // ownGrant is the backend of one lease. Its Client needs no Close: it has nothing but the lease.
 type ownGrant struct {
-	Grant
+	driver.Grant
 	lost func()
 }
 
@@ -31,13 +35,13 @@ func (o *ownGrant) Guarantees() Guarantees {
 }
 func (o *ownGrant) Close() error { return nil }
 
-func (o *ownGrant) Acquire(_ context.Context, req Request) (Grant, error) {
+func (o *ownGrant) Acquire(_ context.Context, req driver.Request) (driver.Grant, error) {
 	o.lost = req.Lost
 	return o.Grant, nil
 }
 
-type noHold struct{ Validity }
+type noHold struct{ driver.Validity }
 
-func (h noHold) Renew(context.Context) (Validity, error) { return h.Validity, nil }
-func (noHold) Release(context.Context) error             { return nil }
-func (noHold) Undo(context.Context) error                { return nil }
+func (h noHold) Renew(context.Context) (driver.Validity, error) { return h.Validity, nil }
+func (noHold) Release(context.Context) error                    { return nil }
+func (noHold) Undo(context.Context) error                       { return nil }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // given is a Locker for a test, which has one lease to give.
@@ -26,7 +27,7 @@ func (g given) Lock(context.Context, string, ...locker.Option) (*locker.Lease, e
 
 // A test decides when a lease ends, without a backend.
 func ExampleNewLease() {
-	lease, lose, err := locker.NewLease("report", locker.Grant{Token: 7})
+	lease, lose, err := locker.NewLease("report", driver.Grant{Token: 7})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -43,7 +44,7 @@ func ExampleNewLease() {
 
 func TestNewLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lease, lose, err := locker.NewLease("a", locker.Grant{Token: 7}, locker.Shared())
+		lease, lose, err := locker.NewLease("a", driver.Grant{Token: 7}, locker.Shared())
 		require.NoError(t, err)
 		token, _ := lease.Token()
 		assert.EqualValues(t, 7, token)
@@ -55,12 +56,12 @@ func TestNewLease(t *testing.T) {
 		require.ErrorIs(t, lease.Err(), locker.ErrUnlocked)
 
 		began := time.Now()
-		lease, _, err = locker.NewLease("a", locker.Grant{Validity: locker.Validity{Since: began, TTL: time.Minute}})
+		lease, _, err = locker.NewLease("a", driver.Grant{Validity: driver.Validity{Since: began, TTL: time.Minute}})
 		require.NoError(t, err)
 		<-lease.Done()
 		assert.InDelta(t, time.Minute, time.Since(began), float64(time.Second), "it ends as it was granted")
-		for name, g := range map[string]locker.Grant{"": {}, "since": {Validity: locker.Validity{TTL: time.Minute}},
-			"ttl": {Validity: locker.Validity{Since: began, TTL: -1}}, "token": {Token: locker.MaxToken + 1}} {
+		for name, g := range map[string]driver.Grant{"": {}, "since": {Validity: driver.Validity{TTL: time.Minute}},
+			"ttl": {Validity: driver.Validity{Since: began, TTL: -1}}, "token": {Token: locker.MaxToken + 1}} {
 			_, lose, err = locker.NewLease(name, g)
 			require.ErrorIs(t, err, locker.ErrInvalid, name)
 			lose() // nothing

@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // lease locks "job" on a client of f with a TTL of 9 s.
-func lease(t *testing.T, f locker.Backend, opts ...locker.Option) (*locker.Client, *locker.Lease) {
+func lease(t *testing.T, f driver.Backend, opts ...locker.Option) (*locker.Client, *locker.Lease) {
 	t.Helper()
 	c := locker.New(f, &locker.Options{TTL: ttl})
 	l, err := c.Lock(t.Context(), "job", opts...)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
 )
 
 // inLines plays calls of one client for one name, as words: a call whose name begins with r is a
@@ -44,7 +46,7 @@ func (p *inLines) step(do, who string) {
 		go func() { _ = ls.enter(p.ctxs[who], "job", cl) }()
 	case "in":
 		l, _ := cl.request()
-		l.grant = Grant{Hold: granting{}, Validity: Validity{Since: time.Now(), TTL: time.Hour}}
+		l.grant = driver.Grant{Hold: granting{}, Validity: driver.Validity{Since: time.Now(), TTL: time.Hour}}
 		require.NoError(p.t, ls.grant(cl, l))
 		p.leases[who] = l
 	case "refused", "away":

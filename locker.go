@@ -2,7 +2,7 @@
 // services behind it.
 //
 // A program or a library takes a [Locker] and asks it for leases on names. A [Client]
-// is a Locker on one [Backend], which is a package of its own; with [Openers.Open], a URL
+// is a Locker on one [driver.Backend], which is a package of its own; with [Open], a URL
 // chooses it: memory (one process), file (one host), single (one Redis), redlock (several),
 // postgres, etcd, zookeeper. Package conformance has the tests that a backend must pass, and a
 // complete example. This package needs only the standard library.

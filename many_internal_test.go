@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
 )
 
 // crowd is a service that grants everything, and keeps nothing of it. What is set is called.
@@ -20,15 +22,15 @@ type crowd struct {
 	renew, release func(ctx context.Context) error
 }
 
-func (s *crowd) Acquire(_ context.Context, req Request) (Grant, error) {
+func (s *crowd) Acquire(_ context.Context, req driver.Request) (driver.Grant, error) {
 	if s.asked != nil {
 		s.asked()
 	}
-	return Grant{Hold: s, Validity: Validity{Since: time.Now(), TTL: req.TTL}}, nil
+	return driver.Grant{Hold: s, Validity: driver.Validity{Since: time.Now(), TTL: req.TTL}}, nil
 }
 
-func (s *crowd) Renew(ctx context.Context) (Validity, error) {
-	return Validity{Since: time.Now(), TTL: 9 * time.Second}, s.renew(ctx)
+func (s *crowd) Renew(ctx context.Context) (driver.Validity, error) {
+	return driver.Validity{Since: time.Now(), TTL: 9 * time.Second}, s.renew(ctx)
 }
 
 func (s *crowd) Release(ctx context.Context) error {
@@ -176,12 +178,12 @@ func TestATraceThatHangsDelaysNoEnd(t *testing.T) {
 // overstating renews with a Drift that is negative.
 type overstating struct{ granting }
 
-func (overstating) Renew(context.Context) (Validity, error) {
-	return Validity{Since: time.Now(), TTL: time.Hour, Drift: -time.Second}, nil
+func (overstating) Renew(context.Context) (driver.Validity, error) {
+	return driver.Validity{Since: time.Now(), TTL: time.Hour, Drift: -time.Second}, nil
 }
 
 func TestARenewalThatPromisesTooMuchIsNone(t *testing.T) {
-	l, _, err := NewLease("job", Grant{Hold: overstating{}, Validity: Validity{Since: time.Now(), TTL: time.Minute}})
+	l, _, err := NewLease("job", driver.Grant{Hold: overstating{}, Validity: driver.Validity{Since: time.Now(), TTL: time.Minute}})
 	require.NoError(t, err)
 	until := l.Until()
 	require.ErrorContains(t, l.Renew(t.Context()), "Drift")

@@ -7,21 +7,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/golockers/locker/driver"
 )
 
-// Opener makes a backend from a URL. It reads the parameters that it knows from u,
-// calls u.Check, and only then connects. It returns an error if the service is out of
-// reach or refuses the client. opts are the settings of the future Client, which closes the
-// backend.
-type Opener func(ctx context.Context, u *URL, opts Options) (Backend, error)
-
-// Openers maps URL schemes to backends. Every backend has a variable of this type
-// with its own schemes, and package backends has one with all schemes:
+// Open makes a Client for the lock service at rawURL. Each backend has Openers for its own
+// URLs, and package backends opens those of all:
 //
-//	client, err := backends.Openers.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil)
-type Openers map[string]Opener
-
-// Open makes a Client for the lock service at rawURL, whose form is
+//	client, err := locker.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil, single.Openers, etcd.Openers)
+//
+// The form of a URL is
 //
 //	scheme://[user:password@][host:port[,host:port…]][/path][?parameter=value&…]
 //
@@ -34,7 +29,7 @@ type Openers map[string]Opener
 //	label       Options.Label
 //	token_base  Options.TokenBase
 //
-// The Openers of package bridge also open two URLs with white space between them: one
+// Packages bridge and backends also open two URLs with white space between them: one
 // Client then locks on both services, during a move from one to the other.
 //
 // The scheme's package documents its other parameters. An unknown parameter, or one
@@ -49,23 +44,30 @@ type Openers map[string]Opener
 // that is down repeats Open while the error matches ErrUnavailable, or makes the backend
 // with the New of its package and the Client with [New], which asks for nothing before the
 // first Lock.
-func (o Openers) Open(ctx context.Context, rawURL string, opts *Options) (*Client, error) {
-	c, err := o.open(ctx, rawURL, opts)
+func Open(ctx context.Context, rawURL string, opts *Options, openers ...driver.Openers) (*Client, error) {
+	c, err := open(ctx, rawURL, opts, openers)
 	if err != nil {
 		return nil, &Error{Op: "open", Err: err}
 	}
 	return c, nil
 }
 
-func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Client, error) {
-	u, err := ParseURL(rawURL)
+func open(ctx context.Context, rawURL string, opts *Options, openers []driver.Openers) (*Client, error) {
+	u, err := driver.ParseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	opener := o[u.Scheme]
+	opener, known := driver.Opener(nil), []string{}
+	for _, o := range openers {
+		if opener == nil {
+			opener = o[u.Scheme]
+		}
+		known = slices.AppendSeq(known, maps.Keys(o))
+	}
 	if opener == nil {
+		slices.Sort(known)
 		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid,
-			u.Scheme, strings.Join(slices.Sorted(maps.Keys(o)), ", "))
+			u.Scheme, strings.Join(slices.Compact(known), ", "))
 	}
 	var merged Options
 	if opts != nil {
@@ -77,20 +79,21 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	case "none":
 		merged.Patience = NoPatience
 	case "0", "0s":
-		u.fail("patience", "it has to be more than zero, or none")
+		return nil, u.Invalid("parameter patience: it has to be more than zero, or none")
 	default:
 		merged.Patience = u.Duration("patience", merged.Patience)
 	}
 	merged.Label = u.Param("label", merged.Label)
 	merged.Prefix = u.Param("prefix", merged.Prefix)
 	merged.TokenBase = u.Uint("token_base", merged.TokenBase)
-	if u.err != nil {
-		return nil, u.err
+	if err := u.Err(); err != nil {
+		return nil, err
 	}
 	if err := merged.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
-	b, err := opener(ctx, u, merged)
+	b, err := opener(ctx, u, driver.Settings{TTL: merged.TTL, Prefix: merged.Prefix, TokenBase: merged.TokenBase,
+		Logger: merged.Logger})
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
 	}

@@ -13,22 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // openers serve fake:// from f, which knows the parameters nodes and peer.
-func openers(f *scripted) locker.Openers {
-	return locker.Openers{
-		"fake": func(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+func openers(f *scripted) driver.Openers {
+	return driver.Openers{
+		"fake": func(_ context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 			u.Uint("nodes", 1)
 			u.Bool("guard", true)
 			u.Param("peer", "")
 			return f, u.Check()
 		},
-		"silent": func(ctx context.Context, _ *locker.URL, _ locker.Options) (locker.Backend, error) {
+		"silent": func(ctx context.Context, _ *driver.URL, _ driver.Settings) (driver.Backend, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
-		"broken": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
+		"broken": func(context.Context, *driver.URL, driver.Settings) (driver.Backend, error) {
 			return nil, errDown
 		},
 	}
@@ -36,13 +37,13 @@ func openers(f *scripted) locker.Openers {
 
 func TestOpenReadsTheCommonParameters(t *testing.T) {
 	f := newScripted()
-	c, err := openers(f).Open(t.Context(),
+	c, err := locker.Open(t.Context(),
 		"fake://?ttl=2s&max_hold=1m&prefix=p%2F&label=me&token_base=40&nodes=3&peer=a",
-		&locker.Options{TTL: time.Minute, Prefix: "overruled"})
+		&locker.Options{TTL: time.Minute, Prefix: "overruled"}, openers(f))
 	require.NoError(t, err)
 	l, err := c.Lock(t.Context(), "job")
 	require.NoError(t, err)
-	var req locker.Request
+	var req driver.Request
 	require.True(t, l.As(&req))
 	assert.Equal(t, "p/job", req.Name)
 	assert.Equal(t, "me", req.Label)
@@ -60,7 +61,7 @@ func TestPatienceByURL(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newScripted()
 			f.script("acquire", "down")
-			c, err := openers(f).Open(t.Context(), "fake://?"+params, nil)
+			c, err := locker.Open(t.Context(), "fake://?"+params, nil, openers(f))
 			require.NoError(t, err)
 			began := time.Now()
 			_, err = c.Lock(t.Context(), "job")
@@ -110,7 +111,7 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 	} {
 		t.Run(url, func(t *testing.T) {
 			f := newScripted()
-			c, err := openers(f).Open(t.Context(), url, nil)
+			c, err := locker.Open(t.Context(), url, nil, openers(f))
 			require.Error(t, err)
 			assert.Nil(t, c)
 			assert.ErrorContains(t, err, want)
@@ -135,7 +136,7 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 			what + "fake://user:zzy@h", "fake://user:z" + what + "zy@h", "fake://h/x" + what + "y",
 		} {
 			f := newScripted()
-			_, err := openers(f).Open(t.Context(), url, nil)
+			_, err := locker.Open(t.Context(), url, nil, openers(f))
 			require.ErrorIs(t, err, locker.ErrInvalid, "%q", url)
 			assert.ErrorContains(t, err, want, "%q", url)
 			assert.NotContains(t, err.Error(), "zy", "%q", url)
@@ -143,28 +144,28 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 	}
 	for _, url := range []string{"fake://h/a%0A", "fake://h/a%00b", "fake://h?prefix=p%0D",
 		"fake://h?peer=a%00", "fake://h?peer=a&peer=b%0A"} {
-		_, err := openers(newScripted()).Open(t.Context(), url, nil)
+		_, err := locker.Open(t.Context(), url, nil, openers(newScripted()))
 		require.ErrorIs(t, err, locker.ErrInvalid, url)
 		assert.ErrorContains(t, err, "a control character or line end", url)
 	}
-	c, err := openers(newScripted()).Open(t.Context(), "fake://us%20er:pass%0Aword@h/a%20b?prefix=p%20q%20", nil)
+	c, err := locker.Open(t.Context(), "fake://us%20er:pass%0Aword@h/a%20b?prefix=p%20q%20", nil, openers(newScripted()))
 	require.NoError(t, err, "white space that is escaped is meant")
 	assert.NoError(t, c.Close())
-	_, err = locker.ParseURL("file:///home/me@work")
+	_, err = driver.ParseURL("file:///home/me@work")
 	assert.NoError(t, err, "no password can be in a path without a host")
-	_, err = locker.ParseURL("redis://user:word@h1,user:word@h2")
+	_, err = driver.ParseURL("redis://user:word@h1,user:word@h2")
 	assert.ErrorContains(t, err, "escape what is special", "it is one user for all hosts")
 }
 
 func TestAServiceThatDoesNotAnswerInTimeIsUnavailable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err := openers(newScripted()).Open(ctx, "silent://", nil)
+	_, err := locker.Open(ctx, "silent://", nil, openers(newScripted()))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	_, err = openers(newScripted()).Open(ctx, "silent://", nil)
+	_, err = locker.Open(ctx, "silent://", nil, openers(newScripted()))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, locker.ErrUnavailable)
 }
@@ -172,9 +173,9 @@ func TestAServiceThatDoesNotAnswerInTimeIsUnavailable(t *testing.T) {
 // What nobody asked for is wrong also where the Opener does not look; what it has made is closed.
 func TestAnOpenerThatDoesNotCheckItsURL(t *testing.T) {
 	s := newScripted()
-	_, err := locker.Openers{"x": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
-		return s, nil
-	}}.Open(t.Context(), "x://?nonsense=1", nil)
+	_, err := locker.Open(t.Context(), "x://?nonsense=1", nil, driver.Openers{
+		"x": func(context.Context, *driver.URL, driver.Settings) (driver.Backend, error) { return s, nil },
+	})
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	assert.Equal(t, 1, s.count("close"))
 }
@@ -191,11 +192,11 @@ func TestPasswordsAreNeverRepeated(t *testing.T) {
 		"fake://user:#xyzzy@host",
 		"fake://user:xy@zzy@host:x",
 	} {
-		_, err := openers(newScripted()).Open(t.Context(), url, nil)
+		_, err := locker.Open(t.Context(), url, nil, openers(newScripted()))
 		require.Error(t, err, url)
 		assert.NotContains(t, err.Error(), "zzy", url)
 	}
-	u, err := locker.ParseURL("fake://us%40er:xy%40zzy@h1:1,[::1]:2,h3/a%20b/c?x=y")
+	u, err := driver.ParseURL("fake://us%40er:xy%40zzy@h1:1,[::1]:2,h3/a%20b/c?x=y")
 	require.NoError(t, err)
 	assert.Equal(t, "fake://***@h1:1,[::1]:2,h3/a%20b/c", u.String())
 	assert.Equal(t, []string{"h1:1", "[::1]:2", "h3"}, u.Hosts)
@@ -206,7 +207,7 @@ func TestPasswordsAreNeverRepeated(t *testing.T) {
 
 // claiming is a backend that promises just this.
 type claiming struct {
-	locker.Backend
+	driver.Backend
 	guarantees locker.Guarantees
 }
 
@@ -246,6 +247,6 @@ func TestRootImportsOnlyTheStandardLibrary(t *testing.T) {
 		"{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
 	require.NoError(t, err, string(out))
 	module := "github.com/golockers/locker"
-	assert.ElementsMatch(t, []string{module + "/internal/clock", module + "/internal/label", module},
+	assert.ElementsMatch(t, []string{module, module + "/driver", module + "/internal/clock", module + "/internal/label"},
 		strings.Fields(string(out)))
 }

@@ -5,30 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/label"
 )
 
 // The greatest lengths of names.
 const (
-	MaxNameLen   = 512 // bytes of UTF-8 in a lock's name
-	MaxPrefixLen = 128 // bytes of UTF-8 in Options.Prefix
-	MaxLabelLen  = 128 // bytes of UTF-8 in a label
+	MaxNameLen   = driver.MaxNameLen   // 512 bytes of UTF-8 in a lock's name
+	MaxPrefixLen = driver.MaxPrefixLen // 128 bytes of UTF-8 in Options.Prefix
+	MaxLabelLen  = driver.MaxLabelLen  // 128 bytes of UTF-8 in a label
 )
 
 // MaxToken is the highest fencing token that a backend may give, and the highest
 // Options.TokenBase: 2⁶³-1.
-const MaxToken = math.MaxInt64
+const MaxToken = driver.MaxToken
 
-// DefaultTTL is the TTL of a lease if no other is given and the backend's bounds
+// DefaultTTL, 30 s, is the TTL of a lease if no other is given and the backend's bounds
 // allow it.
-const DefaultTTL = 30 * time.Second
+const DefaultTTL = driver.DefaultTTL
 
 // NoPatience is the Patience of a Lock that does not wait for an outage to end.
 const NoPatience time.Duration = -1
@@ -168,9 +168,9 @@ func Shared() Option {
 	return optionFunc(func(s *settings) { s.Shared = true })
 }
 
-// MaxSharers is how many can hold one name together. More of one client wait in its line;
+// MaxSharers, 4,096, is how many can hold one name together. More of one client wait in its line;
 // one of another client is refused with an error that matches [ErrRefused].
-const MaxSharers = 4096
+const MaxSharers = driver.MaxSharers
 
 // Label sets Options.Label for one call. "": that of the client.
 func Label(label string) Option {
@@ -185,7 +185,7 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 		s = s.with(opts)
 	}
 	backend, longest := c.guarantees.Backend, c.guarantees.MaxMinHold
-	lo, hi := c.guarantees.ttlBounds()
+	lo, hi := c.guarantees.TTLBounds()
 	if s.TTL == 0 && !s.ttlGiven {
 		s.TTL = min(max(DefaultTTL, lo), hi)
 	}
@@ -234,8 +234,8 @@ const minMaxHold = 10 * time.Millisecond
 // check reports options that are wrong with every backend.
 func (o *Options) check() error {
 	switch {
-	case o.TTL < 0 || o.TTL > maxTTL || o.TTL > 0 && o.TTL < minTTL:
-		return invalid("Options.TTL is %v: give one from %v to %v", o.TTL, minTTL, maxTTL)
+	case o.TTL < 0 || o.TTL > driver.MaxTTL || o.TTL > 0 && o.TTL < driver.MinTTL:
+		return invalid("Options.TTL is %v: give one from %v to %v", o.TTL, driver.MinTTL, driver.MaxTTL)
 	case o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < minMaxHold:
 		return invalid("Options.MaxHold is %v: give at least %v, or 0 for no bound", o.MaxHold, minMaxHold)
 	case o.TokenBase > MaxToken:

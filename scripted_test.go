@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -55,7 +56,7 @@ func newScripted(traits ...string) *scripted {
 func (s *scripted) is(trait string) bool { return slices.Contains(s.traits, trait) }
 
 // backend is s with the abilities that it has.
-func (s *scripted) backend() locker.Backend {
+func (s *scripted) backend() driver.Backend {
 	if s.is("notifies") {
 		return scriptedNotifier{s}
 	}
@@ -64,7 +65,7 @@ func (s *scripted) backend() locker.Backend {
 
 // Close counts, and is followed by no request.
 func (s *scripted) Close() error {
-	return s.request(context.Background(), "close", locker.Request{}, nil)
+	return s.request(context.Background(), "close", driver.Request{}, nil)
 }
 
 func (s *scripted) Prompt() bool { return s.is("prompt") }
@@ -123,7 +124,7 @@ func (s *scripted) set(script string) {
 var kinds = []string{"acquire", "renew", "release", "pass", "notify", "leave"}
 
 // request plays one request.
-func (s *scripted) request(ctx context.Context, kind string, req locker.Request, carryOut func() error) error {
+func (s *scripted) request(ctx context.Context, kind string, req driver.Request, carryOut func() error) error {
 	if ctx.Err() != nil { // it is not sent
 		return ctx.Err()
 	}
@@ -185,9 +186,9 @@ func (s *scripted) request(ctx context.Context, kind string, req locker.Request,
 			go func() { time.Sleep(2 * time.Second); _ = carryOut() }()
 			return errNoAnswer
 		case "note":
-			return &locker.HeldError{AskWithin: 300 * time.Millisecond, Leave: s.leave}
+			return &driver.HeldError{AskWithin: 300 * time.Millisecond, Leave: s.leave}
 		case "place":
-			return &locker.HeldError{Leave: s.leave}
+			return &driver.HeldError{Leave: s.leave}
 		case "queued":
 			told = true
 			req.Queued()
@@ -213,14 +214,14 @@ var (
 	errNoAnswer = fmt.Errorf("no answer: %w", locker.ErrUnavailable)
 	errRefused  = errors.New("no permission")
 	answers     = map[string]error{"down": errDown, "lost": errNoAnswer, "refused": errRefused,
-		"gone": locker.ErrLost, "forever": &locker.HeldError{Remaining: math.MaxInt64}}
+		"gone": locker.ErrLost, "forever": &driver.HeldError{Remaining: math.MaxInt64}}
 )
 
-func (s *scripted) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *scripted) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	return s.acquire(ctx, "acquire", req)
 }
 
-func (s *scripted) acquire(ctx context.Context, kind string, req locker.Request) (locker.Grant, error) {
+func (s *scripted) acquire(ctx context.Context, kind string, req driver.Request) (driver.Grant, error) {
 	s.mu.Lock()
 	if len(req.Owner) != 40 || s.owners[req.Owner] {
 		s.wrong = append(s.wrong, "an owner is used twice, or is none: "+req.Owner)
@@ -240,9 +241,9 @@ func (s *scripted) acquire(ctx context.Context, kind string, req locker.Request)
 	h.undo.Sent(errors.Is(err, errNoAnswer) && g.Hold == nil)
 	switch {
 	case errors.Is(err, errDown), errors.Is(err, errRefused), g.Hold == nil && errors.Is(err, locker.ErrHeld):
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	case err != nil:
-		return locker.Grant{Hold: h.able()}, err // what came of it is not known
+		return driver.Grant{Hold: h.able()}, err // what came of it is not known
 	}
 	if !s.is("queue") {
 		g.Validity.Since = s.since(since)
@@ -263,7 +264,7 @@ func (s *scripted) since(now time.Time) time.Time {
 }
 
 // carryOut is what the service does.
-func (s *scripted) carryOut(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *scripted) carryOut(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	name := req.Name
 	if s.is("session") {
 		req.TTL = 24 * time.Hour
@@ -277,7 +278,7 @@ func (s *scripted) carryOut(ctx context.Context, req locker.Request) (locker.Gra
 	g, err := s.Backend.Acquire(ctx, req)
 	if err == locker.ErrHeld { //nolint:errorlint // as it is
 		st, _ := s.Backend.Inspect(ctx, name)
-		err = &locker.HeldError{Remaining: st.Remaining}
+		err = &driver.HeldError{Remaining: st.Remaining}
 	}
 	return g, err
 }
@@ -285,35 +286,35 @@ func (s *scripted) carryOut(ctx context.Context, req locker.Request) (locker.Gra
 // scriptedHold is that of one attempt.
 type scriptedHold struct {
 	s    *scripted
-	req  locker.Request
-	undo locker.Undo
+	req  driver.Request
+	undo driver.Undo
 
 	mu    sync.Mutex
-	grant locker.Grant // without a Hold if it was not carried out
+	grant driver.Grant // without a Hold if it was not carried out
 }
 
 // sends is the hold of an attempt that is under way.
-func (s *scripted) sends(req locker.Request) *scriptedHold {
+func (s *scripted) sends(req driver.Request) *scriptedHold {
 	h := &scriptedHold{s: s, req: req}
 	h.undo.Sends(max(req.TTL, req.MinHold))
 	return h
 }
 
 // able is h with the abilities that it has.
-func (h *scriptedHold) able() locker.Hold {
+func (h *scriptedHold) able() driver.Hold {
 	if h.s.is("passes") {
 		return scriptedPasser{h}
 	}
 	return h
 }
 
-func (h *scriptedHold) granted() locker.Grant {
+func (h *scriptedHold) granted() driver.Grant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.grant
 }
 
-func (h *scriptedHold) Renew(ctx context.Context) (v locker.Validity, err error) {
+func (h *scriptedHold) Renew(ctx context.Context) (v driver.Validity, err error) {
 	since := time.Now()
 	h.undo.Sends(h.req.TTL)
 	defer h.undo.Sent(false)
@@ -349,7 +350,7 @@ func (h *scriptedHold) Undo(ctx context.Context) error {
 
 type scriptedPasser struct{ *scriptedHold }
 
-func (h scriptedPasser) Pass(ctx context.Context, next locker.Request, yield bool) (g locker.Grant, err error) {
+func (h scriptedPasser) Pass(ctx context.Context, next driver.Request, yield bool) (g driver.Grant, err error) {
 	err = h.s.request(ctx, "pass", next, func() error {
 		if err := h.granted().Hold.Release(ctx); err != nil {
 			return err
@@ -373,13 +374,13 @@ func (h scriptedPasser) Pass(ctx context.Context, next locker.Request, yield boo
 
 func (h *scriptedHold) RaiseToken(ctx context.Context, token uint64) error {
 	return h.s.request(ctx, "operate", h.req, func() error {
-		return h.granted().Hold.(locker.TokenRaiser).RaiseToken(ctx, token)
+		return h.granted().Hold.(driver.TokenRaiser).RaiseToken(ctx, token)
 	})
 }
 
 // As gives the request away, to look at.
 func (h *scriptedHold) As(target any) bool {
-	p, ok := target.(*locker.Request)
+	p, ok := target.(*driver.Request)
 	if ok {
 		*p = h.req
 	}
@@ -387,7 +388,7 @@ func (h *scriptedHold) As(target any) bool {
 }
 
 func (s *scripted) Inspect(ctx context.Context, name string) (st locker.State, err error) {
-	err = s.request(ctx, "operate", locker.Request{}, func() error {
+	err = s.request(ctx, "operate", driver.Request{}, func() error {
 		st, err = s.Backend.Inspect(ctx, name)
 		return err
 	})
@@ -395,25 +396,25 @@ func (s *scripted) Inspect(ctx context.Context, name string) (st locker.State, e
 }
 
 func (s *scripted) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	if err := s.request(ctx, "operate", locker.Request{}, nil); err != nil {
+	if err := s.request(ctx, "operate", driver.Request{}, nil); err != nil {
 		return func(yield func(locker.State, error) bool) { yield(locker.State{}, err) }
 	}
 	return s.Backend.List(ctx, prefix)
 }
 
 func (s *scripted) Break(ctx context.Context, st locker.State) error {
-	return s.request(ctx, "operate", locker.Request{}, func() error { return s.Backend.Break(ctx, st) })
+	return s.request(ctx, "operate", driver.Request{}, func() error { return s.Backend.Break(ctx, st) })
 }
 
 func (s *scripted) Check(ctx context.Context) (found []locker.Finding, err error) {
-	return []locker.Finding{{What: "disk"}}, s.request(ctx, "operate", locker.Request{}, nil)
+	return []locker.Finding{{What: "disk"}}, s.request(ctx, "operate", driver.Request{}, nil)
 }
 
 type scriptedNotifier struct{ *scripted }
 
 func (s scriptedNotifier) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	n := 0
-	err = s.request(ctx, "notify", locker.Request{Name: name}, func() error {
+	err = s.request(ctx, "notify", driver.Request{Name: name}, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		n = s.counts["notify"]
@@ -429,7 +430,7 @@ func (s scriptedNotifier) Notify(ctx context.Context, name string, wake func()) 
 
 // leave is the Leave of a note.
 func (s *scripted) leave(ctx context.Context) error {
-	return s.request(ctx, "leave", locker.Request{}, nil)
+	return s.request(ctx, "leave", driver.Request{}, nil)
 }
 
 // held reports whether somebody holds name.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 func assertSentinel(t *testing.T, err error, what string, own bool) {
@@ -35,10 +36,10 @@ func assertSentinel(t *testing.T, err error, what string, own bool) {
 // granting hands out what a test makes of a grant.
 type granting struct {
 	*scripted
-	change func(*locker.Grant)
+	change func(*driver.Grant)
 }
 
-func (b granting) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b granting) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	g, err := b.scripted.Acquire(ctx, req)
 	if err == nil && b.change != nil {
 		b.change(&g)
@@ -51,7 +52,7 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 	type kind struct {
 		name  string
 		err   error
-		grant func(*locker.Grant)
+		grant func(*driver.Grant)
 	}
 	kinds := []kind{
 		{name: "unknown", err: errors.New("WRONGPASS")},
@@ -61,12 +62,12 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 		{name: "cancelled by itself", err: context.Canceled},
 		{name: "unavailable", err: errDown},
 		{name: "lost", err: locker.ErrLost},
-		{name: "held", err: &locker.HeldError{}},
-		{name: "no hold", grant: func(g *locker.Grant) { g.Hold = nil }},
-		{name: "negative TTL", grant: func(g *locker.Grant) { g.Validity.TTL = -1 }},
-		{name: "negative drift", grant: func(g *locker.Grant) { g.Validity.Drift = -time.Second }},
-		{name: "over at once", grant: func(g *locker.Grant) { g.Validity.Since = time.Now().Add(-time.Hour) }},
-		{name: "token too high", grant: func(g *locker.Grant) { g.Token = locker.MaxToken + 1 }},
+		{name: "held", err: &driver.HeldError{}},
+		{name: "no hold", grant: func(g *driver.Grant) { g.Hold = nil }},
+		{name: "negative TTL", grant: func(g *driver.Grant) { g.Validity.TTL = -1 }},
+		{name: "negative drift", grant: func(g *driver.Grant) { g.Validity.Drift = -time.Second }},
+		{name: "over at once", grant: func(g *driver.Grant) { g.Validity.Since = time.Now().Add(-time.Hour) }},
+		{name: "token too high", grant: func(g *driver.Grant) { g.Token = locker.MaxToken + 1 }},
 	}
 	for _, k := range kinds {
 		for after := range 12 {
@@ -80,15 +81,15 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 					}
 					return "ok"
 				}
-				open := locker.Openers{"x": func(ctx context.Context, _ *locker.URL,
-					_ locker.Options) (locker.Backend, error) {
-					return b, b.request(ctx, "open", locker.Request{}, func() error { return nil })
+				open := driver.Openers{"x": func(ctx context.Context, _ *driver.URL,
+					_ driver.Settings) (driver.Backend, error) {
+					return b, b.request(ctx, "open", driver.Request{}, func() error { return nil })
 				}}
 				told := func(err error, what string) {
 					t.Helper()
 					assertSentinel(t, err, fmt.Sprintf("%s after %d: %s", k.name, after, what), false)
 				}
-				c, err := open.Open(t.Context(), "x://", &locker.Options{TTL: ttl, Patience: time.Second})
+				c, err := locker.Open(t.Context(), "x://", &locker.Options{TTL: ttl, Patience: time.Second}, open)
 				told(err, "open")
 				if err != nil {
 					return
@@ -133,6 +134,6 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 	}
 	_, err := locker.New(nil, nil).Lock(t.Context(), "a")
 	assertSentinel(t, err, "no backend", false)
-	_, err = locker.Openers{}.Open(t.Context(), "y://", nil)
+	_, err = locker.Open(t.Context(), "y://", nil, driver.Openers{})
 	assertSentinel(t, err, "no scheme", false)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -165,7 +166,7 @@ type distant struct {
 	asks, most atomic.Int64
 }
 
-func (b *distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *distant) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	n := b.asks.Add(1)
 	defer b.asks.Add(-1)
 	for most := b.most.Load(); n > most && !b.most.CompareAndSwap(most, n); {
@@ -181,12 +182,12 @@ func (b *distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return g, err
 }
 
-type leftover struct{ locker.Hold }
+type leftover struct{ driver.Hold }
 
 func (leftover) Undo(context.Context) error { time.Sleep(2 * time.Second); return nil }
 
 type distantHold struct {
-	locker.Hold
+	driver.Hold
 	fails bool
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -205,7 +206,7 @@ func doesNotReturn(t *testing.T, where, traits string, do func(*locker.Client)) 
 		done.Wait()
 	}
 	if where == "Waiting" {
-		g, err := s.Backend.Acquire(t.Context(), locker.Request{Name: "job", TTL: time.Hour, Lost: func() {}})
+		g, err := s.Backend.Acquire(t.Context(), driver.Request{Name: "job", TTL: time.Hour, Lost: func() {}})
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { _ = g.Hold.Release(t.Context()) })
 	}
@@ -297,7 +298,7 @@ func TestATryLockInAttempt(t *testing.T) {
 				errs = append(errs, err)
 			}}})
 			if answer == "held" {
-				_, err := s.Backend.Acquire(t.Context(), locker.Request{Name: "job", TTL: time.Hour, Lost: func() {}})
+				_, err := s.Backend.Acquire(t.Context(), driver.Request{Name: "job", TTL: time.Hour, Lost: func() {}})
 				require.NoError(t, err)
 			} else {
 				s.script("acquire", answer)

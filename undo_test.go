@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Undo of a hold, which asked for a second, is nil once nothing of it is left or can arrive, or that second
@@ -39,7 +40,7 @@ func TestUndoOfAService(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var u locker.Undo
+				var u driver.Undo
 				for _, late := range test.sends {
 					u.Sends(ttl)
 					u.Sends(ttl / 2)
@@ -60,7 +61,7 @@ func TestUndoOfAService(t *testing.T) {
 
 // A request that is answered while the release is under way may have come after it.
 func TestUndoKnowsOfARequestThatArrivesBesideIt(t *testing.T) {
-	var u locker.Undo
+	var u driver.Undo
 	u.Sends(time.Minute)
 	beside := func(context.Context) error { u.Sent(false); return locker.ErrLost }
 	assert.Error(t, u.Undo(t.Context(), beside))
@@ -71,7 +72,7 @@ func TestUndoKnowsOfARequestThatArrivesBesideIt(t *testing.T) {
 func ExampleUndo() {
 	release := func(context.Context) error { return locker.ErrLost } // the service: it is not there
 	for _, answer := range []error{nil, errors.New("no answer")} {
-		var undo locker.Undo
+		var undo driver.Undo
 		undo.Sends(time.Minute)
 		// Here the request is sent, and answered or not.
 		undo.Sent(answer != nil)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/adapt"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
@@ -107,9 +108,9 @@ func TestCertmagic(t *testing.T) {
 // forgetful is a service that finds a lock gone when it is released.
 type forgetful struct{ *memory.Backend }
 
-type forgotten struct{ locker.Hold }
+type forgotten struct{ driver.Hold }
 
-func (f forgetful) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (f forgetful) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	g, err := f.Backend.Acquire(ctx, req)
 	g.Hold = forgotten{g.Hold}
 	return g, err

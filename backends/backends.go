@@ -1,18 +1,20 @@
 // Package backends has every lock service of this repository in one import, but that of
 // cas/nats, which is a module of its own, for programs that do not mind linking all the drivers:
 //
-//	client, err := backends.Openers.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil)
+//	client, err := backends.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil)
 //
 // A program that wants one service imports that service's package and uses the
 // Openers there.
 package backends
 
 import (
+	"context"
 	"maps"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/cas/kubernetes"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/memory"
@@ -22,9 +24,8 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// Openers opens the URLs of every package beside this one. It is to be read:
-// a program that wants fewer or more makes a copy with [maps.Clone]. It opens two URLs
-// in one string, too.
+// Openers are those of every package beside this one. A program that wants fewer or more
+// gives [locker.Open] those that it wants.
 var Openers = join(
 	memory.Openers,
 	file.Openers,
@@ -36,8 +37,14 @@ var Openers = join(
 	kubernetes.Openers,
 )
 
-func join(all ...locker.Openers) bridge.Openers {
-	joined := bridge.Openers{}
+// Open is [bridge.Open] with all Openers: it opens the URL of any service, and two URLs with
+// white space between them.
+func Open(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error) {
+	return bridge.Open(ctx, rawURL, opts, Openers)
+}
+
+func join(all ...driver.Openers) driver.Openers {
+	joined := driver.Openers{}
 	for _, o := range all {
 		maps.Copy(joined, o)
 	}

@@ -30,7 +30,7 @@ func BenchmarkSharers(b *testing.B) {
 				clients := make([]*locker.Client, n+1)
 				for i := range clients {
 					var err error
-					clients[i], err = backends.Openers.Open(b.Context(), url, nil)
+					clients[i], err = backends.Open(b.Context(), url, nil)
 					require.NoError(b, err)
 					defer func() { require.NoError(b, clients[i].Close()) }()
 				}

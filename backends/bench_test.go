@@ -19,7 +19,7 @@ import (
 func BenchmarkCurve(b *testing.B) {
 	for _, service := range services() {
 		b.Run(service.name, func(b *testing.B) {
-			client, err := backends.Openers.Open(b.Context(), service.start(b), nil)
+			client, err := backends.Open(b.Context(), service.start(b), nil)
 			require.NoError(b, err)
 			defer func() { require.NoError(b, client.Close()) }()
 			pair := func(n int) error {

@@ -120,7 +120,7 @@ func TestAgeing(t *testing.T) {
 			url, steps := service.start(t)
 			var clients []*locker.Client
 			for range 4 {
-				c, err := backends.Openers.Open(t.Context(), url, &locker.Options{TTL: service.ttl})
+				c, err := backends.Open(t.Context(), url, &locker.Options{TTL: service.ttl})
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = c.Close() })
 				clients = append(clients, c)

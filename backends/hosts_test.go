@@ -53,7 +53,7 @@ func TestSeveralHostsOfBothKinds(t *testing.T) {
 				defer cancel()
 				ended := make(chan error, 1)
 				go func() {
-					_, err := backends.Openers.Open(ctx, scheme+"://"+fmt.Sprintf(form, ports...)+rest, nil)
+					_, err := backends.Open(ctx, scheme+"://"+fmt.Sprintf(form, ports...)+rest, nil)
 					ended <- err
 				}()
 				for _, was := range asked {

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -23,20 +24,20 @@ import (
 // What is made with New asks its service for nothing before the first Lock: a program can start beside a
 // service that is down, and its Lock waits for it as for any outage.
 func TestALockWaitsForAServiceThatIsNotThereYet(t *testing.T) {
-	for name, start := range map[string]func(t *testing.T) (s service, b locker.Backend, err error){
-		"single": func(t *testing.T) (service, locker.Backend, error) {
+	for name, start := range map[string]func(t *testing.T) (s service, b driver.Backend, err error){
+		"single": func(t *testing.T) (service, driver.Backend, error) {
 			s := lab.StartRedis(t)
 			s.Kill()
 			b, err := single.New(redisClient(t, s), nil)
 			return s, b, err
 		},
-		"redlock": func(t *testing.T) (service, locker.Backend, error) {
+		"redlock": func(t *testing.T) (service, driver.Backend, error) {
 			s := lab.StartRedis(t, lab.WithAppendOnly())
 			s.Kill()
 			b, err := redlock.New([]*redis.Client{redisClient(t, s)}, &redlock.Options{MaxTTL: time.Second})
 			return s, b, err
 		},
-		"postgres": func(t *testing.T) (service, locker.Backend, error) {
+		"postgres": func(t *testing.T) (service, driver.Backend, error) {
 			s := lab.StartPostgres(t)
 			s.Kill()
 			pool, err := pgxpool.New(t.Context(), s.URL(s.Addr()))
@@ -45,7 +46,7 @@ func TestALockWaitsForAServiceThatIsNotThereYet(t *testing.T) {
 			b, err := postgres.New(pool, nil)
 			return s, b, err
 		},
-		"etcd": func(t *testing.T) (service, locker.Backend, error) {
+		"etcd": func(t *testing.T) (service, driver.Backend, error) {
 			s := lab.StartEtcd(t, 1).Nodes[0]
 			s.Kill()
 			client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.URL()}})
@@ -54,7 +55,7 @@ func TestALockWaitsForAServiceThatIsNotThereYet(t *testing.T) {
 			b, err := etcd.New(client, nil)
 			return s, b, err
 		},
-		"zookeeper": func(t *testing.T) (service, locker.Backend, error) {
+		"zookeeper": func(t *testing.T) (service, driver.Backend, error) {
 			s := lab.StartZooKeeper(t)
 			s.Kill()
 			b, err := zookeeper.New([]string{s.Addr()}, nil)

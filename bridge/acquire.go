@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Acquire takes the lock on the first service and then on the second one, each with an
@@ -24,13 +25,13 @@ import (
 // With req.MinHold it does not wait for the second one, and returns ErrHeld, so that the
 // engine asks again: a program that died during the wait would leave the first lock there
 // for all of that time, although nobody held the lock.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	a := attempt{b: b, req: req, h: &hold{b: b}}
 	a.req.Label = b.label(req.Label)
 	a.ctx, a.end = context.WithCancelCause(ctx)
 	defer a.end(nil)
 	if !b.begin() {
-		return locker.Grant{}, locker.ErrClosed
+		return driver.Grant{}, locker.ErrClosed
 	}
 	defer b.asking.Done()
 	defer context.AfterFunc(b.life, func() { a.end(locker.ErrClosed) })()
@@ -46,15 +47,15 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		err = locker.ErrClosed
 	}
 	if a.giveBack(ctx) {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
-	return locker.Grant{Hold: a.h}, err
+	return driver.Grant{Hold: a.h}, err
 }
 
 // attempt is one Acquire.
 type attempt struct {
 	b   *Backend
-	req locker.Request
+	req driver.Request
 	ctx context.Context // ends also when it makes no sense to wait for the second one any more
 	end context.CancelCauseFunc
 	h   *hold
@@ -62,14 +63,14 @@ type attempt struct {
 	heard atomic.Bool // the second one has answered: another has the lock there
 }
 
-func (a *attempt) run() (locker.Grant, error) {
+func (a *attempt) run() (driver.Grant, error) {
 	apart := min(a.req.TTL, apartAtMost)
 	if a.req.MinHold > 0 {
 		a.req.MinHold += apart // the services count from before the grant of the pair
 	}
 	first, err := a.ask(0, a.req.Wait)
 	if err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	stop := a.keep(first)
 	second, err := a.ask(1, a.req.Wait && a.req.MinHold == 0)
@@ -78,32 +79,32 @@ func (a *attempt) run() (locker.Grant, error) {
 		err = context.Cause(a.ctx) // the first one was lost, or the caller has left, and the second answered late
 	}
 	if err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if time.Since(v.Since) > a.req.TTL/10 {
 		// Renewed, so that the lease begins with a whole TTL, as others do.
 		if renewed, err := a.h.on[0].Renew(a.ctx); err == nil {
 			v = renewed
 		} else if errors.Is(err, locker.ErrLost) {
-			return locker.Grant{}, a.firstLost(err)
+			return driver.Grant{}, a.firstLost(err)
 		}
 	}
 	token, err := a.token(first.Token, second.Token)
 	if err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if took := time.Since(first.Validity.Since); a.req.MinHold > 0 && took > apart {
-		return locker.Grant{}, fmt.Errorf("granted on both, but %v apart, too late for MinHold: %w", took,
+		return driver.Grant{}, fmt.Errorf("granted on both, but %v apart, too late for MinHold: %w", took,
 			locker.ErrUnavailable)
 	}
-	return locker.Grant{Hold: a.h, Validity: ofBoth(v, second.Validity), Token: token,
+	return driver.Grant{Hold: a.h, Validity: ofBoth(v, second.Validity), Token: token,
 		Session: first.Session || second.Session || first.Validity.TTL == 0 || second.Validity.TTL == 0}, nil
 }
 
 // ask asks one service; with wait, until that grants the lock. The second one's first refusal may come from the
 // first lock, if both are one service, as may a reader's first grant: so a check goes before the wait. A writer's
 // grant shows that they are two.
-func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
+func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 	s := &a.b.sides[i]
 	req := a.req
 	req.Name = s.prefix + req.Name
@@ -117,7 +118,7 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 		}
 		a.req.Queued()
 	}
-	var poll locker.Poll
+	var poll driver.Poll
 	defer poll.End()
 	for {
 		apart := i == 0 || a.b.apart.Load()
@@ -150,8 +151,9 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 		}
 		if apart { // the service has no queue
 			req.Queued()
-			if err := poll.Wait(a.ctx, s.Backend, req.Name, err); err != nil {
-				return locker.Grant{}, s.fail(fmt.Errorf("%w (%w)", locker.ErrHeld, err))
+			poll.Answered(err)
+			if err := poll.Wait(a.ctx, s.Backend, req.Name, 0, 0); err != nil {
+				return driver.Grant{}, s.fail(fmt.Errorf("%w (%w)", locker.ErrHeld, err))
 			}
 		}
 		req.Owner = newOwner() // R10

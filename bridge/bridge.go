@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// Backend locks on two Backends at once. It is a [locker.Backend]; programs give it
+// Backend locks on two Backends at once. It is a [driver.Backend]; programs give it
 // to [locker.New], or open it by two URLs, and use the Client.
 type Backend struct {
 	sides [2]side     // the first one first
@@ -29,15 +30,15 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend  = (*Backend)(nil)
-	_ locker.Prompt   = (*Backend)(nil)
-	_ locker.Operator = (*Backend)(nil)
-	_ locker.Checker  = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Prompt   = (*Backend)(nil)
+	_ driver.Operator = (*Backend)(nil)
+	_ driver.Checker  = (*Backend)(nil)
 )
 
 // side is one of the two services.
 type side struct {
-	locker.Backend
+	driver.Backend
 	name   string         // for people: its URL without secrets, or the name of the service
 	prefix string         // is put before every name
 	base   uint64         // is added to every token
@@ -49,7 +50,7 @@ type side struct {
 // be used: neither may be a pair itself, and there has to be a TTL that both accept.
 // If both turn out to be one service, whose locks the two would take from each other,
 // every Acquire returns an error that matches ErrInvalid.
-func New(first, second locker.Backend) (*Backend, error) {
+func New(first, second driver.Backend) (*Backend, error) {
 	return newBackend([2]side{{Backend: first}, {Backend: second}})
 }
 
@@ -117,7 +118,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 // Prompt returns true if both keep that promise.
 func (b *Backend) Prompt() bool {
 	for _, s := range b.sides {
-		if p, ok := s.Backend.(locker.Prompt); !ok || !p.Prompt() {
+		if p, ok := s.Backend.(driver.Prompt); !ok || !p.Prompt() {
 			return false
 		}
 	}

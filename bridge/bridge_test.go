@@ -16,6 +16,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
 )
 
@@ -23,9 +24,9 @@ func TestNothingStaysOnTheFirstWhereTheSecondDoesNotGrant(t *testing.T) {
 	for _, want := range []error{locker.ErrHeld, locker.ErrUnavailable, locker.ErrRefused} {
 		for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
 			a, b := forever(), forever()
-			b.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 				if req.Name == "job" {
-					return locker.Grant{}, want
+					return driver.Grant{}, want
 				}
 				return b.Backend.Acquire(ctx, req)
 			}
@@ -40,10 +41,10 @@ func TestNothingStaysOnTheFirstWhereTheSecondDoesNotGrant(t *testing.T) {
 func TestASilentSecondIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, asked := expiring(), forever(), 0
-		b.acquire = func(ctx context.Context, _ locker.Request) (locker.Grant, error) {
+		b.acquire = func(ctx context.Context, _ driver.Request) (driver.Grant, error) {
 			asked++
 			<-ctx.Done()
-			return locker.Grant{}, ctx.Err()
+			return driver.Grant{}, ctx.Err()
 		}
 		pair, began := pairOf(t, a, b), time.Now()
 		_, err := pair.Lock(t.Context(), "job")
@@ -71,7 +72,7 @@ func TestTheFirstIsKeptWhileTheSecondIsWaitedFor(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := expiring(), service()
-				a.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+				a.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 					if req.Wait {
 						time.AfterFunc(ttl/2, req.Queued)
 					}
@@ -103,14 +104,14 @@ func TestTheFirstThatIsLostEndsTheWait(t *testing.T) {
 		away, told := []time.Duration{0, ttl / 4, 2 * ttl, ttl / 15}[i/2], i%2 == 0
 		synctest.Test(t, func(t *testing.T) {
 			a, b := expiring(), forever()
-			a.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			a.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 				if !told {
 					req.Lost = func() {}
 				}
 				return a.Backend.Acquire(ctx, req)
 			}
 			if away > 0 {
-				b.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+				b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 					time.Sleep(away)
 					return b.Backend.Acquire(context.WithoutCancel(ctx), req)
 				}
@@ -121,7 +122,7 @@ func TestTheFirstThatIsLostEndsTheWait(t *testing.T) {
 			pair, err := bridge.New(a, b)
 			require.NoError(t, err)
 			time.AfterFunc(ttl/20, func() { assert.True(t, a.Delete("job")) })
-			_, err = pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, Wait: true,
+			_, err = pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, Wait: true,
 				Queued: func() {}, Lost: func() {}})
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 			require.NotErrorIs(t, err, locker.ErrLost)
@@ -157,12 +158,12 @@ func TestTokensRiseThroughTheMove(t *testing.T) {
 		for range 5000 { // a is far ahead
 			unlock(t, try(t, clientOf(t, a, ""), "x"))
 		}
-		open := bridge.Openers{"old": opens(a), "young": opens(b)}
+		open := driver.Openers{"old": opens(a), "young": opens(b)}
 		urls := []string{"old://" + bases[0], "old://" + bases[0] + " young://" + bases[1], "young://" + bases[1]}
 		clients := make([]*locker.Client, len(urls))
 		for i, u := range urls {
 			var err error
-			clients[i], err = open.Open(t.Context(), u, nil)
+			clients[i], err = bridge.Open(t.Context(), u, nil, open)
 			require.NoError(t, err)
 			t.Cleanup(func() { assert.NoError(t, clients[i].Close()) })
 		}
@@ -187,10 +188,10 @@ func TestTokensRiseThroughTheMove(t *testing.T) {
 
 func TestTokensThatCannotBeRaised(t *testing.T) {
 	a, b := forever(), forever()
-	b.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		g, err := b.Backend.Acquire(ctx, req)
 		if g.Hold != nil {
-			g.Hold = struct{ locker.Hold }{g.Hold}
+			g.Hold = struct{ driver.Hold }{g.Hold}
 		}
 		return g, err
 	}
@@ -229,9 +230,9 @@ func TestALossOnEitherIsALoss(t *testing.T) {
 }
 
 // ends is a hold whose lease is over earlier than its TTL says.
-type ends struct{ locker.Hold }
+type ends struct{ driver.Hold }
 
-func (h ends) Renew(ctx context.Context) (locker.Validity, error) {
+func (h ends) Renew(ctx context.Context) (driver.Validity, error) {
 	v, err := h.Hold.Renew(ctx)
 	v.Drift = ttl / 2
 	return v, err
@@ -245,7 +246,7 @@ func TestALeaseEndsWithTheEarlierOfBoth(t *testing.T) {
 			on := [2]fake{expiring(), expiring()}
 			for i := range on {
 				m := on[i].Backend
-				on[i].acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+				on[i].acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 					time.Sleep(time.Duration(i) * away)
 					g, err := m.Acquire(ctx, req)
 					if i == early {
@@ -257,7 +258,7 @@ func TestALeaseEndsWithTheEarlierOfBoth(t *testing.T) {
 			pair, err := bridge.New(on[0], on[1])
 			require.NoError(t, err)
 			began := time.Now()
-			g, err := pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
+			g, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
 			require.NoError(t, err)
 			assert.False(t, g.Session)
 			assert.Zero(t, g.Validity.Since.Sub(began))
@@ -275,7 +276,7 @@ func TestAnUnknownOutcomeBesideALoss(t *testing.T) {
 		on := []fake{expiring(), expiring()}
 		pair, err := bridge.New(on[0], on[1])
 		require.NoError(t, err)
-		g, err := pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
+		g, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
 		require.NoError(t, err)
 		on[1-lost].Fail(locker.ErrUnavailable)
 		_, err = g.Hold.Renew(t.Context())
@@ -319,7 +320,7 @@ func TestWhatTheTwoCannotDo(t *testing.T) {
 	m, brief, alone := forever(), forever(), forever()
 	one, err := bridge.New(m, forever())
 	require.NoError(t, err)
-	for want, pair := range map[string][2]locker.Backend{
+	for want, pair := range map[string][2]driver.Backend{
 		"is a pair itself": {one, m},
 		"backends is nil":  {m, nil},
 		"one can do none above 10s, the other none below 20s": {limited(time.Second, 10*time.Second),
@@ -345,13 +346,13 @@ func TestWhatTheTwoCannotDo(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 
 	// A MinHold that the pair says it can do is not too long for either.
-	brief.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	brief.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		require.LessOrEqual(t, req.MinHold, 4*ttl)
 		return brief.Backend.Acquire(ctx, req)
 	}
 	one, err = bridge.New(m, brief)
 	require.NoError(t, err)
-	g, err := one.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: 2 * ttl,
+	g, err := one.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: 2 * ttl,
 		MinHold: one.Guarantees().MaxMinHold, Lost: func() {}})
 	require.NoError(t, err)
 	require.NoError(t, g.Hold.Release(t.Context()))
@@ -364,7 +365,7 @@ func TestTheOwnersOfOneRequest(t *testing.T) {
 	services, owners := [2]fake{forever(), forever()}, [2][]string{}
 	for i := range services {
 		m := services[i].Backend
-		services[i].acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		services[i].acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if req.Name == "job" {
 				owners[i] = append(owners[i], req.Owner)
 			}
@@ -376,7 +377,7 @@ func TestTheOwnersOfOneRequest(t *testing.T) {
 	held := try(t, clientOf(t, services[1].Backend, ""), "job")
 	var unlocks sync.WaitGroup
 	defer unlocks.Wait()
-	req := locker.Request{Name: "job", Owner: strings.Repeat("4", 20) + strings.Repeat("2", 20), TTL: ttl,
+	req := driver.Request{Name: "job", Owner: strings.Repeat("4", 20) + strings.Repeat("2", 20), TTL: ttl,
 		Wait: true, Lost: func() {}, Queued: func() { unlocks.Go(func() { assert.NoError(t, held.Unlock(t.Context())) }) }}
 	for range 2 {
 		g, err := pair.Acquire(t.Context(), req)
@@ -420,7 +421,7 @@ func TestNobodyStarvesBesideTheOthers(t *testing.T) {
 		for alone := range 2 {
 			t.Run(fmt.Sprintf("%s, alone on %d", kind, alone), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					on := []locker.Backend{service(), service()}
+					on := []driver.Backend{service(), service()}
 					var members []*program
 					for n := range 4 {
 						for _, c := range []*locker.Client{pairOf(t, on[0], on[1]), clientOf(t, on[alone], "")} {
@@ -449,14 +450,14 @@ func TestNobodyStarvesBesideTheOthers(t *testing.T) {
 // A writer with both URLs waits for a reader with one of them, whom new readers do not
 // follow. When it leaves, they do, at once.
 func TestAWriterThatWaitsKeepsReadersOutOfEitherService(t *testing.T) {
-	for kind, service := range map[string]func() locker.Backend{
+	for kind, service := range map[string]func() driver.Backend{
 		"queue": kinds["queue"],
-		"notes": func() locker.Backend { return mute{newPolled()} },
+		"notes": func() driver.Backend { return mute{newPolled()} },
 	} {
 		for at := range 2 {
 			t.Run(fmt.Sprintf("%s, service %d", kind, at), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					on := []locker.Backend{service(), service()}
+					on := []driver.Backend{service(), service()}
 					pair, one, other := pairOf(t, on[0], on[1]), clientOf(t, on[at], "one"), clientOf(t, on[at], "other")
 					for _, leaves := range []bool{true, false} {
 						reader := try(t, one, "job", locker.Shared())
@@ -504,7 +505,7 @@ func TestAWriterGetsInAmongReadersOfAMove(t *testing.T) {
 		for at := range 2 {
 			t.Run(fmt.Sprintf("%s, service %d", kind, at), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					on := []locker.Backend{service(), service()}
+					on := []driver.Backend{service(), service()}
 					writer := &program{client: pairOf(t, on[0], on[1]), hold: 1, pause: 6 * hold}
 					members := []*program{writer}
 					for range 25 {

@@ -14,6 +14,7 @@ import (
 	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/memory"
 )
@@ -28,7 +29,7 @@ func TestConformanceOfMemory(t *testing.T) {
 	of := func(old, young *memory.Backend) conformance.Harness {
 		return conformance.Harness{
 			TTL: 500 * time.Millisecond, // nothing is far away
-			New: func(ct conformance.T) locker.Backend { return join(ct, fake{Backend: old}, fake{Backend: young}) },
+			New: func(ct conformance.T) driver.Backend { return join(ct, fake{Backend: old}, fake{Backend: young}) },
 			Delete: func(_ conformance.T, name string) {
 				old.Delete(name)
 				young.Delete(name)
@@ -49,7 +50,7 @@ var unproven = map[string]string{
 	"histories-labels":   "long ones are cut",
 }
 
-func join(ct conformance.T, first, second locker.Backend) locker.Backend {
+func join(ct conformance.T, first, second driver.Backend) driver.Backend {
 	b, err := bridge.New(first, second)
 	if err != nil {
 		ct.Errorf("bridge.New: %v", err)
@@ -63,11 +64,11 @@ func join(ct conformance.T, first, second locker.Backend) locker.Backend {
 func TestProveConformance(t *testing.T) {
 	lab.NeedProve(t)
 	first, second := redisService(t), etcdService(t)
-	each := [2]locker.Backend{open(t, first.ownURL()), open(t, second.ownURL())}
+	each := [2]driver.Backend{open(t, first.ownURL()), open(t, second.ownURL())}
 	t.Cleanup(func() { assert.NoError(t, errors.Join(each[0].Close(), each[1].Close())) })
-	look := func(ct conformance.T, name string, do func(locker.Operator, locker.State) error) {
+	look := func(ct conformance.T, name string, do func(driver.Operator, locker.State) error) {
 		for _, b := range each {
-			o := b.(locker.Operator)
+			o := b.(driver.Operator)
 			st, err := o.Inspect(ct.Context(), name)
 			if err = cmp.Or(err, do(o, st)); err != nil {
 				ct.Errorf("%s: %v", b.Guarantees().Backend, err)
@@ -76,14 +77,14 @@ func TestProveConformance(t *testing.T) {
 	}
 	conformance.Run(t, conformance.Harness{
 		TTL: time.Second,
-		New: func(ct conformance.T) locker.Backend {
+		New: func(ct conformance.T) driver.Backend {
 			return join(ct, open(ct, first.ownURL()), open(ct, second.ownURL()))
 		},
 		Delete: func(ct conformance.T, name string) {
-			look(ct, name, func(o locker.Operator, st locker.State) error { return o.Break(ct.Context(), st) })
+			look(ct, name, func(o driver.Operator, st locker.State) error { return o.Break(ct.Context(), st) })
 		},
 		Left: func(ct conformance.T, name string) (left []string) {
-			look(ct, name, func(_ locker.Operator, st locker.State) error {
+			look(ct, name, func(_ driver.Operator, st locker.State) error {
 				if st.Held || st.Waiters > 0 {
 					left = append(left, fmt.Sprintf("%+v", st))
 				}
@@ -91,16 +92,16 @@ func TestProveConformance(t *testing.T) {
 			})
 			return left
 		},
-		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			way := lab.StartProxy(ct)
-			through := func(s *service) locker.Backend { return open(ct, s.url(way.Through(s.addrs...))) }
+			through := func(s *service) driver.Backend { return open(ct, s.url(way.Through(s.addrs...))) }
 			return join(ct, through(first), through(second)), way
 		},
 		// One service ends its half of a hold before the other, which keeps it until the engine undoes it: an answer
 		// that no rule of one service explains.
 		Unproven: map[string]string{"histories": "the two halves of a hold do not end at one moment"},
 		URL:      first.ownURL() + " " + second.ownURL() + "?patience=10s", // the suite adds one more
-		Open:     backends.Openers,
+		Open:     backends.Open,
 		KnownGoroutines: []string{
 			"os.(*Process).pidfdWait",
 			// Of an etcd client that looks, and may connect again in the middle of a check.

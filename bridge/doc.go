@@ -43,7 +43,7 @@
 //
 // The fencing token of a lease on both services is the higher of the two tokens.
 // Before the lease is given out, the service that is behind is raised to that token
-// (see [locker.TokenRaiser]). So the next holder through one service alone gets a
+// (see [driver.TokenRaiser]). So the next holder through one service alone gets a
 // higher token. The tokens of a name rise through the whole move if a program with
 // both URLs has held the name after the last program with A alone and before the
 // first one with B alone. For names that nobody holds in that time, docs/moving.md

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -25,7 +26,7 @@ const ttl = 10 * time.Second
 type fake struct {
 	*memory.Backend
 	claims  func(*locker.Guarantees)
-	acquire func(context.Context, locker.Request) (locker.Grant, error)
+	acquire func(context.Context, driver.Request) (driver.Grant, error)
 }
 
 func (fake) Close() error { return nil }
@@ -38,7 +39,7 @@ func (f fake) Guarantees() locker.Guarantees {
 	return g
 }
 
-func (f fake) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (f fake) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if f.acquire != nil {
 		return f.acquire(ctx, req)
 	}
@@ -48,7 +49,7 @@ func (f fake) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 func forever() fake  { return fake{Backend: memory.New()} }
 func expiring() fake { return fake{Backend: memory.NewExpiring()} }
 
-func limited(shortest, longest time.Duration) locker.Backend {
+func limited(shortest, longest time.Duration) driver.Backend {
 	return fake{Backend: memory.New(), claims: func(g *locker.Guarantees) { g.MinTTL, g.MaxTTL = shortest, longest }}
 }
 
@@ -72,11 +73,11 @@ func (p *polled) Guarantees() locker.Guarantees {
 
 func (p *polled) Close() error { return nil }
 
-func (p *polled) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (p *polled) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if rest := time.Until(p.until); req.Shared && rest > 0 {
-		return locker.Grant{}, &locker.HeldError{Remaining: rest}
+		return driver.Grant{}, &driver.HeldError{Remaining: rest}
 	}
 	waits := req.Wait
 	req.Wait = false
@@ -89,7 +90,7 @@ func (p *polled) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	case errors.Is(err, locker.ErrHeld) && waits && st.Sharers > 0:
 		p.note, p.until = req.Owner, time.Now().Add(time.Second)
 		p.notes++
-		return g, &locker.HeldError{Remaining: st.Remaining, AskWithin: 300 * time.Millisecond,
+		return g, &driver.HeldError{Remaining: st.Remaining, AskWithin: 300 * time.Millisecond,
 			Leave: func(context.Context) error {
 				p.mu.Lock()
 				defer p.mu.Unlock()
@@ -108,19 +109,19 @@ type mute struct{ *polled }
 func (mute) Notify(context.Context, string, func()) (stop func(), err error) { return func() {}, nil }
 
 // kinds are services with a queue and without one.
-var kinds = map[string]func() locker.Backend{
-	"queue":  func() locker.Backend { return expiring() },
-	"polled": func() locker.Backend { return newPolled() },
+var kinds = map[string]func() driver.Backend{
+	"queue":  func() driver.Backend { return expiring() },
+	"polled": func() driver.Backend { return newPolled() },
 }
 
-func pairOf(t *testing.T, first, second locker.Backend) *locker.Client {
+func pairOf(t *testing.T, first, second driver.Backend) *locker.Client {
 	t.Helper()
 	b, err := bridge.New(first, second)
 	require.NoError(t, err)
 	return clientOf(t, b, "pair")
 }
 
-func clientOf(t *testing.T, b locker.Backend, label string) *locker.Client {
+func clientOf(t *testing.T, b driver.Backend, label string) *locker.Client {
 	t.Helper()
 	c := locker.New(b, &locker.Options{TTL: ttl, Label: label, Patience: locker.NoPatience})
 	t.Cleanup(func() { assert.NoError(t, c.Close()) })
@@ -128,8 +129,8 @@ func clientOf(t *testing.T, b locker.Backend, label string) *locker.Client {
 }
 
 // opens is the Opener of a Backend that is there already.
-func opens(b locker.Backend) locker.Opener {
-	return func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return b, nil }
+func opens(b driver.Backend) driver.Opener {
+	return func(context.Context, *driver.URL, driver.Settings) (driver.Backend, error) { return b, nil }
 }
 
 func try(t *testing.T, c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
@@ -145,7 +146,7 @@ func unlock(t *testing.T, l *locker.Lease) {
 }
 
 // isFree takes the lock on each of the services alone.
-func isFree(t *testing.T, services ...locker.Backend) {
+func isFree(t *testing.T, services ...driver.Backend) {
 	t.Helper()
 	for _, s := range services {
 		unlock(t, try(t, clientOf(t, s, ""), "job"))

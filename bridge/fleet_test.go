@@ -322,7 +322,7 @@ func (f *fleet) end(t *testing.T) {
 // nothingLeft takes every name on each service alone.
 func (f *fleet) nothingLeft(t *testing.T, urls ...string) {
 	for _, u := range urls {
-		c, err := backends.Openers.Open(t.Context(), u, nil)
+		c, err := backends.Open(t.Context(), u, nil)
 		require.NoError(t, err)
 		for _, name := range fleetNames {
 			ctx, cancel := context.WithTimeout(t.Context(), stuck)
@@ -371,7 +371,7 @@ func memberRole(p *lab.Parent) {
 	var c *locker.Client
 	for c == nil {
 		// As whoever runs a fleet starts a program again that did not come up.
-		c, err = backends.Openers.Open(ctx, p.Args[2], options)
+		c, err = backends.Open(ctx, p.Args[2], options)
 		if ctx.Err() != nil {
 			return
 		}

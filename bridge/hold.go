@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/probe"
 )
 
@@ -18,7 +19,7 @@ type hold struct {
 
 // part is the hold on one service.
 type part struct {
-	locker.Hold      // nil: nothing
+	driver.Hold      // nil: nothing
 	granted     bool // for certain
 	endless     bool // it has no deadline
 
@@ -26,10 +27,10 @@ type part struct {
 }
 
 // answered takes what the service has answered to the last request.
-func (p *part) answered(g locker.Grant, err error) {
+func (p *part) answered(g driver.Grant, err error) {
 	p.Hold, p.granted = g.Hold, err == nil && g.Hold != nil
 	p.endless = p.granted && g.Validity.TTL == 0
-	var held *locker.HeldError
+	var held *driver.HeldError
 	switch {
 	case p.granted:
 		p.leave = nil // the grant has removed it
@@ -42,8 +43,8 @@ func (p *part) answered(g locker.Grant, err error) {
 }
 
 var (
-	_ locker.TokenRaiser = (*hold)(nil)
-	_ locker.Aser        = (*hold)(nil)
+	_ driver.TokenRaiser = (*hold)(nil)
+	_ driver.Aser        = (*hold)(nil)
 )
 
 // each calls f for both services at the same time, and returns their errors. An
@@ -57,21 +58,21 @@ func (h *hold) each(f func(i int) error) error {
 }
 
 // Renew renews both. The lease lasts as long as both last; if one is lost, both are.
-func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	var v [2]locker.Validity
+func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
+	var v [2]driver.Validity
 	errs := h.b.both(func(i int) (err error) {
 		v[i], err = h.on[i].Renew(ctx)
 		return err
 	})
 	if errors.Is(errs[1], locker.ErrLost) {
-		return locker.Validity{}, errs[1]
+		return driver.Validity{}, errs[1]
 	}
 	return ofBoth(v[0], v[1]), cmp.Or(errs[0], errs[1])
 }
 
 // ofBoth returns the validity of a lock on both services: from before the first request was
 // sent until the earlier end.
-func ofBoth(a, b locker.Validity) locker.Validity {
+func ofBoth(a, b driver.Validity) driver.Validity {
 	if b.Until().Before(a.Until()) {
 		a, b = b, a
 	}
@@ -79,7 +80,7 @@ func ofBoth(a, b locker.Validity) locker.Validity {
 		return a
 	}
 	end := a.Since.Add(a.TTL)
-	return locker.Validity{Since: b.Since, TTL: end.Sub(b.Since), Drift: end.Sub(a.Until())}
+	return driver.Validity{Since: b.Since, TTL: end.Sub(b.Since), Drift: end.Sub(a.Until())}
 }
 
 // Release releases both at the same time.
@@ -123,7 +124,7 @@ func (h *hold) undoEndless() {
 	}
 }
 
-// RaiseToken implements [locker.TokenRaiser], on both.
+// RaiseToken implements [driver.TokenRaiser], on both.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	return h.each(func(i int) error { return h.raise(ctx, i, token) })
 }
@@ -134,7 +135,7 @@ func (h *hold) raise(ctx context.Context, i int, token uint64) error {
 	if token <= base {
 		return nil // it is added to every token
 	}
-	r, ok := h.on[i].Hold.(locker.TokenRaiser)
+	r, ok := h.on[i].Hold.(driver.TokenRaiser)
 	if !ok {
 		return fmt.Errorf("its tokens are behind, and cannot be raised: write token_base=%d or more into its URL, "+
 			"also when it is the only one: %w", token, errors.ErrUnsupported)
@@ -148,7 +149,7 @@ func (h *hold) As(target any) bool {
 		*remains = func(ctx context.Context) error {
 			return h.each(func(i int) error {
 				var of probe.Remains
-				if a, ok := h.on[i].Hold.(locker.Aser); ok && a.As(&of) {
+				if a, ok := h.on[i].Hold.(driver.Aser); ok && a.As(&of) {
 					return of(ctx)
 				}
 				return nil
@@ -157,7 +158,7 @@ func (h *hold) As(target any) bool {
 		return true
 	}
 	for _, p := range h.on {
-		if a, ok := p.Hold.(locker.Aser); ok && a.As(target) {
+		if a, ok := p.Hold.(driver.Aser); ok && a.As(target) {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -19,9 +20,9 @@ const patience = 10
 // keep renews the first lock every third of the TTL, until stop is called, which returns
 // how long it lasts. It ends the attempt if the lock is lost, if the second service does
 // not answer for a TTL, and when the others have had it for too long.
-func (a *attempt) keep(first locker.Grant) (stop func() locker.Validity) {
+func (a *attempt) keep(first driver.Grant) (stop func() driver.Validity) {
 	ctx, cancel := context.WithCancel(a.ctx)
-	var lasts atomic.Pointer[locker.Validity]
+	var lasts atomic.Pointer[driver.Validity]
 	lasts.Store(&first.Validity)
 	go func() {
 		began, most := time.Now(), clock.Jitter(patience*a.req.TTL)
@@ -43,7 +44,7 @@ func (a *attempt) keep(first locker.Grant) (stop func() locker.Validity) {
 			}
 		}
 	}()
-	return func() locker.Validity {
+	return func() driver.Validity {
 		cancel()
 		return *lasts.Load()
 	}

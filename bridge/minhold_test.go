@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -19,7 +20,7 @@ const minHold = 8 * ttl
 
 // isKept checks that nobody gets a lock on either service before minHold is over, counted
 // from the grant, and everybody does soon after. The holder is dead by then.
-func isKept(t *testing.T, services ...locker.Backend) {
+func isKept(t *testing.T, services ...driver.Backend) {
 	t.Helper()
 	granted := time.Now()
 	time.Sleep(minHold - time.Millisecond)
@@ -37,13 +38,13 @@ func TestMinHoldCountsFromTheGrantOfBoth(t *testing.T) {
 	for _, away := range []time.Duration{0, ttl / 4, ttl - time.Second, ttl + time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := expiring(), expiring()
-			b.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 				time.Sleep(away)
 				return b.Backend.Acquire(context.WithoutCancel(ctx), req)
 			}
 			pair, err := bridge.New(a, b)
 			require.NoError(t, err)
-			g, err := pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, MinHold: minHold,
+			g, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, MinHold: minHold,
 				Lost: func() {}})
 			b.acquire = nil
 			if away < ttl {
@@ -64,7 +65,7 @@ func TestMinHoldOutlastsClose(t *testing.T) {
 		a, b := expiring(), expiring()
 		pair, err := bridge.New(a, b)
 		require.NoError(t, err)
-		_, err = pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, MinHold: minHold})
+		_, err = pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, MinHold: minHold})
 		require.NoError(t, err)
 		require.NoError(t, pair.Close())
 		isKept(t, a, b)
@@ -77,13 +78,13 @@ func TestMinHoldOutlastsCloseAndNoLonger(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			on := [2]fake{expiring(), expiring()}
 			m := memory.New()
-			on[endless] = fake{Backend: m, acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			on[endless] = fake{Backend: m, acquire: func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 				req.MinHold = 0
 				return m.Acquire(ctx, req)
 			}}
 			pair, err := bridge.New(on[0], on[1])
 			require.NoError(t, err)
-			c, err := locker.Openers{"x": opens(pair)}.Open(t.Context(), "x://", &locker.Options{TTL: ttl})
+			c, err := locker.Open(t.Context(), "x://", &locker.Options{TTL: ttl}, driver.Openers{"x": opens(pair)})
 			require.NoError(t, err)
 			try(t, c, "job", locker.MinHold(minHold))
 			require.NoError(t, c.Close())
@@ -118,9 +119,9 @@ func TestMinHoldLocksNothingWhileTheSecondIsWaitedFor(t *testing.T) {
 func TestMinHoldOfALeftoverIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := expiring(), forever()
-		b.acquire = func(context.Context, locker.Request) (locker.Grant, error) {
+		b.acquire = func(context.Context, driver.Request) (driver.Grant, error) {
 			a.Fail(locker.ErrUnavailable) // when the second one refuses
-			return locker.Grant{}, locker.ErrHeld
+			return driver.Grant{}, locker.ErrHeld
 		}
 		_, err := pairOf(t, a, b).TryLock(t.Context(), "job", locker.MinHold(minHold))
 		require.ErrorIs(t, err, locker.ErrUnavailable)

@@ -8,21 +8,19 @@ import (
 	"strings"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// Openers open one URL, as those of package locker do, or two with white space between
-// them. Package backends has all of this repository's; with others it is
+// Open is [locker.Open] for one URL, or for two with white space between them. Two URLs make
+// one Client that locks on both services, first on the first one. Then prefix and token_base
+// belong to their own URL; ttl, max_hold, patience and label apply to both, in whichever URL
+// they stand. With package backends, it is backends.Open; with other backends
 //
-//	bridge.Openers{"redis": single.Open, "etcd": etcd.Open}
-type Openers map[string]locker.Opener
-
-// Open is [locker.Openers.Open]. Two URLs make one Client that locks on both services,
-// first on the first one. Then prefix and token_base belong to their own URL; ttl,
-// max_hold, patience and label apply to both, in whichever URL they stand.
-func (o Openers) Open(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error) {
+//	client, err := bridge.Open(ctx, urls, nil, single.Openers, etcd.Openers)
+func Open(ctx context.Context, rawURL string, opts *locker.Options, openers ...driver.Openers) (*locker.Client, error) {
 	rawURLs := split(rawURL)
 	if len(rawURLs) == 1 {
-		return locker.Openers(o).Open(ctx, rawURL, opts)
+		return locker.Open(ctx, rawURL, opts, openers...)
 	}
 	urls, err := ParseURLs(rawURL)
 	var both string
@@ -38,20 +36,20 @@ func (o Openers) Open(ctx context.Context, rawURL string, opts *locker.Options) 
 	}
 	shared := own
 	shared.Prefix, shared.TokenBase = "", 0
-	pair := func(ctx context.Context, _ *locker.URL, opts locker.Options) (locker.Backend, error) {
-		opts.Prefix, opts.TokenBase = own.Prefix, own.TokenBase
-		return o.pair(ctx, rawURLs, opts)
+	pair := func(ctx context.Context, _ *driver.URL, s driver.Settings) (driver.Backend, error) {
+		s.Prefix, s.TokenBase = own.Prefix, own.TokenBase
+		return openPair(ctx, rawURLs, s, openers)
 	}
-	return locker.Openers{"bridge": pair}.Open(ctx, "bridge://?"+both, &shared)
+	return locker.Open(ctx, "bridge://?"+both, &shared, driver.Openers{"bridge": pair})
 }
 
-// pair opens both.
-func (o Openers) pair(ctx context.Context, rawURLs []string, opts locker.Options) (locker.Backend, error) {
-	first, err := o.side(ctx, rawURLs[0], opts)
+// openPair opens both.
+func openPair(ctx context.Context, rawURLs []string, s driver.Settings, openers []driver.Openers) (driver.Backend, error) {
+	first, err := openSide(ctx, rawURLs[0], s, openers)
 	if err != nil {
 		return nil, err
 	}
-	second, err := o.side(ctx, rawURLs[1], opts)
+	second, err := openSide(ctx, rawURLs[1], s, openers)
 	if err != nil {
 		return nil, errors.Join(err, first.Close())
 	}
@@ -62,18 +60,21 @@ func (o Openers) pair(ctx context.Context, rawURLs []string, opts locker.Options
 	return b, nil
 }
 
-// side opens one of two. It takes the Backend from under its Client, which is not used:
+// openSide opens one of two. It takes the Backend from under its Client, which is not used:
 // its Close would close the Backend.
-func (o Openers) side(ctx context.Context, rawURL string, opts locker.Options) (s side, err error) {
-	taking := make(locker.Openers, len(o))
-	for scheme, open := range o {
-		taking[scheme] = func(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
-			b, err := open(ctx, u, opts)
-			s = side{Backend: b, name: u.String(), prefix: opts.Prefix, base: opts.TokenBase}
-			return b, err
+func openSide(ctx context.Context, rawURL string, of driver.Settings, openers []driver.Openers) (s side, err error) {
+	taking := driver.Openers{}
+	for _, o := range openers {
+		for scheme, open := range o {
+			taking[scheme] = func(ctx context.Context, u *driver.URL, of driver.Settings) (driver.Backend, error) {
+				b, err := open(ctx, u, of)
+				s = side{Backend: b, name: u.String(), prefix: of.Prefix, base: of.TokenBase}
+				return b, err
+			}
 		}
 	}
-	_, err = taking.Open(ctx, rawURL, &opts)
+	_, err = locker.Open(ctx, rawURL, &locker.Options{TTL: of.TTL, Prefix: of.Prefix, TokenBase: of.TokenBase,
+		Logger: of.Logger}, taking)
 	if err != nil && s.Backend != nil { // it is closed again, since it does not accept the TTL
 		err = s.fail(bare(err))
 	}
@@ -89,7 +90,7 @@ func bare(err error) error {
 }
 
 // URLs are one URL or two.
-type URLs []*locker.URL
+type URLs []*driver.URL
 
 // ParseURLs parses one URL, or two with white space between them. Its error matches
 // [locker.ErrInvalid] and does not repeat rawURL, which may contain a password.
@@ -101,7 +102,7 @@ func ParseURLs(rawURL string) (URLs, error) {
 	}
 	var urls URLs
 	for i, field := range fields {
-		u, err := locker.ParseURL(field)
+		u, err := driver.ParseURL(field)
 		if err != nil && len(fields) > 1 {
 			err = fmt.Errorf("URL %d of %d: %w", i+1, len(fields), err)
 		}
@@ -126,7 +127,7 @@ func split(rawURL string) []string {
 	return fields
 }
 
-// String returns the URLs as [locker.URL.String] does, with a space between them.
+// String returns the URLs as [driver.URL.String] does, with a space between them.
 func (us URLs) String() string {
 	var all []string
 	for _, u := range us {

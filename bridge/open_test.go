@@ -12,6 +12,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -37,7 +38,7 @@ func TestTwoURLs(t *testing.T) {
 		"memory://a\x00 memory://user:zzy@b":    "a control character (U+0000)",
 		"memory:// user:zzy@b":                  "character 10 is a space",
 	} {
-		c, err := backends.Openers.Open(t.Context(), url, nil)
+		c, err := backends.Open(t.Context(), url, nil)
 		if !assert.Error(t, err, "%q", url) {
 			_ = c.Close()
 			continue
@@ -45,7 +46,7 @@ func TestTwoURLs(t *testing.T) {
 		assert.ErrorContains(t, err, want, "%q", url)
 		assert.NotContains(t, err.Error(), "zy")
 	}
-	_, err := memory.Openers.Open(t.Context(), "memory:// memory://", nil)
+	_, err := locker.Open(t.Context(), "memory:// memory://", nil, memory.Openers)
 	require.ErrorContains(t, err, "two URLs are for the Openers of package bridge")
 	urls, err := bridge.ParseURLs("redis://user:zzy@a?ttl=1s \r\n\t etcd://b/c")
 	require.NoError(t, err)
@@ -57,21 +58,21 @@ func TestTwoURLs(t *testing.T) {
 // Options and the parameters that are written once hold for both, also where a backend
 // needs them to connect; a prefix and a token_base belong to their own URL.
 func TestWhatTheOpenersOfTwoURLsAreGiven(t *testing.T) {
-	given, services := map[string]locker.Options{}, map[string]*memory.Backend{}
-	open := func(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+	given, services := map[string]driver.Settings{}, map[string]*memory.Backend{}
+	open := func(_ context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 		given[u.Scheme], services[u.Scheme] = opts, memory.NewExpiring()
 		return services[u.Scheme], u.Check()
 	}
-	c, err := bridge.Openers{"old": open, "young": open}.Open(t.Context(),
+	c, err := bridge.Open(t.Context(),
 		"old://?prefix=a%2F&patience=none\t young://?token_base=7&ttl=9s&label=me",
-		&locker.Options{TTL: time.Minute, Prefix: "p/", TokenBase: 5, MaxHold: time.Hour})
+		&locker.Options{TTL: time.Minute, Prefix: "p/", TokenBase: 5, MaxHold: time.Hour}, driver.Openers{"old": open, "young": open})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, c.Close()) }()
-	both := locker.Options{TTL: 9 * time.Second, MaxHold: time.Hour, Patience: locker.NoPatience, Label: "me"}
+	both := driver.Settings{TTL: 9 * time.Second}
 	old, young := both, both
 	old.Prefix, old.TokenBase = "a/", 5
 	young.Prefix, young.TokenBase = "p/", 7
-	assert.Equal(t, map[string]locker.Options{"old": old, "young": young}, given)
+	assert.Equal(t, map[string]driver.Settings{"old": old, "young": young}, given)
 	l := try(t, c, "job")
 	assert.Greater(t, time.Until(l.Until()), 8*time.Second)
 	assert.Less(t, time.Until(l.Until()), 9*time.Second)
@@ -96,17 +97,17 @@ func TestTheFirstIsClosedIfTheSecondFails(t *testing.T) {
 		first := memory.New()
 		pair, err := bridge.New(memory.New(), memory.New())
 		require.NoError(t, err)
-		_, err = bridge.Openers{
+		_, err = bridge.Open(t.Context(), "first://?ttl=10s "+second, nil, driver.Openers{
 			"first": opens(first),
 			"long":  opens(limited(time.Minute, time.Hour)),
 			"pair":  opens(pair),
-			"broken": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
+			"broken": func(context.Context, *driver.URL, driver.Settings) (driver.Backend, error) {
 				return nil, locker.ErrUnavailable
 			},
-		}.Open(t.Context(), "first://?ttl=10s "+second, nil)
+		})
 		require.ErrorContains(t, err, want)
 		assert.Equal(t, 1, strings.Count(err.Error(), "locker: "), err)
-		_, err = first.Acquire(t.Context(), locker.Request{})
+		_, err = first.Acquire(t.Context(), driver.Request{})
 		assert.ErrorIs(t, err, locker.ErrClosed, second)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -24,13 +24,13 @@ type service struct {
 func (s *service) ownURL() string { return s.url(s.addrs) }
 
 // open returns a Backend by URL.
-func open(t conformance.T, rawURL string) locker.Backend {
+func open(t conformance.T, rawURL string) driver.Backend {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	u, err := locker.ParseURL(rawURL)
-	var b locker.Backend
+	u, err := driver.ParseURL(rawURL)
+	var b driver.Backend
 	if err == nil {
-		b, err = backends.Openers[u.Scheme](ctx, u, locker.Options{})
+		b, err = backends.Openers[u.Scheme](ctx, u, driver.Settings{})
 	}
 	if err != nil {
 		t.Errorf("open %s: %v", u, err)

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -33,18 +33,18 @@ const (
 	slack          = 100 * time.Millisecond // of one that looks on, with its own timers
 )
 
-// New returns a [locker.Backend] on store. It does no I/O. Its Close closes store, if that is an
-// [io.Closer]. It is a [locker.Operator] and, if store is a [Watcher], a [locker.Notifier].
-func New(store Store, opts *Options) (locker.Backend, error) {
+// New returns a [driver.Backend] on store. It does no I/O. Its Close closes store, if that is an
+// [io.Closer]. It is a [driver.Operator] and, if store is a [Watcher], a [driver.Notifier].
+func New(store Store, opts *Options) (driver.Backend, error) {
 	if store == nil {
-		return nil, fmt.Errorf("cas: %w: the Store is nil", locker.ErrInvalid)
+		return nil, fmt.Errorf("cas: %w: the Store is nil", driver.ErrInvalid)
 	}
 	b := &backend{store: store, promises: store.Promises(), client: rand.Text(), looks: map[string]look{}}
 	if opts != nil {
 		b.timeout = opts.Timeout
 	}
 	if b.timeout < 0 {
-		return nil, fmt.Errorf("cas: %w: Options.Timeout is %v", locker.ErrInvalid, b.timeout)
+		return nil, fmt.Errorf("cas: %w: Options.Timeout is %v", driver.ErrInvalid, b.timeout)
 	}
 	b.timeout = cmp.Or(b.timeout, defaultTimeout)
 	b.closing, b.close = context.WithCancel(context.Background())
@@ -71,19 +71,19 @@ type backend struct {
 }
 
 var (
-	_ locker.Operator    = (*backend)(nil)
-	_ locker.Notifier    = (*notifier)(nil)
-	_ locker.TokenRaiser = (*hold)(nil)
+	_ driver.Operator    = (*backend)(nil)
+	_ driver.Notifier    = (*notifier)(nil)
+	_ driver.TokenRaiser = (*hold)(nil)
 )
 
-// Guarantees implements [locker.Backend].
-func (b *backend) Guarantees() locker.Guarantees {
+// Guarantees implements [driver.Backend].
+func (b *backend) Guarantees() driver.Guarantees {
 	p := b.promises
-	g := locker.Guarantees{
+	g := driver.Guarantees{
 		Backend: p.Backend, Scope: p.Scope, Exclusion: p.Exclusion, Fencing: p.Fencing,
 		ServerCrashes: p.ServerCrashes, SurvivesRestart: p.SurvivesRestart, SurvivesFailover: p.SurvivesFailover,
-		Shared:            locker.SharingWithTokens,
-		DeadHolder:        locker.RecoveryWatched,
+		Shared:            driver.SharingWithTokens,
+		DeadHolder:        driver.RecoveryWatched,
 		DeadHolderSlack:   slack,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
@@ -91,7 +91,7 @@ func (b *backend) Guarantees() locker.Guarantees {
 		RestsOn:           p.RestsOn + "; clients' monotonic clocks run alike, to 1 %; nobody else writes or deletes the records",
 	}
 	if p.Ages {
-		g.DeadHolder, g.SurvivesClockJump, g.MaxMinHold = locker.RecoveryAfterTTL, false, maxMinHold
+		g.DeadHolder, g.SurvivesClockJump, g.MaxMinHold = driver.RecoveryAfterTTL, false, maxMinHold
 		g.RestsOn += "; the clock of the service makes no step; a write that arrives late begins the age of a record anew, " +
 			"and keeps the lock of a dead holder for up to a TTL longer"
 	}
@@ -137,7 +137,7 @@ func (b *backend) ask(ctx context.Context, request func(ctx context.Context) err
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return locker.ErrClosed
+		return driver.ErrClosed
 	}
 	b.asking.Add(1)
 	b.mu.Unlock()
@@ -149,13 +149,13 @@ func (b *backend) ask(ctx context.Context, request func(ctx context.Context) err
 	if err == nil {
 		return nil
 	}
-	cause := locker.ErrUnavailable
+	cause := driver.ErrUnavailable
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, ErrUnwritten):
 		cause = ctx.Err()
 	case b.closing.Err() != nil:
-		cause = locker.ErrClosed
-	case errors.Is(err, locker.ErrRefused), errors.Is(err, ErrConflict):
+		cause = driver.ErrClosed
+	case errors.Is(err, driver.ErrRefused), errors.Is(err, ErrConflict):
 		return fmt.Errorf("%s: %w", b.promises.Backend, err)
 	}
 	return fmt.Errorf("%s: %w: %w", b.promises.Backend, cause, err)
@@ -245,11 +245,11 @@ func (b *backend) change(ctx context.Context, e edit) (o outcome, err error) {
 		}
 	}
 	return o, fmt.Errorf("%s: %w: %.60q was changed by others %d times, each time before this client could",
-		b.promises.Backend, locker.ErrUnavailable, e.key, mostConflicts)
+		b.promises.Backend, driver.ErrUnavailable, e.key, mostConflicts)
 }
 
-// Acquire implements [locker.Backend].
-func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements [driver.Backend].
+func (b *backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	h := &hold{b: b, req: req}
 	w := want{entry{Owner: req.Owner, Client: b.client, Label: req.Label, Shared: req.Shared,
 		Lasts: max(req.TTL, req.MinHold)}, req.Wait, b.promises.Ages}
@@ -258,7 +258,7 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		decide: func(l look, now time.Time) (next record, write bool) {
 			next, v, write = l.acquire(w, l.sight, now)
 			switch {
-			case v.granted && (v.token > locker.MaxToken || req.Shared && len(next.encode()) > b.mostBytes()):
+			case v.granted && (v.token > driver.MaxToken || req.Shared && len(next.encode()) > b.mostBytes()):
 				v, write = verdict{full: max(len(next.Holders)-1, 1)}, false
 			case v.note != "" && write && len(next.encode()) > b.mostBytes()*13/12: // two notes of many sharers, and renewals fit
 				v.note, write = "", false
@@ -267,24 +267,24 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}})
 	switch {
 	case err != nil && o.late:
-		return locker.Grant{Hold: h}, err
+		return driver.Grant{Hold: h}, err
 	case err != nil:
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	case v.granted:
 		h.granted(time.Now())
-		return locker.Grant{Hold: h, Validity: locker.Validity{Since: o.since, TTL: req.TTL}, Token: v.token}, nil
+		return driver.Grant{Hold: h, Validity: driver.Validity{Since: o.since, TTL: req.TTL}, Token: v.token}, nil
 	case v.full > 0:
-		return locker.Grant{}, fmt.Errorf("%s: %w: %d have %.60q, and there is no room for another, or no token",
-			b.promises.Backend, locker.ErrRefused, v.full, req.Name)
+		return driver.Grant{}, fmt.Errorf("%s: %w: %d have %.60q, and there is no room for another, or no token",
+			b.promises.Backend, driver.ErrRefused, v.full, req.Name)
 	}
-	held := &locker.HeldError{Remaining: v.left}
+	held := &driver.HeldError{Remaining: v.left}
 	if v.note != "" {
 		held.AskWithin = askWithin
 		held.Leave = func(ctx context.Context) error {
 			return b.remove(ctx, req.Name, func(e entry) bool { return e.Owner == v.note && e.Client != "" })
 		}
 	}
-	return locker.Grant{}, held
+	return driver.Grant{}, held
 }
 
 // mostBytes leaves room for what renewals and notes add to a record.
@@ -298,19 +298,19 @@ func (b *backend) remove(ctx context.Context, key string, gone func(entry) bool)
 	return err
 }
 
-// Inspect implements [locker.Operator].
-func (b *backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+// Inspect implements [driver.Operator].
+func (b *backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	l, err := b.load(ctx, name)
 	if err != nil {
-		return locker.State{}, err
+		return driver.State{}, err
 	}
 	return l.state(name, l.sight, time.Now()), nil
 }
 
-// List implements [locker.Operator]. It reads every record with the prefix, since the ones of names that are
+// List implements [driver.Operator]. It reads every record with the prefix, since the ones of names that are
 // free stay.
-func (b *backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
+func (b *backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
+	return func(yield func(driver.State, error) bool) {
 		var keys []string
 		err := b.ask(ctx, func(ctx context.Context) error {
 			for key, err := range b.store.List(ctx, prefix) {
@@ -334,20 +334,20 @@ func (b *backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			}
 		}
 		if err != nil {
-			yield(locker.State{}, err)
+			yield(driver.State{}, err)
 		}
 	}
 }
 
-// Break implements [locker.Operator].
-func (b *backend) Break(ctx context.Context, st locker.State) error {
+// Break implements [driver.Operator].
+func (b *backend) Break(ctx context.Context, st driver.State) error {
 	if st.Holder != "" && !strings.HasPrefix(st.Holder, "cas ") {
-		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
+		return fmt.Errorf("%w: %q is no Holder of this backend", driver.ErrInvalid, st.Holder)
 	}
 	return b.remove(ctx, st.Name, func(e entry) bool { return e.Client == "" && e.holder() == st.Holder })
 }
 
-// Close implements [locker.Backend].
+// Close implements [driver.Backend].
 func (b *backend) Close() error {
 	b.mu.Lock()
 	first := !b.closed
@@ -367,7 +367,7 @@ type notifier struct {
 	watcher Watcher
 }
 
-// Notify implements [locker.Notifier]. Every change wakes: whether one sets the name free is seen by asking.
+// Notify implements [driver.Notifier]. Every change wakes: whether one sets the name free is seen by asking.
 func (n *notifier) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	err = n.ask(ctx, func(ctx context.Context) (err error) {
 		stop, err = n.watcher.Watch(ctx, name, wake)

@@ -18,12 +18,13 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
 )
 
 const ttl = 10 * time.Second
 
-func connect(t *testing.T, s *service) (locker.Backend, *line) {
+func connect(t *testing.T, s *service) (driver.Backend, *line) {
 	l := s.line()
 	b, err := cas.New(l, nil)
 	require.NoError(t, err)
@@ -31,12 +32,12 @@ func connect(t *testing.T, s *service) (locker.Backend, *line) {
 	return b, l
 }
 
-func ask(t *testing.T, b locker.Backend, req locker.Request) (locker.Grant, error) {
+func ask(t *testing.T, b driver.Backend, req driver.Request) (driver.Grant, error) {
 	req.Name, req.TTL, req.Owner = "n", cmp.Or(req.TTL, ttl), rand.Text()
 	return b.Acquire(t.Context(), req)
 }
 
-func mustHave(t *testing.T, b locker.Backend, req locker.Request) locker.Hold {
+func mustHave(t *testing.T, b driver.Backend, req driver.Request) driver.Hold {
 	t.Helper()
 	g, err := ask(t, b, req)
 	require.NoError(t, err)
@@ -51,15 +52,15 @@ func TestFreshProcessesThatTry(t *testing.T) {
 			for range 8 {
 				s := newService(ages)
 				dead, _ := connect(t, s)
-				mustHave(t, dead, locker.Request{Shared: true})
+				mustHave(t, dead, driver.Request{Shared: true})
 				beside, _ := connect(t, s)
 				time.Sleep(ttl / 2)
-				living := mustHave(t, beside, locker.Request{Shared: true}) // its writes say how old the other is
+				living := mustHave(t, beside, driver.Request{Shared: true}) // its writes say how old the other is
 				time.Sleep(ttl / 4)
 				require.NoError(t, living.Release(t.Context()))
 				time.Sleep(ttl/4 + time.Millisecond)
 				fresh, _ := connect(t, s)
-				if _, err := ask(t, fresh, locker.Request{}); err == nil {
+				if _, err := ask(t, fresh, driver.Request{}); err == nil {
 					got++
 				}
 			}
@@ -78,10 +79,10 @@ func TestASwapThatArrivesLate(t *testing.T) {
 			cut.mu.Lock()
 			cut.conn = 1
 			cut.mu.Unlock()
-			swapping := make(chan locker.Grant)
+			swapping := make(chan driver.Grant)
 			go func() {
-				g, err := ask(t, b, locker.Request{})
-				assert.ErrorIs(t, err, locker.ErrUnavailable)
+				g, err := ask(t, b, driver.Request{})
+				assert.ErrorIs(t, err, driver.ErrUnavailable)
 				swapping <- g
 			}()
 			time.Sleep(75 * time.Microsecond) // the Load is answered, the Swap not yet sent
@@ -94,7 +95,7 @@ func TestASwapThatArrivesLate(t *testing.T) {
 			cut.Requests(conformance.Pass)
 			time.Sleep(time.Millisecond)
 			other, _ := connect(t, s)
-			_, err := ask(t, other, locker.Request{})
+			_, err := ask(t, other, driver.Request{})
 			assert.Equal(t, undone, err == nil, "%v", err)
 		})
 	}
@@ -105,7 +106,7 @@ func TestOnlyAgesLetTimeSettleATakeBack(t *testing.T) {
 	for _, ages := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			b, cut := connect(t, newService(ages))
-			hold := mustHave(t, b, locker.Request{})
+			hold := mustHave(t, b, driver.Request{})
 			cut.Requests(conformance.Drop)
 			time.Sleep(2 * ttl)
 			assert.Equal(t, ages, hold.Undo(t.Context()) == nil)
@@ -118,26 +119,26 @@ func TestTheNoteOfADeadWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(false)
 		reader, _ := connect(t, s)
-		hold := mustHave(t, reader, locker.Request{Shared: true})
+		hold := mustHave(t, reader, driver.Request{Shared: true})
 		writer, _ := connect(t, s)
-		_, err := ask(t, writer, locker.Request{Wait: true})
-		held, ok := errors.AsType[*locker.HeldError](err)
+		_, err := ask(t, writer, driver.Request{Wait: true})
+		held, ok := errors.AsType[*driver.HeldError](err)
 		require.True(t, ok)
 		require.NotZero(t, held.AskWithin)
 		time.Sleep(time.Hour)
 		late, _ := connect(t, s)
-		_, err = ask(t, late, locker.Request{Shared: true})
-		require.ErrorIs(t, err, locker.ErrHeld, "it may be alive")
+		_, err = ask(t, late, driver.Request{Shared: true})
+		require.ErrorIs(t, err, driver.ErrHeld, "it may be alive")
 		time.Sleep(time.Second)
-		_ = mustHave(t, late, locker.Request{Shared: true}).Release(t.Context())
+		_ = mustHave(t, late, driver.Request{Shared: true}).Release(t.Context())
 		_, err = hold.Renew(t.Context())
 		require.NoError(t, err, "nobody has removed it")
 
-		_, err = ask(t, writer, locker.Request{Wait: true})
-		require.ErrorIs(t, err, locker.ErrHeld)
+		_, err = ask(t, writer, driver.Request{Wait: true})
+		require.ErrorIs(t, err, driver.ErrHeld)
 		require.NoError(t, hold.Release(t.Context()))
 		fresh, _ := connect(t, s)
-		mustHave(t, fresh, locker.Request{Shared: true})
+		mustHave(t, fresh, driver.Request{Shared: true})
 	})
 }
 
@@ -148,25 +149,25 @@ func TestAnotherRecordIsRefused(t *testing.T) {
 		_, err := s.swap("n", "", []byte(value))
 		require.NoError(t, err)
 		b, _ := connect(t, s)
-		_, err = ask(t, b, locker.Request{})
-		require.ErrorIs(t, err, locker.ErrRefused, value)
+		_, err = ask(t, b, driver.Request{})
+		require.ErrorIs(t, err, driver.ErrRefused, value)
 		assert.Equal(t, value, string(s.load("n").Value))
 	}
 }
 
 // In the smallest store, notes leave renewals the room that they need, and a writer without one is told who holds.
 func TestManySharersAndNotesInASmallStore(t *testing.T) {
-	for _, label := range []string{"", strings.Repeat("a", locker.MaxLabelLen), strings.Repeat("\x01", locker.MaxLabelLen)} {
+	for _, label := range []string{"", strings.Repeat("a", driver.MaxLabelLen), strings.Repeat("\x01", driver.MaxLabelLen)} {
 		for _, pause := range []time.Duration{time.Nanosecond, time.Minute + 1} {
 			synctest.Test(t, func(t *testing.T) {
 				s := newService(false)
 				s.bytes = 4096
-				var holds []locker.Hold
+				var holds []driver.Hold
 				for {
 					b, _ := connect(t, s)
-					g, err := ask(t, b, locker.Request{Label: label, TTL: time.Hour, Shared: true})
+					g, err := ask(t, b, driver.Request{Label: label, TTL: time.Hour, Shared: true})
 					if err != nil {
-						require.ErrorIs(t, err, locker.ErrRefused)
+						require.ErrorIs(t, err, driver.ErrRefused)
 						break
 					}
 					holds = append(holds, g.Hold)
@@ -174,8 +175,8 @@ func TestManySharersAndNotesInASmallStore(t *testing.T) {
 				time.Sleep(pause)
 				for range 17 {
 					b, _ := connect(t, s)
-					_, err := ask(t, b, locker.Request{TTL: time.Hour, Wait: true})
-					require.ErrorIs(t, err, locker.ErrHeld)
+					_, err := ask(t, b, driver.Request{TTL: time.Hour, Wait: true})
+					require.ErrorIs(t, err, driver.ErrHeld)
 				}
 				assert.Contains(t, string(s.load("n").Value), `"w":`)
 				for _, hold := range holds {
@@ -209,28 +210,28 @@ func TestAReleaseDoesNotRestOnAFreshLoad(t *testing.T) {
 	b, err := cas.New(p, nil)
 	require.NoError(t, err)
 	before := s.load("n")
-	hold := mustHave(t, b, locker.Request{Shared: true})
-	beside := mustHave(t, other, locker.Request{Shared: true}) // b has to load again
+	hold := mustHave(t, b, driver.Request{Shared: true})
+	beside := mustHave(t, other, driver.Request{Shared: true}) // b has to load again
 	p.before = &before
 	require.NoError(t, hold.Release(t.Context()))
 	require.NoError(t, beside.Release(t.Context()))
-	mustHave(t, other, locker.Request{})
+	mustHave(t, other, driver.Request{})
 }
 
 func TestRequireIsToldTheTruth(t *testing.T) {
 	for _, ages := range []bool{false, true} {
 		b, _ := connect(t, newService(ages))
 		client := locker.New(b, nil)
-		require.NoError(t, locker.Require(client, locker.Guarantees{DeadHolder: locker.RecoveryWatched}))
-		require.Equal(t, ages, locker.Require(client, locker.Guarantees{DeadHolder: locker.RecoveryAfterTTL}) == nil)
-		require.Equal(t, ages, locker.Require(client, locker.Guarantees{MaxMinHold: time.Hour}) == nil)
+		require.NoError(t, locker.Require(client, driver.Guarantees{DeadHolder: driver.RecoveryWatched}))
+		require.Equal(t, ages, locker.Require(client, driver.Guarantees{DeadHolder: driver.RecoveryAfterTTL}) == nil)
+		require.Equal(t, ages, locker.Require(client, driver.Guarantees{MaxMinHold: time.Hour}) == nil)
 		require.NoError(t, client.Close())
 	}
 	for what, err := range map[string]error{
 		"no store":           second(cas.New(nil, nil)),
 		"a negative timeout": second(cas.New(newService(false).line(), &cas.Options{Timeout: -1})),
 	} {
-		require.ErrorIs(t, err, locker.ErrInvalid, what)
+		require.ErrorIs(t, err, driver.ErrInvalid, what)
 	}
 }
 
@@ -294,16 +295,16 @@ func (l *leaving) Close() error {
 
 // The store is closed, and Close returns, when no request is under way any more.
 func TestCloseWaitsForRequestsInFlight(t *testing.T) {
-	for what, ask := range map[string]func(t *testing.T, b locker.Backend) error{
-		"Load": func(t *testing.T, b locker.Backend) error {
-			return second(b.(locker.Operator).Inspect(t.Context(), "n"))
+	for what, ask := range map[string]func(t *testing.T, b driver.Backend) error{
+		"Load": func(t *testing.T, b driver.Backend) error {
+			return second(b.(driver.Operator).Inspect(t.Context(), "n"))
 		},
-		"Swap": func(t *testing.T, b locker.Backend) error {
-			return second(b.Acquire(t.Context(), locker.Request{Name: "n", Owner: "o", TTL: time.Minute}))
+		"Swap": func(t *testing.T, b driver.Backend) error {
+			return second(b.Acquire(t.Context(), driver.Request{Name: "n", Owner: "o", TTL: time.Minute}))
 		},
-		"List": func(t *testing.T, b locker.Backend) error { return locktest.Lists(t.Context(), b.(locktest.Operator)) },
-		"Watch": func(t *testing.T, b locker.Backend) error {
-			return second(b.(locker.Notifier).Notify(t.Context(), "n", func() {}))
+		"List": func(t *testing.T, b driver.Backend) error { return locktest.Lists(t.Context(), b.(locktest.Operator)) },
+		"Watch": func(t *testing.T, b driver.Backend) error {
+			return second(b.(driver.Notifier).Notify(t.Context(), "n", func() {}))
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -321,8 +322,8 @@ func TestCloseWaitsForRequestsInFlight(t *testing.T) {
 			assert.Zero(t, store.atClose, "%s was under way when the store was closed", what)
 			assert.Equal(t, time.Second, time.Since(began), what)
 			synctest.Wait()
-			require.ErrorIs(t, asked, locker.ErrClosed, what)
-			require.ErrorIs(t, ask(t, b), locker.ErrClosed, what)
+			require.ErrorIs(t, asked, driver.ErrClosed, what)
+			require.ErrorIs(t, ask(t, b), driver.ErrClosed, what)
 		})
 	}
 }
@@ -334,9 +335,9 @@ func TestListYieldsWhatItHasFound(t *testing.T) {
 		store := &leaving{line: s.line(), slow: "List"}
 		b, err := cas.New(store, &cas.Options{Timeout: time.Minute})
 		require.NoError(t, err)
-		mustHave(t, b, locker.Request{TTL: time.Hour})
+		mustHave(t, b, driver.Request{TTL: time.Hour})
 		found, err := locktest.List(t.Context(), b.(locktest.Operator), "")
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		assert.Len(t, found, 1)
 		require.NoError(t, b.Close())
 	})

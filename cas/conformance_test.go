@@ -6,9 +6,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -19,7 +19,7 @@ var kinds = map[string]struct{ ages, watches bool }{
 }
 
 func harness(s *service, watches bool, ttl time.Duration) conformance.Harness {
-	connect := func(t conformance.T) (locker.Backend, conformance.Fault) {
+	connect := func(t conformance.T) (driver.Backend, conformance.Fault) {
 		l := s.line()
 		var store cas.Store = l
 		if watches {
@@ -34,7 +34,7 @@ func harness(s *service, watches bool, ttl time.Duration) conformance.Harness {
 	}
 	return conformance.Harness{
 		TTL: ttl,
-		New: func(t conformance.T) locker.Backend {
+		New: func(t conformance.T) driver.Backend {
 			b, _ := connect(t)
 			return b
 		},

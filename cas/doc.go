@@ -28,10 +28,10 @@
 // # What it does not promise
 //
 //   - A dead holder's lock is free a TTL after one client has begun to look, if that one goes on looking
-//     ([locker.RecoveryWatched]), as Lock does. Processes that ask once and end never get it: let them wait for
+//     ([driver.RecoveryWatched]), as Lock does. Processes that ask once and end never get it: let them wait for
 //     longer than a TTL (locker run without --try, with a --wait), or have somebody remove the
 //     holder (locker break). If the store knows the age of a record ([Promises].Ages), the lock is free
-//     when its TTL has passed ([locker.RecoveryAfterTTL]), for those too; then a clock of the service that
+//     when its TTL has passed ([driver.RecoveryAfterTTL]), for those too; then a clock of the service that
 //     steps forward can give a lock to two.
 //     A write that arrives late (another sharer's, the note of a writer, a RaiseToken) begins the age anew, and the
 //     lock of a dead holder is kept for up to a TTL longer.

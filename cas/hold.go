@@ -6,15 +6,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // hold is a lock that was granted, or may have been.
 type hold struct {
 	b   *backend
-	req locker.Request
+	req driver.Request
 
-	undo locker.Undo // for a store that ends what it keeps by its age
+	undo driver.Undo // for a store that ends what it keeps by its age
 
 	mu   sync.Mutex
 	keep time.Time // until when MinHold lasts
@@ -44,7 +44,7 @@ func (h *hold) sent() {
 }
 
 func (h *hold) lost() error {
-	return fmt.Errorf("%s: the record of %.60q has another holder, or none: %w", h.b.promises.Backend, h.req.Name, locker.ErrLost)
+	return fmt.Errorf("%s: the record of %.60q has another holder, or none: %w", h.b.promises.Backend, h.req.Name, driver.ErrLost)
 }
 
 // change makes an edit of a record that has to have the hold.
@@ -56,8 +56,8 @@ func (h *hold) change(ctx context.Context, e edit, was *bool) (o outcome, err er
 	return o, err
 }
 
-// Renew implements [locker.Hold]. It writes the longer of the TTL and what remains of MinHold.
-func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+// Renew implements [driver.Hold]. It writes the longer of the TTL and what remains of MinHold.
+func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	var was bool
 	o, err := h.change(ctx, edit{stores: h, decide: func(l look, now time.Time) (next record, write bool) {
 		h.mu.Lock()
@@ -67,9 +67,9 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		return next, was
 	}}, &was)
 	if err != nil {
-		return locker.Validity{}, err
+		return driver.Validity{}, err
 	}
-	return locker.Validity{Since: o.since, TTL: h.req.TTL}, nil
+	return driver.Validity{Since: o.since, TTL: h.req.TTL}, nil
 }
 
 // remove writes the record once, whether or not the hold is in it: a request of the hold that is still under way is
@@ -83,7 +83,7 @@ func (h *hold) remove(ctx context.Context) (was bool, err error) {
 	return was, err
 }
 
-// Release implements [locker.Hold].
+// Release implements [driver.Hold].
 func (h *hold) Release(ctx context.Context) error {
 	was, err := h.remove(ctx)
 	if err == nil && !was {
@@ -92,7 +92,7 @@ func (h *hold) Release(ctx context.Context) error {
 	return err
 }
 
-// Undo implements [locker.Hold]. Only where the store knows the age of a record does time settle it, too:
+// Undo implements [driver.Hold]. Only where the store knows the age of a record does time settle it, too:
 // elsewhere what is left is there until somebody has watched it.
 func (h *hold) Undo(ctx context.Context) error {
 	_, err := h.remove(ctx)
@@ -105,10 +105,10 @@ func (h *hold) Undo(ctx context.Context) error {
 	return err
 }
 
-// RaiseToken implements [locker.TokenRaiser].
+// RaiseToken implements [driver.TokenRaiser].
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
-	if token > locker.MaxToken {
-		return fmt.Errorf("%w: the token %d is above MaxToken", locker.ErrInvalid, token)
+	if token > driver.MaxToken {
+		return fmt.Errorf("%w: the token %d is above MaxToken", driver.ErrInvalid, token)
 	}
 	var was bool
 	_, err := h.change(ctx, edit{decide: func(l look, now time.Time) (next record, write bool) {

@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 )
 
 // service is a store in memory, which its clients reach over lines.
@@ -248,8 +248,8 @@ func (l *line) List(ctx context.Context, prefix string) iter.Seq2[string, error]
 }
 
 func (l *line) Promises() cas.Promises {
-	return cas.Promises{Backend: "memory", Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionServer,
-		Fencing: locker.FencingWhileKept, Ages: l.ages, MaxValue: l.bytes, RestsOn: "the memory of one process"}
+	return cas.Promises{Backend: "memory", Scope: driver.ScopeNetwork, Exclusion: driver.ExclusionServer,
+		Fencing: driver.FencingWhileKept, Ages: l.ages, MaxValue: l.bytes, RestsOn: "the memory of one process"}
 }
 
 func (l *line) Close() error {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // This file is the machine: a record, what an observer has seen of it, and a request make a new record
@@ -65,7 +65,7 @@ func decode(value []byte) (r record, err error) {
 		err = errors.New("it has no n")
 	}
 	if err != nil {
-		return r, fmt.Errorf("%w: there is something else than the record of a lock: %w", locker.ErrRefused, err)
+		return r, fmt.Errorf("%w: there is something else than the record of a lock: %w", driver.ErrRefused, err)
 	}
 	return r, nil
 }
@@ -170,7 +170,7 @@ func (r record) acquire(w want, s sight, now time.Time) (next record, v verdict,
 		return next, v, write
 	case (held || w.ages) && w.Shared && len(next.Notes) > 0: // else a dead writer's keeps others from a free name
 		return r, verdict{left: s.longest(next.Notes, now)}, false
-	case held && len(next.Holders) >= locker.MaxSharers:
+	case held && len(next.Holders) >= driver.MaxSharers:
 		return r, verdict{full: len(next.Holders)}, false
 	case held:
 		w.Token = next.Holders[0].Token // of their generation
@@ -226,8 +226,8 @@ func (r record) raise(owner string, token uint64, s sight, now time.Time) (next 
 }
 
 // state tells what the observer knows.
-func (r record) state(name string, s sight, now time.Time) locker.State {
-	st := locker.State{Name: name, Waiters: -1}
+func (r record) state(name string, s sight, now time.Time) driver.State {
+	st := driver.State{Name: name, Waiters: -1}
 	for _, e := range r.next(s, now, "").Holders {
 		if !st.Held {
 			st.Held, st.Holder, st.Label, st.Token = true, e.holder(), e.Label, e.Token

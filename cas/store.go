@@ -6,11 +6,11 @@ import (
 	"iter"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Store keeps small records, each under a key, and replaces one only if nobody has changed it
-// meanwhile. It is for implementers; [New] makes a [locker.Backend] of it, and package castest
+// meanwhile. It is for implementers; [New] makes a [driver.Backend] of it, and package castest
 // tests it in seconds.
 //
 // Its methods may be called from many goroutines at once, and return soon after ctx has ended. ctx
@@ -18,13 +18,13 @@ import (
 // of its own. It does not retry.
 //
 // A key is the name of a lock with the client's prefix: any valid UTF-8 of 1 to
-// locker.MaxNameLen+locker.MaxPrefixLen bytes, case-sensitive. The Store encodes it so that no two
+// driver.MaxNameLen+driver.MaxPrefixLen bytes, case-sensitive. The Store encodes it so that no two
 // keys meet, and none reaches anything that is not the Store's. Nobody else writes the records, and nobody
 // deletes one: tokens begin at 1 again where a record is gone.
 //
-// An error of a Store that matches [locker.ErrRefused] says that the service refuses the client (wrong
+// An error of a Store that matches [driver.ErrRefused] says that the service refuses the client (wrong
 // credentials, a missing right), and that trying again does not help. Every other error counts as
-// [locker.ErrUnavailable], which it need not match by itself. What a Swap may have done is another question:
+// [driver.ErrUnavailable], which it need not match by itself. What a Swap may have done is another question:
 // only ErrConflict and ErrUnwritten answer it.
 //
 // A Store that implements [io.Closer] is closed with its Backend, once, when no request is under way.
@@ -74,16 +74,16 @@ type Entry struct {
 	Age time.Duration
 }
 
-// Promises are what a [Store] can do and its service promises. The [locker.Guarantees] of a Backend
+// Promises are what a [Store] can do and its service promises. The [driver.Guarantees] of a Backend
 // over it follow from them. The zero value of each field promises nothing.
 type Promises struct {
 	// Backend, Scope, Exclusion, Fencing, ServerCrashes, SurvivesRestart, SurvivesFailover and RestsOn are
-	// those of [locker.Guarantees]. Fencing is how long a record lasts, in which the tokens are counted. RestsOn
+	// those of [driver.Guarantees]. Fencing is how long a record lasts, in which the tokens are counted. RestsOn
 	// is about the service alone; the Backend adds the conditions of its own.
 	Backend          string
-	Scope            locker.Scope
-	Exclusion        locker.Exclusion
-	Fencing          locker.Fencing
+	Scope            driver.Scope
+	Exclusion        driver.Exclusion
+	Fencing          driver.Fencing
 	ServerCrashes    int
 	SurvivesRestart  bool
 	SurvivesFailover bool

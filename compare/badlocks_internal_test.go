@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // flaw is what is wrong with a lock. Each is a mistake that a lock in use has, or had.
@@ -38,10 +39,10 @@ var flaws = []flaw{
 }
 
 // badOpeners are a lock on one Redis in some tens of lines, with each flaw under a scheme of its own.
-func badOpeners() locker.Openers {
-	o := locker.Openers{}
+func badOpeners() driver.Openers {
+	o := driver.Openers{}
 	for _, f := range flaws {
-		o[string(f)] = func(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+		o[string(f)] = func(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 			if err := u.Check(); err != nil {
 				return nil, err
 			}
@@ -90,7 +91,7 @@ var (
 		`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
 )
 
-func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *badLock) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	h := &badHold{lock: b, key: req.Name, owner: req.Owner, ttl: req.TTL, lost: req.Lost}
 	if b.flaw == sharedSession {
 		h.owner, _ = os.Hostname()
@@ -104,12 +105,12 @@ func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err != nil {
 		if b.flaw == leavesGhosts {
 			go h.keep()
-			return locker.Grant{}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
+			return driver.Grant{}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 		}
-		return locker.Grant{Hold: h}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
+		return driver.Grant{Hold: h}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 	}
 	if answer[0] == 0 {
-		return locker.Grant{}, &locker.HeldError{Remaining: time.Duration(answer[1]) * time.Millisecond}
+		return driver.Grant{}, &driver.HeldError{Remaining: time.Duration(answer[1]) * time.Millisecond}
 	}
 	token := uint64(answer[0])
 	switch b.flaw {
@@ -118,7 +119,7 @@ func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	case losesLeases:
 		time.AfterFunc(req.TTL/50, req.Lost)
 	}
-	return locker.Grant{Hold: h, Validity: h.validity(since), Token: token}, nil
+	return driver.Grant{Hold: h, Validity: h.validity(since), Token: token}, nil
 }
 
 type badHold struct {
@@ -132,17 +133,17 @@ type badHold struct {
 	renewed time.Time
 }
 
-func (h *badHold) validity(since time.Time) locker.Validity {
+func (h *badHold) validity(since time.Time) driver.Validity {
 	switch h.lock.flaw {
 	case boasts:
-		return locker.Validity{Since: since, TTL: 3 * h.ttl / 2}
+		return driver.Validity{Since: since, TTL: 3 * h.ttl / 2}
 	case ownSignal, renewsOthers:
 		h.mu.Lock()
 		h.renewed = time.Now()
 		h.mu.Unlock()
-		return locker.Validity{Since: since}
+		return driver.Validity{Since: since}
 	}
-	return locker.Validity{Since: since, TTL: h.ttl}
+	return driver.Validity{Since: since, TTL: h.ttl}
 }
 
 // keep renews what nobody knows of.
@@ -155,11 +156,11 @@ func (h *badHold) keep() {
 	}
 }
 
-func (h *badHold) Renew(ctx context.Context) (locker.Validity, error) {
+func (h *badHold) Renew(ctx context.Context) (driver.Validity, error) {
 	since := time.Now()
 	switch h.lock.flaw {
 	case neverRenews:
-		return locker.Validity{}, locker.ErrUnavailable
+		return driver.Validity{}, locker.ErrUnavailable
 	case renewsOthers:
 		err := h.lock.rdb.Set(ctx, h.key, h.owner, h.ttl).Err()
 		return h.validity(since), err
@@ -175,11 +176,11 @@ func (h *badHold) Renew(ctx context.Context) (locker.Validity, error) {
 		if late {
 			h.lost()
 		}
-		return locker.Validity{}, err
+		return driver.Validity{}, err
 	case n == 0 && h.lock.flaw == neverExpires:
 		return h.validity(since), nil
 	case n == 0:
-		return locker.Validity{}, locker.ErrLost
+		return driver.Validity{}, locker.ErrLost
 	}
 	if h.lock.flaw == neverExpires {
 		h.lock.rdb.Persist(ctx, h.key)

@@ -13,6 +13,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -47,7 +48,7 @@ const (
 // PlayHolder turns this process into one of the holders that a comparison starts, if it was started as
 // one; it does not return then. In any other process it returns at once. A program that has a [Command]
 // calls it first, with the same openers: holders are that program, started again. [Main] does both.
-func PlayHolder(openers locker.Openers) {
+func PlayHolder(openers driver.Openers) {
 	text, is := os.LookupEnv(childEnv)
 	if !is {
 		return
@@ -89,7 +90,7 @@ func (h *holderProgram) tell(c command, kind history.Kind, e history.Event) {
 }
 
 // run obeys until the parent says no more, or is gone.
-func (h *holderProgram) run(openers locker.Openers) (err error) {
+func (h *holderProgram) run(openers driver.Openers) (err error) {
 	defer watchStalls(h.say)()
 	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to
 	// come back.
@@ -112,12 +113,12 @@ func (h *holderProgram) run(openers locker.Openers) (err error) {
 }
 
 // openAgain opens a service within limit: where it is away it is asked again.
-func openAgain(ctx context.Context, openers locker.Openers, url string, opts *locker.Options,
+func openAgain(ctx context.Context, openers driver.Openers, url string, opts *locker.Options,
 	limit time.Duration) (client *locker.Client, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		client, err = bridge.Openers(openers).Open(ctx, url, opts)
+		client, err = bridge.Open(ctx, url, opts, openers)
 		if !errors.Is(err, locker.ErrUnavailable) || clock.Sleep(ctx, 50*time.Millisecond) != nil {
 			return client, err
 		}

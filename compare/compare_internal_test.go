@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 )
 
-func testOpeners() locker.Openers {
+func testOpeners() driver.Openers {
 	o := badOpeners()
 	maps.Copy(o, backends.Openers)
 	return o

@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/compare/internal/report"
+	"github.com/golockers/locker/driver"
 )
 
 // Exit statuses of [Main].
@@ -35,14 +35,14 @@ const (
 // Main is a whole command: it compares the services that openers open, as `locker compare` does, with the
 // arguments of the process, and exits. The maker of a backend gets a table of it with
 //
-//	func main() { compare.Main(locker.Openers{"mine": mine.Open, "redis": single.Open}) }
-func Main(openers locker.Openers) {
+//	func main() { compare.Main(driver.Openers{"mine": mine.Open, "redis": single.Open}) }
+func Main(openers driver.Openers) {
 	PlayHolder(openers)
 	os.Exit(execute(openers, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // execute is [Main] without the end of the process: it returns the exit status.
-func execute(openers locker.Openers, args []string, out, errs io.Writer) int {
+func execute(openers driver.Openers, args []string, out, errs io.Writer) int {
 	cmd := Command(openers)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
@@ -68,7 +68,7 @@ func (s StatusError) Error() string { return fmt.Sprintf("exit status %d", int(s
 
 // Command is `locker compare` for the services that openers open, as a part of another command. Its other
 // errors are about the command line. The program calls [PlayHolder] first.
-func Command(openers locker.Openers) *cobra.Command {
+func Command(openers driver.Openers) *cobra.Command {
 	p := &plan{openers: openers, shell: shell}
 	var faults, heals []string
 	cmd := &cobra.Command{

@@ -22,12 +22,13 @@ import (
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/compare/internal/report"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/stall"
 )
 
 // plan says what is compared, and for how long.
 type plan struct {
-	openers locker.Openers
+	openers driver.Openers
 
 	// urls are those of services that exist already, and, of those that the lab starts on this machine,
 	// "redis" and the like, or "SCHEME=redis" for another backend with servers of that kind. None: all

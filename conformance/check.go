@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // check proves one promise.
@@ -208,7 +209,7 @@ func (h Harness) validate() error {
 		return fmt.Errorf("Harness.TTL is %v: give the lease time for the checks, or 0 for the default", h.TTL)
 	}
 	if h.URL != "" && h.Open == nil {
-		return fmt.Errorf("the Harness has a URL and no Openers in Open to open it with")
+		return fmt.Errorf("the Harness has a URL and no Open to open it with")
 	}
 	names := []string{histories, histDelete, histLabels, histMinHold, sharedMinHold, manySharers}
 	for _, c := range allChecks(subject{}) {
@@ -248,6 +249,6 @@ func (h Harness) subject(t T) subject {
 		t.FailNow()
 	}
 	defer func() { _ = b.Close() }()
-	p, ok := b.(locker.Prompt)
+	p, ok := b.(driver.Prompt)
 	return subject{Harness: h, Guarantees: b.Guarantees(), prompt: ok && p.Prompt()}
 }

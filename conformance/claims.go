@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 func checkClaims(s *trial) {
@@ -49,7 +50,7 @@ func checkClaims(s *trial) {
 	}
 	s.unlock(lease)
 	// A method of another type would be an ability that nobody finds.
-	_, operates := b.(locker.Operator)
+	_, operates := b.(driver.Operator)
 	if _, inspects := b.(interface {
 		Inspect(ctx context.Context, name string) (locker.State, error)
 	}); inspects && !operates {

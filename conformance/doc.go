@@ -1,4 +1,4 @@
-// Package conformance is the suite of tests that every [locker.Backend] has to pass, those of this
+// Package conformance is the suite of tests that every [driver.Backend] has to pass, those of this
 // module and those of third parties. A backend that passes may be used wherever a [locker.Locker] is
 // needed, and keeps its [locker.Guarantees], as far as tests can tell.
 //
@@ -9,7 +9,7 @@
 //	func TestConformance(t *testing.T) {
 //		server := startServer(t)
 //		conformance.Run(t, conformance.Harness{
-//			New: func(t conformance.T) locker.Backend { return connect(t, server) },
+//			New: func(t conformance.T) driver.Backend { return connect(t, server) },
 //			// … and the hooks that the claims need
 //		})
 //	}
@@ -17,8 +17,8 @@
 // The example of this package is a complete backend with its harness, and the example called Network is
 // one across a network: copy them. Programs that are not tests use [Check].
 //
-// Every claim of the Guarantees must hold, and every optional ability ([locker.Operator],
-// [locker.Notifier] and so on); a claim never skips a test. What is not claimed must be absent, or be
+// Every claim of the Guarantees must hold, and every optional ability ([driver.Operator],
+// [driver.Notifier] and so on); a claim never skips a test. What is not claimed must be absent, or be
 // refused with [errors.ErrUnsupported]. If the proof of a claim needs a hook that the [Harness] does not
 // have, the suite fails, unless Harness.Unproven gives the reason, which is then told:
 //
@@ -42,7 +42,7 @@
 // the connection: this makes a ghost, a request that its sender has given up and that is carried out
 // nevertheless.
 //
-//	Cut: func(t conformance.T) (locker.Backend, conformance.Fault) {
+//	Cut: func(t conformance.T) (driver.Backend, conformance.Fault) {
 //		addr, fault := conformance.Proxy(t, server.Addr)
 //		return connect(t, addr), fault
 //	},

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 )
 
 // serve makes a service of the table of the other example, by HTTP: what is
@@ -52,12 +52,12 @@ func connect(addr string) *remote {
 	return &remote{addr: addr, http: http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
 }
 
-func (r *remote) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
+func (r *remote) Guarantees() driver.Guarantees {
+	return driver.Guarantees{
 		Backend:    "remote",
-		Scope:      locker.ScopeNetwork,
-		Exclusion:  locker.ExclusionServer,
-		DeadHolder: locker.RecoveryAfterTTL,
+		Scope:      driver.ScopeNetwork,
+		Exclusion:  driver.ExclusionServer,
+		DeadHolder: driver.RecoveryAfterTTL,
 		RestsOn:    "the memory of one server, with which locks end",
 	}
 }
@@ -67,7 +67,7 @@ func (r *remote) Guarantees() locker.Guarantees {
 func (r *remote) ask(ctx context.Context, path string, form url.Values) (
 	ok bool, remaining time.Duration, err error) {
 	if r.closed.Load() {
-		return false, 0, locker.ErrClosed
+		return false, 0, driver.ErrClosed
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.addr+path,
 		strings.NewReader(form.Encode()))
@@ -98,12 +98,12 @@ func unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
 
-func (r *remote) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (r *remote) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := ctx.Err(); err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	e := &remoteEntry{remote: r, form: url.Values{"name": {req.Name}, "owner": {req.Owner},
 		"ttl": {req.TTL.String()}}, ttl: req.TTL}
@@ -113,13 +113,13 @@ func (r *remote) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	e.undo.Sent(err != nil) // after an error, the request may still arrive
 	switch {
 	case r.closed.Load():
-		return locker.Grant{}, locker.ErrClosed
+		return driver.Grant{}, driver.ErrClosed
 	case err != nil:
-		return locker.Grant{Hold: e}, err // the engine takes back what it may have left
+		return driver.Grant{Hold: e}, err // the engine takes back what it may have left
 	case !ok:
-		return locker.Grant{}, &locker.HeldError{Remaining: remaining}
+		return driver.Grant{}, &driver.HeldError{Remaining: remaining}
 	}
-	return locker.Grant{Hold: e, Validity: locker.Validity{Since: since, TTL: req.TTL}}, nil
+	return driver.Grant{Hold: e, Validity: driver.Validity{Since: since, TTL: req.TTL}}, nil
 }
 
 func (r *remote) Close() error {
@@ -133,25 +133,25 @@ type remoteEntry struct {
 	remote *remote
 	form   url.Values
 	ttl    time.Duration
-	undo   locker.Undo
+	undo   driver.Undo
 }
 
-func (e *remoteEntry) Renew(ctx context.Context) (locker.Validity, error) {
+func (e *remoteEntry) Renew(ctx context.Context) (driver.Validity, error) {
 	form := url.Values{"renew": {"true"}, "name": e.form["name"], "owner": e.form["owner"], "ttl": e.form["ttl"]}
 	since := time.Now()
 	e.undo.Sends(e.ttl)
 	ok, _, err := e.remote.ask(ctx, "/set", form)
 	e.undo.Sent(false) // one that is late finds that the lock has gone, and does nothing
 	if err == nil && !ok {
-		err = locker.ErrLost
+		err = driver.ErrLost
 	}
-	return locker.Validity{Since: since, TTL: e.ttl}, err
+	return driver.Validity{Since: since, TTL: e.ttl}, err
 }
 
 func (e *remoteEntry) Release(ctx context.Context) error {
 	ok, _, err := e.remote.ask(ctx, "/remove", e.form)
 	if err == nil && !ok {
-		err = locker.ErrLost
+		err = driver.ErrLost
 	}
 	return err
 }
@@ -163,8 +163,8 @@ func (e *remoteEntry) Undo(ctx context.Context) error { return e.undo.Undo(ctx, 
 func remoteHarness(addr string, locks *table, ttl time.Duration) conformance.Harness {
 	return conformance.Harness{
 		TTL: ttl,
-		New: func(conformance.T) locker.Backend { return connect(addr) },
-		Cut: func(t conformance.T) (locker.Backend, conformance.Fault) {
+		New: func(conformance.T) driver.Backend { return connect(addr) },
+		Cut: func(t conformance.T) (driver.Backend, conformance.Fault) {
 			cut, fault := conformance.Proxy(t, addr)
 			return connect(cut), fault
 		},

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 )
 
 // table is the lock service of this example: a map in which each lock has an
@@ -53,37 +53,37 @@ func (t *table) remove(name, owner string) (ok bool) {
 	return true
 }
 
-// backend is a client of the table: all that a locker.Backend has to be.
+// backend is a client of the table: all that a driver.Backend has to be.
 type backend struct {
 	table  *table
 	closed atomic.Bool
 }
 
-func (b *backend) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
+func (b *backend) Guarantees() driver.Guarantees {
+	return driver.Guarantees{
 		Backend:    "table",
-		Scope:      locker.ScopeProcess,
-		Exclusion:  locker.ExclusionMemory,
-		DeadHolder: locker.RecoveryAfterTTL,
+		Scope:      driver.ScopeProcess,
+		Exclusion:  driver.ExclusionMemory,
+		DeadHolder: driver.RecoveryAfterTTL,
 		RestsOn:    "the memory of one process, with which locks end",
 	}
 }
 
-func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if b.closed.Load() {
-		return locker.Grant{}, locker.ErrClosed
+		return driver.Grant{}, driver.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	since := time.Now() // before the request, and not after
 	ok, remaining := b.table.set(req.Name, req.Owner, req.TTL, false)
 	if !ok {
-		return locker.Grant{}, &locker.HeldError{Remaining: remaining}
+		return driver.Grant{}, &driver.HeldError{Remaining: remaining}
 	}
-	return locker.Grant{
+	return driver.Grant{
 		Hold:     &entry{b.table, req},
-		Validity: locker.Validity{Since: since, TTL: req.TTL},
+		Validity: driver.Validity{Since: since, TTL: req.TTL},
 	}, nil
 }
 
@@ -95,20 +95,20 @@ func (b *backend) Close() error {
 // entry is a lock that is held.
 type entry struct {
 	table *table
-	req   locker.Request
+	req   driver.Request
 }
 
-func (e *entry) Renew(context.Context) (locker.Validity, error) {
+func (e *entry) Renew(context.Context) (driver.Validity, error) {
 	since := time.Now()
 	if ok, _ := e.table.set(e.req.Name, e.req.Owner, e.req.TTL, true); !ok {
-		return locker.Validity{}, locker.ErrLost
+		return driver.Validity{}, driver.ErrLost
 	}
-	return locker.Validity{Since: since, TTL: e.req.TTL}, nil
+	return driver.Validity{Since: since, TTL: e.req.TTL}, nil
 }
 
 func (e *entry) Release(context.Context) error {
 	if !e.table.remove(e.req.Name, e.req.Owner) {
-		return locker.ErrLost
+		return driver.ErrLost
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (e *entry) Undo(ctx context.Context) error {
 func Example() {
 	locks := &table{rows: make(map[string]row)}
 	harness := conformance.Harness{
-		New:    func(conformance.T) locker.Backend { return &backend{table: locks} },
+		New:    func(conformance.T) driver.Backend { return &backend{table: locks} },
 		TTL:    300 * time.Millisecond,
 		Delete: func(_ conformance.T, name string) { locks.remove(name, "") },
 	}

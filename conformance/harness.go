@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab/faultproxy"
 )
 
@@ -13,13 +14,13 @@ import (
 // hooks: each says which claims cannot be proven without it. A check that
 // lacks its hook fails, unless Unproven says why it cannot be had.
 //
-// Names that are given to hooks are those of [locker.Request]: with prefix.
+// Names that are given to hooks are those of [driver.Request]: with prefix.
 // Hooks are called one at a time, and report their own failures with t.Errorf and
 // t.FailNow.
 type Harness struct {
 	// New returns one more client of the same service: another connection, as
 	// another program would have it. The suite closes it.
-	New func(t T) locker.Backend
+	New func(t T) driver.Backend
 
 	// TTL is the lease time that most checks use, and the unit of their
 	// patience: a check takes between nothing and a few TTLs. 0: one second,
@@ -40,24 +41,24 @@ type Harness struct {
 	// [Proxy], started with t, is all that it takes, and ends by itself.
 	// What Cut starts otherwise it has to end with t.Cleanup: what is left of
 	// it looks like a goroutine that the backend has left behind.
-	Cut func(t T) (locker.Backend, Fault)
+	Cut func(t T) (driver.Backend, Fault)
 
 	// CutSome returns one more client of the same service, as New does, whose
 	// connections to these of its servers alone can be broken: ServerCrashes numbers from 0 up to
 	// 2*ServerCrashes. While they are, the service has to answer as if nothing was wrong. It is
 	// optional, and for services whose clients ask a quorum of servers themselves.
-	CutSome func(t T, servers []int) (locker.Backend, Fault)
+	CutSome func(t T, servers []int) (driver.Backend, Fault)
 
 	// Pair returns two Backends, each as New returns one, that were made of the same
 	// driver's client, pool or connection, which their user has given them and closes
 	// after both. nil: backends are made of nothing that is their user's.
-	Pair func(t T) (a, b locker.Backend)
+	Pair func(t T) (a, b driver.Backend)
 
 	// OffClock returns one more client of the same service, as New does, on a
 	// machine whose wall clock is d ahead, or behind if d is negative. A driver
 	// that lets a test set its clock is all that it takes. It is hard to have
 	// for others, and always optional.
-	OffClock func(t T, d time.Duration) locker.Backend
+	OffClock func(t T, d time.Duration) driver.Backend
 
 	// Delete removes the lock on name, or all its sharers, from the service behind
 	// the backend's back, as an operator or an eviction would; where there is none,
@@ -105,9 +106,7 @@ type Harness struct {
 	// URL and Open say how the same service is opened by URL. Where URL is
 	// set, what is opened has to meet the clients of New.
 	URL  string
-	Open interface { // such as locker.Openers
-		Open(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error)
-	}
+	Open func(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error) // such as OpenWith(Openers)
 
 	// Unproven says, by the names of checks, why a hook that they need cannot
 	// be had. Such a check is reported as unproven, and never as passed. It
@@ -164,3 +163,10 @@ const (
 	// Requests only.
 	HoldOpen = faultproxy.HoldOpen
 )
+
+// OpenWith is [locker.Open] with these Openers, for Harness.Open.
+func OpenWith(openers driver.Openers) func(context.Context, string, *locker.Options) (*locker.Client, error) {
+	return func(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error) {
+		return locker.Open(ctx, rawURL, opts, openers)
+	}
+}

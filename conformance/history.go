@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // op is what was called, or what has happened.
@@ -41,11 +42,11 @@ const (
 type attempt struct {
 	who  string
 	n    int
-	req  locker.Request
-	hold locker.Hold // as the history sees it; nil: none was returned
+	req  driver.Request
+	hold driver.Hold // as the history sees it; nil: none was returned
 	last bool        // it may no longer be asked again
 
-	earlier []locker.Hold // of one that has asked again: each has to be ended, too
+	earlier []driver.Hold // of one that has asked again: each has to be ended, too
 }
 
 func (a *attempt) String() string { return fmt.Sprintf("%s#%d", a.who, a.n) }
@@ -70,7 +71,7 @@ type call struct {
 	ended    time.Time // zero: it has not returned
 	err      error
 	queued   time.Time // when the backend said that others are before it
-	grant    locker.Grant
+	grant    driver.Grant
 	state    locker.State
 	listed   []locker.State // of names of this history
 	prefix   string
@@ -148,7 +149,7 @@ func (h *history) owner(name string) string {
 }
 
 // attempt adds an owner.
-func (h *history) attempt(who string, req locker.Request) *attempt {
+func (h *history) attempt(who string, req driver.Request) *attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := &attempt{who: who, n: len(h.attempts) + 1, req: req}

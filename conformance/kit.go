@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/stall"
 )
 
@@ -51,7 +52,7 @@ type kit struct {
 
 	turn  chan struct{}    // has one place, for the one who calls a hook
 	again chan struct{}    // likewise, for what is played again
-	plain []locker.Backend // clients that all scripts share; nil: each has its own
+	plain []driver.Backend // clients that all scripts share; nil: each has its own
 }
 
 // newKit finds out what the backend can do.
@@ -69,13 +70,13 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	k.g = one.Guarantees()
 	k.longest = cmp.Or(k.g.MaxTTL, 24*time.Hour)
 	k.times(max(h.ttlOrDefault(), k.g.MinTTL), 1)
-	_, k.operates = one.(locker.Operator)
-	_, k.notifies = one.(locker.Notifier)
-	p, ok := one.(locker.Prompt)
+	_, k.operates = one.(driver.Operator)
+	_, k.notifies = one.(driver.Notifier)
+	p, ok := one.(driver.Prompt)
 	k.prompt = ok && p.Prompt()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*k.patience)
 	defer cancel()
-	req := locker.Request{Name: "kit-" + k.run + "-first", Owner: owner(), TTL: k.ttl, Lost: func() {}, Queued: func() {}}
+	req := driver.Request{Name: "kit-" + k.run + "-first", Owner: owner(), TTL: k.ttl, Lost: func() {}, Queued: func() {}}
 	began := time.Now()
 	grant, err := one.Acquire(ctx, req)
 	for i := 2; errors.Is(err, locker.ErrUnavailable) && time.Since(began) < k.patience; i++ { // as after the check before
@@ -87,8 +88,8 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 		t.Errorf("broken promise: A free name can be had.\n  seen: the first Acquire returned %v", err)
 		t.FailNow()
 	}
-	_, k.passes = grant.Hold.(locker.Passer)
-	_, k.raises = grant.Hold.(locker.TokenRaiser)
+	_, k.passes = grant.Hold.(driver.Passer)
+	_, k.raises = grant.Hold.(driver.TokenRaiser)
 	k.raises = k.raises && k.g.Fencing != locker.FencingNone
 	began = time.Now()
 	_ = grant.Hold.Release(ctx)

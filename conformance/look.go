@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // owner returns an owner value as the engine makes them.
@@ -19,8 +20,8 @@ func owner() string {
 }
 
 // request is what the engine would ask of Acquire.
-func (s *trial) request(name string, ttl time.Duration) locker.Request {
-	return locker.Request{Name: name, Owner: owner(), Label: "conformance", TTL: ttl, Lost: func() {}}
+func (s *trial) request(name string, ttl time.Duration) driver.Request {
+	return driver.Request{Name: name, Owner: owner(), Label: "conformance", TTL: ttl, Lost: func() {}}
 }
 
 // isWaiting returns when n callers of c wait and, as far as can be seen, the
@@ -52,7 +53,7 @@ func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause st
 }
 
 // acquire asks a backend for a name that nobody has.
-func (s *trial) acquire(b locker.Backend, req locker.Request) locker.Grant {
+func (s *trial) acquire(b driver.Backend, req driver.Request) driver.Grant {
 	s.Helper()
 	grant, err := b.Acquire(s.within(s.patience()), req)
 	if err != nil || grant.Hold == nil {
@@ -72,7 +73,7 @@ func ofError(err error) string {
 }
 
 // release releases a hold that must still be there.
-func (s *trial) release(h locker.Hold) {
+func (s *trial) release(h driver.Hold) {
 	s.Helper()
 	if err := h.Release(s.within(s.patience())); err != nil {
 		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // size says how many of each checkMany has. Services tell 1,000 keys at a time, and clients send some hundreds of
@@ -225,7 +226,7 @@ func (m *crowdHeld) block() (last chan bool) {
 
 // line has clients wait for one name, in the queue of the service.
 func (m *crowdHeld) line() {
-	backends := []locker.Backend{m.backend(), m.backend()}
+	backends := []driver.Backend{m.backend(), m.backend()}
 	var queued atomic.Int32
 	for n := range m.lined {
 		req, once := m.request(m.name(m.lineAt()), m.long), sync.Once{}
@@ -346,10 +347,10 @@ func (s *trial) dieWithMany() {
 // shareMany has as many share a name as may.
 func (s *trial) shareMany() {
 	type sharer struct {
-		locker.Hold
+		driver.Hold
 		told atomic.Bool
 	}
-	name, operator, backends := s.name("shared"), s.client(), []locker.Backend{s.backend(), s.backend()}
+	name, operator, backends := s.name("shared"), s.client(), []driver.Backend{s.backend(), s.backend()}
 	if s.g.Exclusion == locker.ExclusionKernel {
 		backends[1] = backends[0] // each counts its own, since a kernel does not
 	}
@@ -362,7 +363,7 @@ func (s *trial) shareMany() {
 				req.TTL = s.long // it comes with others, and the name lasts as long as this one
 			}
 			req.Shared, req.Wait, req.Lost, req.Queued = true, i%4 > 1, func() { one.told.Store(true) }, func() {}
-			var grant locker.Grant
+			var grant driver.Grant
 			grant, err = backends[i%2].Acquire(ctx, req)
 			one.Hold = grant.Hold
 			if !errors.Is(err, locker.ErrUnavailable) { // as where others change the same record, again and again

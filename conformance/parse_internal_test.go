@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // capable is a kit of a service that can do all that scripts may ask for.
@@ -16,8 +17,8 @@ func capable() *kit {
 	k := &kit{g: locker.Guarantees{Shared: locker.SharingWithTokens, MaxMinHold: time.Hour, SurvivesFailover: true,
 		SurvivesClockJump: true, ServerCrashes: 1}, passes: true, raises: true, operates: true, expires: true, virtual: true}
 	nothing := func(T, int) func() { return func() {} }
-	k.h = Harness{Cut: func(T) (locker.Backend, Fault) { return nil, nil }, Delete: func(T, string) {}, Restart: func(T) {},
-		CutSome:  func(T, []int) (locker.Backend, Fault) { return nil, nil },
+	k.h = Harness{Cut: func(T) (driver.Backend, Fault) { return nil, nil }, Delete: func(T, string) {}, Restart: func(T) {},
+		CutSome:  func(T, []int) (driver.Backend, Fault) { return nil, nil },
 		Failover: func(T) {}, Crash: nothing, Hang: nothing, JumpClock: func(T, time.Duration) {}}
 	k.longest = 366 * 24 * time.Hour
 	k.times(time.Second, 1)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // player plays one script.
@@ -47,7 +48,7 @@ func (p *player) client(who int) *spy {
 		return s
 	}
 	k := p.k
-	var b locker.Backend
+	var b driver.Backend
 	var line Fault
 	k.hook(func() {
 		switch {
@@ -76,7 +77,7 @@ func (p *player) client(who int) *spy {
 	if line != nil { // what is sent next is a request, and not the beginning of a connection
 		ctx, cancel := context.WithTimeout(p.t.Context(), k.soon)
 		defer cancel()
-		grant, err := b.Acquire(ctx, locker.Request{Name: p.sc.names[0] + "-warm-" + s.who, Owner: owner(), TTL: k.ttl,
+		grant, err := b.Acquire(ctx, driver.Request{Name: p.sc.names[0] + "-warm-" + s.who, Owner: owner(), TTL: k.ttl,
 			Lost: func() {}, Queued: func() {}})
 		if err == nil {
 			_, _ = grant.Hold.Renew(ctx)
@@ -241,12 +242,12 @@ func (p *player) kept(a *attempt) bool {
 	return a.req.MinHold > 0 && time.Since(p.h.grantedAt(a)) < a.req.MinHold
 }
 
-func (p *player) request(st step, name string) locker.Request {
+func (p *player) request(st step, name string) driver.Request {
 	ttl := st.ttl
 	if ttl == 0 {
 		ttl = p.k.long
 	}
-	return locker.Request{Name: name, Owner: p.h.owner(name), Label: st.label, TTL: ttl, MinHold: st.min,
+	return driver.Request{Name: name, Owner: p.h.owner(name), Label: st.label, TTL: ttl, MinHold: st.min,
 		Shared: st.shared}
 }
 
@@ -301,7 +302,7 @@ func (p *player) call(ctx context.Context, s *spy, st step, f func(context.Conte
 }
 
 // wait has a client wait, and goes on when it is in line.
-func (p *player) wait(ctx context.Context, s *spy, st step, req locker.Request) {
+func (p *player) wait(ctx context.Context, s *spy, st step, req driver.Request) {
 	ctx, cancel := p.limited(ctx, st)
 	if st.limit == whole {
 		cancel()
@@ -474,7 +475,7 @@ func (p *player) free(ctx context.Context, name string) bool {
 	pause := p.k.air / 20
 	began := time.Now()
 	for ctx.Err() == nil {
-		a := p.h.attempt(s.who, locker.Request{Name: name, Owner: p.h.owner(name), Label: "prober", TTL: p.k.long,
+		a := p.h.attempt(s.who, driver.Request{Name: name, Owner: p.h.owner(name), Label: "prober", TTL: p.k.long,
 			Shared: shared})
 		asked := time.Now()
 		_, err := s.acquire(p.patient(ctx), a, func() {})

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// promptWithin is what [locker.Prompt] promises.
+// promptWithin is what [driver.Prompt] promises.
 const promptWithin = 100 * time.Millisecond
 
 func checkPrompt(s *trial) {
@@ -27,7 +27,7 @@ func checkPrompt(s *trial) {
 			"Renew":   func(ctx context.Context) { _, _ = hold.Renew(ctx) },
 			"Release": func(ctx context.Context) { _ = hold.Release(ctx) },
 		}
-		if p, ok := hold.(locker.Passer); ok {
+		if p, ok := hold.(driver.Passer); ok {
 			calls["Pass"] = func(ctx context.Context) { _, _ = p.Pass(ctx, s.request(s.name("prompt-held"), s.ttl), false) }
 		}
 		for what, call := range calls {

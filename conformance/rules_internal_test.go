@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/holds"
 	"github.com/golockers/locker/memory"
 )
@@ -20,7 +21,7 @@ import (
 func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }}, true, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }}, true, &facts{})
 	random := rand.New(rand.NewPCG(1, 2))
 	said := map[[2]bool]int{}
 	for range 3_000 {
@@ -37,7 +38,7 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 			}
 			switch what := random.IntN(3); {
 			case what == 0:
-				asking = append(asking, add(opAcquire, h.attempt(fmt.Sprint(n), locker.Request{Name: "x", TTL: time.Minute,
+				asking = append(asking, add(opAcquire, h.attempt(fmt.Sprint(n), driver.Request{Name: "x", TTL: time.Minute,
 					Wait: true, Shared: random.IntN(2) == 0})))
 			case what == 1 && len(holding) > 0:
 				i := random.IntN(len(holding))
@@ -61,8 +62,8 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 					off *= 2
 				}
 				last, shared = token-off, c.of.req.Shared
-				c.ended, c.grant = now, locker.Grant{Hold: struct{ locker.Hold }{}, Token: last,
-					Validity: locker.Validity{Since: c.began, TTL: time.Minute}}
+				c.ended, c.grant = now, driver.Grant{Hold: struct{ driver.Hold }{}, Token: last,
+					Validity: driver.Validity{Since: c.began, TTL: time.Minute}}
 				all = append(all, holds.Hold{Who: c.who, Shared: shared, Asked: c.began.UnixNano(), From: now.UnixNano(),
 					To: math.MaxInt64, Token: last})
 				asking, holding = slices.Delete(asking, i, i+1), append(holding, c)
@@ -89,10 +90,10 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 func TestRulesOfOneHost(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }}, true, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }}, true, &facts{})
 	k.g.Scope, k.g.Queue, k.g.Exclusion = locker.ScopeHost, false, locker.ExclusionKernel
 	for _, c := range []struct {
-		recovery locker.Recovery
+		recovery driver.Recovery
 		waits    time.Duration // how long another waits after the first has released it
 		broken   string
 	}{
@@ -107,12 +108,12 @@ func TestRulesOfOneHost(t *testing.T) {
 		add := func(o op, a *attempt, began, ended time.Time, token uint64) {
 			one := &call{op: o, who: a.who, name: "x", of: a, began: began, ended: ended}
 			if token > 0 {
-				one.grant = locker.Grant{Hold: struct{ locker.Hold }{}, Token: token, Validity: locker.Validity{Since: began}}
+				one.grant = driver.Grant{Hold: struct{ driver.Hold }{}, Token: token, Validity: driver.Validity{Since: began}}
 			}
 			h.calls = append(h.calls, one)
 		}
-		first := h.attempt("a", locker.Request{Name: "x", TTL: time.Minute})
-		next := h.attempt("b", locker.Request{Name: "x", TTL: time.Minute, Wait: true})
+		first := h.attempt("a", driver.Request{Name: "x", TTL: time.Minute})
+		next := h.attempt("b", driver.Request{Name: "x", TTL: time.Minute, Wait: true})
 		free := now.Add(2 * time.Millisecond)
 		add(opAcquire, first, now, now, 1)
 		add(opAcquire, next, now.Add(time.Millisecond), free.Add(c.waits), 2)
@@ -129,22 +130,22 @@ func TestRulesOfOneHost(t *testing.T) {
 func TestANoteLastsAsLongAsItsWriterAsks(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }}, true, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }}, true, &facts{})
 	k.g.Queue, k.g.Scope = false, locker.ScopeNetwork
 	for _, lost := range []bool{false, true} { // the reply to another writer
 		h, now := k.history(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		add := func(who string, shared bool, err error) {
 			now = now.Add(time.Millisecond)
-			a := h.attempt(who, locker.Request{Name: "x", TTL: time.Minute, Shared: shared, Wait: true})
+			a := h.attempt(who, driver.Request{Name: "x", TTL: time.Minute, Shared: shared, Wait: true})
 			c := &call{op: opAcquire, who: who, name: "x", of: a, began: now, ended: now.Add(time.Microsecond), err: err}
 			if err == nil {
-				c.grant = locker.Grant{Hold: struct{ locker.Hold }{}, Token: 1, Validity: locker.Validity{Since: now, TTL: time.Minute}}
+				c.grant = driver.Grant{Hold: struct{ driver.Hold }{}, Token: 1, Validity: driver.Validity{Since: now, TTL: time.Minute}}
 			}
 			h.calls = append(h.calls, c)
 		}
 		add("a", true, nil)
 		for i := range 20 {
-			add("b", false, &locker.HeldError{AskWithin: 300 * time.Millisecond})
+			add("b", false, &driver.HeldError{AskWithin: 300 * time.Millisecond})
 			if i == 10 && lost {
 				add("c", false, locker.ErrUnavailable)
 			}

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/stall"
 )
 
@@ -296,7 +296,7 @@ func (h Harness) measure(r *recorder, longest *atomic.Int64) {
 		return
 	}
 	defer func() { _ = b.Close() }()
-	req := locker.Request{Name: "conformance-" + owner(), TTL: max(defaultTTL, b.Guarantees().MinTTL), Lost: func() {},
+	req := driver.Request{Name: "conformance-" + owner(), TTL: max(defaultTTL, b.Guarantees().MinTTL), Lost: func() {},
 		Queued: func() {}}
 	ctx, cancel := context.WithTimeout(r.Context(), patienceOfLatency)
 	defer cancel()
@@ -304,7 +304,7 @@ func (h Harness) measure(r *recorder, longest *atomic.Int64) {
 	for n := 0; n < 10 && err == nil; n++ {
 		req.Owner = owner()
 		began := time.Now()
-		var grant locker.Grant
+		var grant driver.Grant
 		if grant, err = b.Acquire(ctx, req); err == nil && grant.Hold != nil {
 			err = grant.Hold.Release(ctx)
 		}

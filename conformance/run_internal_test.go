@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
 // What fails while the machine stalls is tried again, and is never told as anything but a failure.
 func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
-	h := Harness{New: func(T) locker.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
+	h := Harness{New: func(T) driver.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
 	var ttls []time.Duration
 	broken := check{Name: "broken", Promise: "Nothing.", run: func(s *trial) {
 		ttls = append(ttls, s.h.TTL)
@@ -50,7 +51,7 @@ func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
 
 // Neither is a script, unless it has shown two holders: that is told at once.
 func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T) {
-	h := Harness{New: func(T) locker.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
+	h := Harness{New: func(T) driver.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
 	k := newKit(r, h, false, &facts{})
@@ -92,7 +93,7 @@ func TestLineToPlayAgainIsTrue(t *testing.T) {
 		return found
 	}
 	crashes := func(service *memory.Backend) Harness {
-		return Harness{New: func(T) locker.Backend { return weak{service} },
+		return Harness{New: func(T) driver.Backend { return weak{service} },
 			Crash: func(T, int) func() { lose(t, service); return func() {} }}
 	}
 	t.Setenv(proveEnv, "")
@@ -128,7 +129,7 @@ func TestWhatHasToBePlayedIsPlayedHoweverLongItTakes(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			service, numbers := memory.NewExpiring(), map[string]bool{}
-			h := Harness{New: func(T) locker.Backend { return service }, TTL: 100 * time.Millisecond}
+			h := Harness{New: func(T) driver.Backend { return service }, TTL: 100 * time.Millisecond}
 			p := plan{test: "TestX", seed: 7, only: -1, begin: c.begin}
 			if c.deadline > 0 {
 				p.deadline = time.Now().Add(c.deadline)
@@ -187,7 +188,7 @@ func TestFailuresMendTheServers(t *testing.T) {
 			return func() { down -= n }
 		}
 		h := Harness{
-			TTL: 100 * time.Millisecond, New: func(T) locker.Backend { return service }, Crash: crash, Hang: crash,
+			TTL: 100 * time.Millisecond, New: func(T) driver.Backend { return service }, Crash: crash, Hang: crash,
 			JumpClock: func(_ T, d time.Duration) {
 				moved += d
 				lose(t, service.Backend)
@@ -211,7 +212,7 @@ func TestFailuresMendTheServers(t *testing.T) {
 
 func TestKnownGoroutinesAreNoLeaksAndCleanUpsRunInReverseUnderAnEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := Harness{New: func(T) locker.Backend { return memory.New() }}
+		h := Harness{New: func(T) driver.Backend { return memory.New() }}
 		var order []string
 		leaking := check{Name: "leaking", run: func(s *trial) {
 			go time.Sleep(time.Hour)
@@ -233,7 +234,7 @@ func TestKnownGoroutinesAreNoLeaksAndCleanUpsRunInReverseUnderAnEndedContext(t *
 
 func TestCloseThatHangsHidesNoSlowService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := Harness{New: func(T) locker.Backend { return slow{memory.New()} }}
+		h := Harness{New: func(T) driver.Backend { return slow{memory.New()} }}
 		assert.Equal(t, time.Second, h.latency(t.Context()))
 		time.Sleep(time.Hour)
 	})
@@ -241,7 +242,7 @@ func TestCloseThatHangsHidesNoSlowService(t *testing.T) {
 
 type slow struct{ *memory.Backend }
 
-func (s slow) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s slow) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	time.Sleep(time.Second)
 	return s.Backend.Acquire(ctx, req)
 }
@@ -261,12 +262,12 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 		h.calls = append(h.calls, &c)
 	}
 	asks := func(who string, wait bool) *attempt {
-		return h.attempt(who, locker.Request{Name: "x", TTL: time.Minute, Wait: wait})
+		return h.attempt(who, driver.Request{Name: "x", TTL: time.Minute, Wait: wait})
 	}
 	hold := func(from, to int) (a *attempt) {
 		a = asks("a", false)
-		add(call{op: opAcquire, who: "a", of: a, grant: locker.Grant{Hold: struct{ locker.Hold }{},
-			Validity: locker.Validity{Since: at(from), TTL: time.Minute}}}, from, to)
+		add(call{op: opAcquire, who: "a", of: a, grant: driver.Grant{Hold: struct{ driver.Hold }{},
+			Validity: driver.Validity{Since: at(from), TTL: time.Minute}}}, from, to)
 		return a
 	}
 	for _, c := range []struct {
@@ -324,10 +325,10 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 		{"refusal", "a writer's note comes after the grant of another request of its client", func(told int) {
 			k.g.DeadHolder, k.g.Shared, k.g.Queue = locker.RecoveryWatched, locker.SharingWithTokens, false
 			shares := func(who string) *attempt {
-				return h.attempt(who, locker.Request{Name: "x", TTL: time.Minute, Shared: true})
+				return h.attempt(who, driver.Request{Name: "x", TTL: time.Minute, Shared: true})
 			}
 			c, w, again := shares("c"), asks("a", true), asks("a", true)
-			granted := locker.Grant{Hold: struct{ locker.Hold }{}, Validity: locker.Validity{Since: at(0), TTL: time.Minute}}
+			granted := driver.Grant{Hold: struct{ driver.Hold }{}, Validity: driver.Validity{Since: at(0), TTL: time.Minute}}
 			add(call{op: opAcquire, who: "c", of: c, grant: granted}, 0, 1)
 			add(call{op: opAcquire, who: "a", of: w, err: locker.ErrHeld}, 2, 60-55*told)
 			add(call{op: opRelease, who: "c", of: c}, 6, 8)
@@ -339,7 +340,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 		{"remaining", "another request was in the way", func(told int) {
 			hold(0, 10)
 			for i := range 3 {
-				add(call{op: opAcquire, who: "b", of: asks("b", true), err: &locker.HeldError{Remaining: 1}}, 500*i+20, 500*i+21)
+				add(call{op: opAcquire, who: "b", of: asks("b", true), err: &driver.HeldError{Remaining: 1}}, 500*i+20, 500*i+21)
 				add(call{op: opAcquire, who: "c", of: asks("c", true), err: locker.ErrHeld}, 500*i+20+9*told, 500*i+30)
 			}
 		}},
@@ -357,7 +358,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			a := hold(0, 10)
 			again := *h.calls[0]
 			add(again, 11, 12)
-			a.earlier = make([]locker.Hold, 1-told)
+			a.earlier = make([]driver.Hold, 1-told)
 			add(call{op: opDelete}, 20, 30)
 			add(call{op: opLost, who: "a", of: a}, 31, 31)
 			add(call{op: opRenew, who: "a", of: a, grant: again.grant}, 9000, 9010)
@@ -367,7 +368,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			a := hold(0, 10)
 			again := *h.calls[0]
 			add(again, 11, 12)
-			a.earlier = make([]locker.Hold, 1-told)
+			a.earlier = make([]driver.Hold, 1-told)
 			h.outages = append(h.outages, &outage{who: "a", fault: heldOpen, from: at(14), to: at(100)})
 			add(call{op: opRelease, who: "a", of: a}, 20, 25)
 			add(call{op: opRenew, who: "a", of: a, grant: again.grant}, 26, 27)
@@ -404,8 +405,8 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 		{"state", "a holder is not told yet that it no longer waits", func(told int) {
 			k.g.Queue = true
 			b := asks("b", true)
-			add(call{op: opAcquire, who: "b", of: b, queued: at(1), grant: locker.Grant{Hold: struct{ locker.Hold }{}, Token: 7,
-				Validity: locker.Validity{Since: at(0), TTL: time.Minute}}}, 0, 4000)
+			add(call{op: opAcquire, who: "b", of: b, queued: at(1), grant: driver.Grant{Hold: struct{ driver.Hold }{}, Token: 7,
+				Validity: driver.Validity{Since: at(0), TTL: time.Minute}}}, 0, 4000)
 			add(call{op: opInspect, who: "c", state: locker.State{Name: "x", Held: true, Token: 7 - uint64(told)}}, 2000, 2010)
 		}},
 		{"answer", "one is broken who is just being told that it holds", func(told int) {
@@ -438,7 +439,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 	} {
 		for told := range 2 {
 			r := newRecorder(t.Context(), t.Name())
-			k = newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+			k = newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
 			h = k.history()
 			c.play(told)
 			found := k.judgeAll(h)
@@ -452,10 +453,10 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 func TestACallMeetsAFaultWhileThatIsSet(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
 	h := k.history()
 	h.line(&spy{who: "a", line: meets(func() {
-		a := h.attempt("a", locker.Request{Name: "x", TTL: time.Minute})
+		a := h.attempt("a", driver.Request{Name: "x", TTL: time.Minute})
 		h.add(&call{op: opAcquire, who: "a", name: "x", of: a, err: locker.ErrUnavailable}).ended = time.Now()
 	})}, reset)
 	assert.Empty(t, k.judgeAll(h.copy()))
@@ -469,7 +470,7 @@ func (m meets) Replies(Mode)  {}
 func (m meets) Sent() int64   { return 0 }
 
 type undone struct {
-	locker.Hold
+	driver.Hold
 	is bool
 }
 
@@ -482,21 +483,21 @@ func (u *undone) Undo(context.Context) error {
 func TestEachHoldOfOneWhoAskedAgainIsEnded(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) locker.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
 	p := &player{k: k, t: r, h: k.history()}
 	s := newSpy(memory.New(), "a", p.h, nil, k.patience)
-	a := p.h.attempt(s.who, locker.Request{Name: "x", TTL: time.Minute})
+	a := p.h.attempt(s.who, driver.Request{Name: "x", TTL: time.Minute})
 	var first, second undone
-	s.seen(a, locker.Grant{Hold: &first})
-	s.seen(a, locker.Grant{Hold: &second})
+	s.seen(a, driver.Grant{Hold: &first})
+	s.seen(a, driver.Grant{Hold: &second})
 	p.endOne(t.Context(), s, a, 0)
 	assert.True(t, first.is && second.is)
 }
 
 // Not only in virtual time, where what happens to servers takes the place of other scripts.
 func TestEachOperationMeetsEachFaultBeforeAnyMeetsOneTwice(t *testing.T) {
-	h := Harness{New: func(T) locker.Backend { return memory.New() }, Restart: func(T) {},
-		Cut: func(T) (locker.Backend, Fault) { return memory.New(), nil }}
+	h := Harness{New: func(T) driver.Backend { return memory.New() }, Restart: func(T) {},
+		Cut: func(T) (driver.Backend, Fault) { return memory.New(), nil }}
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
 	for _, virtual := range []bool{false, true} {
@@ -520,16 +521,16 @@ func TestEachOperationMeetsEachFaultBeforeAnyMeetsOneTwice(t *testing.T) {
 }
 
 type recovering struct {
-	locker.Backend
+	driver.Backend
 	failures int
 }
 
-func (b *recovering) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *recovering) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if b.failures--; b.failures >= 0 {
-		return locker.Grant{}, fmt.Errorf("%w: connection closed", locker.ErrUnavailable)
+		return driver.Grant{}, fmt.Errorf("%w: connection closed", locker.ErrUnavailable)
 	}
 	if len(req.Name) > locker.MaxNameLen {
-		return locker.Grant{}, locker.ErrInvalid
+		return driver.Grant{}, locker.ErrInvalid
 	}
 	return b.Backend.Acquire(ctx, req)
 }
@@ -541,7 +542,7 @@ func TestHistoriesBeginWhenAServiceHasRecovered(t *testing.T) {
 			r := newRecorder(t.Context(), t.Name())
 			defer r.Close()
 			_ = r.Do(func() {
-				newKit(r, Harness{New: func(T) locker.Backend { return &recovering{memory.New(), failures} }}, true, &facts{})
+				newKit(r, Harness{New: func(T) driver.Backend { return &recovering{memory.New(), failures} }}, true, &facts{})
 			})
 			assert.Len(t, r.Failures(), want)
 		})

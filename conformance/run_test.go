@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -68,12 +68,12 @@ func TestHarnessThatMakesNoSenseOrFailsIsRefused(t *testing.T) {
 	for seen, change := range map[string]func(*conformance.Harness){
 		"has no New":             func(h *conformance.Harness) { h.New = nil },
 		"Harness.TTL is -1s":     func(h *conformance.Harness) { h.TTL = -time.Second },
-		"no Openers":             func(h *conformance.Harness) { h.Open = nil },
+		"no Open":                func(h *conformance.Harness) { h.Open = nil },
 		`names "cutoff"`:         func(h *conformance.Harness) { h.Unproven = map[string]string{"cutoff": "a typing error"} },
 		`no reason for "names"`:  func(h *conformance.Harness) { h.Unproven = map[string]string{"names": " "} },
-		"a nil Backend":          func(h *conformance.Harness) { h.New = func(conformance.T) locker.Backend { return nil } },
-		"panic: no such table":   func(h *conformance.Harness) { h.New = func(conformance.T) locker.Backend { panic("no such table") } },
-		"did not say why":        func(h *conformance.Harness) { h.New = func(t conformance.T) locker.Backend { t.FailNow(); return nil } },
+		"a nil Backend":          func(h *conformance.Harness) { h.New = func(conformance.T) driver.Backend { return nil } },
+		"panic: no such table":   func(h *conformance.Harness) { h.New = func(conformance.T) driver.Backend { panic("no such table") } },
+		"did not say why":        func(h *conformance.Harness) { h.New = func(t conformance.T) driver.Backend { t.FailNow(); return nil } },
 		"did not end within .*;": nil, // of a check that hangs, with the stacks
 		"hangsHere":              nil,
 	} {
@@ -83,7 +83,7 @@ func TestHarnessThatMakesNoSenseOrFailsIsRefused(t *testing.T) {
 				return
 			}
 			end = make(chan struct{})
-			h.New = func(conformance.T) locker.Backend {
+			h.New = func(conformance.T) driver.Backend {
 				hangsHere(end)
 				return nil
 			}
@@ -151,8 +151,8 @@ func TestProxyOfTheWholeTestIsNoLeakOfABackend(t *testing.T) {
 	defer server.Close()
 	addr := server.Listener.Addr().String()
 	h := remoteHarness(addr, locks, 300*time.Millisecond)
-	h.New = func(conformance.T) locker.Backend { return punctual{connect(addr)} }
-	h.Cut = func(conformance.T) (locker.Backend, conformance.Fault) {
+	h.New = func(conformance.T) driver.Backend { return punctual{connect(addr)} }
+	h.Cut = func(conformance.T) (driver.Backend, conformance.Fault) {
 		cut, fault := conformance.Proxy(t, addr)
 		return punctual{connect(cut)}, fault
 	}

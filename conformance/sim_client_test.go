@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // client is a Backend of the simulated service: the good one, unless the service has a flaw that is the
@@ -70,7 +71,7 @@ func ask[A any](ctx context.Context, c *client, name string, op func(l *lock) A)
 }
 
 // Acquire asks once, or waits in the queue if there is one.
-func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c *client) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	asked := ctx
 	if c.flaw == ignoresContext || c.flaw == promisesPrompt {
 		ctx = c.stubborn(ctx)
@@ -80,13 +81,13 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 		defer func() { <-c.alone }()
 	}
 	if c.isClosed() && c.flaw != closeForgets {
-		return locker.Grant{}, locker.ErrClosed
+		return driver.Grant{}, locker.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
 		if c.flaw == sendsWhenCancelled {
 			_, _ = c.ask(c.stubborn(ctx), req)
 		}
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if c.flaw == promptLater {
 		time.Sleep(150 * time.Millisecond)
@@ -100,7 +101,7 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	case err == nil && c.flaw == holdDiesWithContext:
 		context.AfterFunc(asked, func() { c.do(func() { c.release(c.look(req.Name), req.Owner) }) })
 	case err != nil && (c.flaw == leavesGhost || c.flaw == ghostAfterReset && outage):
-		grant = locker.Grant{}
+		grant = driver.Grant{}
 	case err != nil && c.flaw == hidesByCause && asked.Err() != nil:
 		err = context.Cause(asked)
 	case outage && c.flaw == outageIsHeld, errors.Is(err, context.DeadlineExceeded) && c.flaw == timeoutIsHeld:
@@ -113,7 +114,7 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	return grant, err
 }
 
-func (c *client) hold(ctx context.Context, req locker.Request) *hold {
+func (c *client) hold(ctx context.Context, req driver.Request) *hold {
 	h := &hold{place: place{Request: req, client: c}, ctx: ctx, since: time.Now()}
 	h.Lost = func() { h.gone.Store(true); req.Lost() }
 	c.own.Lock()
@@ -124,13 +125,13 @@ func (c *client) hold(ctx context.Context, req locker.Request) *hold {
 }
 
 // wait asks, and while it waits, asks again when it was woken, and often enough to keep its place.
-func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c *client) wait(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	waits := req.Wait && c.kind.queued || c.flaw == tryWaits
 	if c.flaw == pilesUp {
 		go func() { <-c.closed }()
 	}
 	if c.flaw == asciiNames && strings.ContainsFunc(req.Name, func(r rune) bool { return r > '~' }) {
-		return locker.Grant{}, errors.New("invalid name")
+		return driver.Grant{}, errors.New("invalid name")
 	}
 	wake := make(chan struct{}, 1)
 	defer c.listen(req.Name, func() {
@@ -147,7 +148,7 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 		select {
 		case c.slots <- struct{}{}:
 		case <-ctx.Done():
-			return locker.Grant{}, ctx.Err()
+			return driver.Grant{}, ctx.Err()
 		}
 		defer func() {
 			if end, ends := ctx.Deadline(); !ends || time.Until(end) > 2*time.Millisecond {
@@ -184,22 +185,22 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 				err = errors.New("interrupted")
 			}
 			// The lock may have been handed over at this very moment.
-			return locker.Grant{Hold: c.hold(ctx, req)}, err
+			return driver.Grant{Hold: c.hold(ctx, req)}, err
 		case <-c.closed:
 			if c.flaw == closeIsHeld {
-				return locker.Grant{}, fmt.Errorf("%w: %w", locker.ErrHeld, context.Canceled)
+				return driver.Grant{}, fmt.Errorf("%w: %w", locker.ErrHeld, context.Canceled)
 			}
 			if c.flaw == closeIsOutage {
-				return locker.Grant{}, locker.ErrUnavailable
+				return driver.Grant{}, locker.ErrUnavailable
 			}
-			return locker.Grant{}, locker.ErrClosed
+			return driver.Grant{}, locker.ErrClosed
 		}
 		poll.Stop()
 	}
 }
 
 // ask sends one request.
-func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c *client) ask(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	h := c.hold(ctx, req)
 	switch c.flaw {
 	case overflowsTTL:
@@ -207,10 +208,10 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case shortensTTL:
 		h.TTL = req.TTL / 2
 	case refusesOwner:
-		return locker.Grant{}, errors.New("value too long")
+		return driver.Grant{}, errors.New("value too long")
 	case refusesLeast:
 		if req.TTL <= c.Guarantees().MinTTL {
-			return locker.Grant{}, errors.New("too short")
+			return driver.Grant{}, errors.New("too short")
 		}
 	case namesByClient:
 		h.Name += fmt.Sprintf("%p", c)
@@ -226,25 +227,25 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	switch {
 	case err == nil:
 	case c.flaw == grantMadeUp:
-		return locker.Grant{Hold: h, Validity: c.validity(h.since, h.TTL)}, nil
+		return driver.Grant{Hold: h, Validity: c.validity(h.since, h.TTL)}, nil
 	case c.flaw == vagueOutage && errors.Is(err, locker.ErrUnavailable):
-		return locker.Grant{Hold: h}, errors.New("EOF")
+		return driver.Grant{Hold: h}, errors.New("EOF")
 	default:
-		return locker.Grant{Hold: h}, err
+		return driver.Grant{Hold: h}, err
 	}
 	late = false
 	switch {
 	case v.err != nil:
-		return locker.Grant{Hold: h}, v.err
+		return driver.Grant{Hold: h}, v.err
 	case !v.granted:
 		if c.flaw == remainsTooLong {
 			v.remaining *= 1000
 		}
-		held := &locker.HeldError{Remaining: v.remaining}
+		held := &driver.HeldError{Remaining: v.remaining}
 		if v.note {
 			held = c.noted(h, held)
 		}
-		return locker.Grant{}, held
+		return driver.Grant{}, held
 	case req.Shared && c.kind.sharing == locker.SharingTokenless && c.flaw != sharerTokenUnclaimed,
 		!c.kind.fenced && c.flaw != tokenUnclaimed, c.flaw == tokenMissing:
 		v.token = 0
@@ -262,7 +263,7 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case c.flaw == sinceFuture:
 		h.since = time.Now().Add(time.Second)
 	}
-	return locker.Grant{Hold: h, Validity: c.validity(h.since, h.TTL), Token: v.token}, nil
+	return driver.Grant{Hold: h, Validity: c.validity(h.since, h.TTL), Token: v.token}, nil
 }
 
 // acquireIn sends what makes an acquire: one request, or with a flaw two, of which the second builds on the
@@ -300,20 +301,20 @@ func (c *client) acquireIn(ctx context.Context, h *hold, wait bool) (verdict, er
 	return ask(ctx, c, h.Name, whole)
 }
 
-func (c *client) validity(since time.Time, ttl time.Duration) locker.Validity {
+func (c *client) validity(since time.Time, ttl time.Duration) driver.Validity {
 	switch c.flaw {
 	case boastsTTL:
 		ttl *= 2
 	case negativeDrift:
-		return locker.Validity{Since: since, TTL: ttl, Drift: -ttl / 5}
+		return driver.Validity{Since: since, TTL: ttl, Drift: -ttl / 5}
 	case noDeadline:
 		ttl = 0
 	}
-	return locker.Validity{Since: since, TTL: ttl}
+	return driver.Validity{Since: since, TTL: ttl}
 }
 
 // noted is what a refused writer is told of its note.
-func (c *client) noted(h *hold, held *locker.HeldError) *locker.HeldError {
+func (c *client) noted(h *hold, held *driver.HeldError) *driver.HeldError {
 	held.AskWithin = noteLasts / 3
 	if c.flaw == asksTooLate {
 		held.AskWithin = 2 * noteLasts

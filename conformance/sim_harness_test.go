@@ -7,6 +7,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 )
 
 // harness returns everything that the suite can ask for of the simulated
@@ -14,17 +15,17 @@ import (
 func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 	h := conformance.Harness{
 		TTL: ttl,
-		New: func(conformance.T) locker.Backend { return newClient(s, k).backend() },
-		Cut: func(conformance.T) (locker.Backend, conformance.Fault) {
+		New: func(conformance.T) driver.Backend { return newClient(s, k).backend() },
+		Cut: func(conformance.T) (driver.Backend, conformance.Fault) {
 			c := newClient(s, k)
 			return c.backend(), c.net
 		},
-		Pair: func(conformance.T) (a, b locker.Backend) {
+		Pair: func(conformance.T) (a, b driver.Backend) {
 			one, other := newClient(s, k), newClient(s, k)
 			other.net = one.net
 			return one.backend(), other.backend()
 		},
-		OffClock: func(_ conformance.T, d time.Duration) locker.Backend {
+		OffClock: func(_ conformance.T, d time.Duration) driver.Backend {
 			c := newClient(s, k)
 			c.off = d
 			return c.backend()
@@ -39,8 +40,8 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 		JumpClock: func(_ conformance.T, d time.Duration) { s.jumpClock(d) },
 		Left:      func(_ conformance.T, name string) []string { return s.left(name) },
 		URL:       "sim://",
-		Open: locker.Openers{"sim": func(
-			_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+		Open: conformance.OpenWith(driver.Openers{"sim": func(
+			_ context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 			if s.flaw == opensFirst && u.Param("no_such_parameter", "") != "" {
 				return nil, locker.ErrUnavailable
 			}
@@ -51,7 +52,7 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 				return newClient(newService(none), k).backend(), nil
 			}
 			return newClient(s, k).backend(), nil
-		}},
+		}}),
 	}
 	if k.stores {
 		h.Unproven = map[string]string{"many-sharers": "each writes a record of all, again and again in the way of others"}

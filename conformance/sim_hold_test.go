@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// hold is a locker.Hold.
+// hold is a driver.Hold.
 type hold struct {
 	place
 	ctx   context.Context // of the acquire, for the flaw of using it
 	since time.Time       // of the grant
 	busy  atomic.Bool     // for the flaw of one renewal at a time
-	undo  locker.Undo
+	undo  driver.Undo
 	gone  atomic.Bool // it was told so
 
 	number uint8 // for the flaw of looking for holds by it
@@ -31,13 +32,13 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 }
 
 // Renew gives the hold another TTL.
-func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	c, since, ttl := h.client, time.Now(), h.TTL
 	renew := func(l *lock) bool { return c.renew(l, h.place) }
 	switch c.flaw {
 	case renewsAlone:
 		if !h.busy.CompareAndSwap(false, true) {
-			return locker.Validity{}, errors.New("busy")
+			return driver.Validity{}, errors.New("busy")
 		}
 		defer h.busy.Store(false)
 	case renewsNoMore:
@@ -58,9 +59,9 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	found, err := h.send(ctx, false, renew)
 	switch {
 	case err != nil && c.flaw == outageIsLoss, err == nil && !found:
-		return locker.Validity{}, locker.ErrLost
+		return driver.Validity{}, locker.ErrLost
 	case err != nil:
-		return locker.Validity{}, err
+		return driver.Validity{}, err
 	case c.flaw == renewalStale:
 		since = h.since
 	case c.flaw == sinceFromRenewal:
@@ -166,7 +167,7 @@ func (h sessionHold) Undo(ctx context.Context) error {
 type passingHold struct{ *hold }
 
 // Pass releases the hold and acquires the lock for next, in one step.
-func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) (locker.Grant, error) {
+func (h passingHold) Pass(ctx context.Context, next driver.Request, yield bool) (driver.Grant, error) {
 	c := h.client
 	n := c.hold(ctx, next)
 	n.undo.Sends(max(next.TTL, next.MinHold))
@@ -179,7 +180,7 @@ func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) 
 		ctx = c.stubborn(ctx)
 	}
 	if c.isClosed() && c.flaw != closeForgets {
-		return locker.Grant{Hold: passingHold{n}}, locker.ErrClosed
+		return driver.Grant{Hold: passingHold{n}}, locker.ErrClosed
 	}
 	v, err := ask(ctx, c, h.Name, func(l *lock) verdict { return c.pass(l, h.Owner, n.place, yield) })
 	if err == nil {
@@ -187,17 +188,17 @@ func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) 
 	}
 	switch {
 	case err != nil && c.flaw == passLeaves:
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	case err != nil:
-		return locker.Grant{Hold: passingHold{n}}, err
+		return driver.Grant{Hold: passingHold{n}}, err
 	case v.lost:
-		return locker.Grant{}, locker.ErrLost
+		return driver.Grant{}, locker.ErrLost
 	case !v.granted:
-		return locker.Grant{}, nil
+		return driver.Grant{}, nil
 	}
 	late = false
 	if c.flaw == passSinceReply {
 		n.since = time.Now()
 	}
-	return locker.Grant{Hold: passingHold{n}, Validity: c.validity(n.since, n.TTL), Token: v.token}, nil
+	return driver.Grant{Hold: passingHold{n}, Validity: c.validity(n.since, n.TTL), Token: v.token}, nil
 }

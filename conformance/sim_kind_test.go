@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // kind is which abilities the good backend has, since a suite must be passed
@@ -16,7 +17,7 @@ type kind struct {
 	notifies, tells bool // Notifier, Operator
 	lasting         bool // SurvivesRestart and its like
 	notices         bool // the service notices that a client has died
-	sharing         locker.Sharing
+	sharing         driver.Sharing
 	stores, ages    bool // it is a store with compare-and-swap, which knows how old records are
 	hasty           bool // its driver calls a request unanswered just before its context ends
 }
@@ -82,7 +83,7 @@ func (c *client) Guarantees() locker.Guarantees {
 }
 
 // backend is what the suite gets of the client: no more than its kind has.
-func (c *client) backend() locker.Backend {
+func (c *client) backend() driver.Backend {
 	b := bare{c}
 	switch {
 	case c.kind.stores:
@@ -90,7 +91,7 @@ func (c *client) backend() locker.Backend {
 	case c.kind.notifies:
 		return struct {
 			bare
-			locker.Notifier
+			driver.Notifier
 			operator
 		}{b, notifier{c}, operator{c}}
 	case c.kind.tells:
@@ -111,7 +112,7 @@ func (b bare) Prompt() bool {
 	return b.c.kind.notifies || b.c.flaw == promisesPrompt || b.c.flaw == promptLater
 }
 
-func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b bare) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	grant, err := b.c.Acquire(ctx, req)
 	if h, ok := grant.Hold.(*hold); ok && b.c.kind.queued {
 		grant.Hold, grant.Session = sessionHold{h}, true

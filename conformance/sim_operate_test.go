@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker"
 )
 
-// operator is the locker.Operator of a client.
+// operator is the driver.Operator of a client.
 type operator struct{ c *client }
 
 // Inspect asks the service.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/driver"
 )
 
 // service is a lock service in memory, with TTLs, tokens and, if it is asked to, a queue of waiters. With a
@@ -50,7 +51,7 @@ type lock struct {
 
 // place is a request, and a waiter in the queue, which is kept by asking again.
 type place struct {
-	locker.Request
+	driver.Request
 	client  *client
 	expires time.Time
 	drawn   uint64 // with a flaw, its token

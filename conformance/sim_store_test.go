@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/driver"
 )
 
 // store is a client of the simulated service that uses it as a store with compare-and-swap.
@@ -73,17 +74,17 @@ func (s store) Promises() cas.Promises {
 
 // swapping is a backend over a store, with the abilities of every such one.
 type swapping struct {
-	locker.Backend
-	locker.Operator
+	driver.Backend
+	driver.Operator
 	c *client
 }
 
-func newSwapping(c *client) locker.Backend {
+func newSwapping(c *client) driver.Backend {
 	b, err := cas.New(store{c}, nil)
 	if err != nil {
 		panic(err)
 	}
-	return swapping{b, b.(locker.Operator), c}
+	return swapping{b, b.(driver.Operator), c}
 }
 
 func (b swapping) Guarantees() locker.Guarantees {

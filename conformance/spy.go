@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // spy is a client of the service that writes down what it is asked and what it answers.
 type spy struct {
-	locker.Backend
+	driver.Backend
 	who      string
 	h        *history
 	patience time.Duration // with a call whose context is over
@@ -28,7 +28,7 @@ type spy struct {
 	stops  map[string]func() // of Notify, by name
 }
 
-func newSpy(b locker.Backend, who string, h *history, names []string, patience time.Duration) *spy {
+func newSpy(b driver.Backend, who string, h *history, names []string, patience time.Duration) *spy {
 	return &spy{Backend: b, who: who, h: h, names: names, patience: patience,
 		under: map[*call]context.CancelFunc{}, stops: map[string]func(){}}
 }
@@ -40,9 +40,9 @@ var errCause = errors.New("the caller has its reasons")
 type endless struct{ context.Context }
 
 // do makes a call, and writes it down. It gives up on one that does not return.
-func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (locker.Grant, error)) (locker.Grant, error) {
+func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (driver.Grant, error)) (driver.Grant, error) {
 	type answer struct {
-		grant locker.Grant
+		grant driver.Grant
 		err   error
 	}
 	_, c.endless = ctx.(endless)
@@ -94,7 +94,7 @@ func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (locker.G
 		case <-isOver:
 			isOver, late = nil, time.After(s.patience)
 		case <-late:
-			return locker.Grant{}, ctx.Err()
+			return driver.Grant{}, ctx.Err()
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (s *spy) isClosed() bool {
 }
 
 // acquire asks for a; it may do so again.
-func (s *spy) acquire(ctx context.Context, a *attempt, queued func()) (locker.Grant, error) {
+func (s *spy) acquire(ctx context.Context, a *attempt, queued func()) (driver.Grant, error) {
 	c := &call{op: opAcquire, name: a.req.Name, of: a}
 	req := s.requested(a)
 	req.Queued = func() {
@@ -138,20 +138,20 @@ func (s *spy) acquire(ctx context.Context, a *attempt, queued func()) (locker.Gr
 		})
 		queued()
 	}
-	grant, err := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) { return s.Acquire(ctx, req) })
+	grant, err := s.do(ctx, c, func(ctx context.Context) (driver.Grant, error) { return s.Acquire(ctx, req) })
 	s.seen(a, grant)
 	return grant, err
 }
 
 // requested is the request of a, which writes down when it is told lost.
-func (s *spy) requested(a *attempt) locker.Request {
+func (s *spy) requested(a *attempt) driver.Request {
 	req := a.req
 	req.Lost = func() { s.h.happened(&call{op: opLost, who: s.who, name: req.Name, of: a}) }
 	req.Queued = func() {}
 	return req
 }
 
-func (s *spy) seen(a *attempt, grant locker.Grant) {
+func (s *spy) seen(a *attempt, grant driver.Grant) {
 	if grant.Hold != nil {
 		s.h.change(func() {
 			if a.hold != nil {
@@ -164,7 +164,7 @@ func (s *spy) seen(a *attempt, grant locker.Grant) {
 
 // ask renews, releases or undoes what a has.
 func (s *spy) ask(ctx context.Context, o op, a *attempt) error {
-	_, err := s.do(ctx, &call{op: o, name: a.req.Name, of: a}, func(ctx context.Context) (grant locker.Grant, err error) {
+	_, err := s.do(ctx, &call{op: o, name: a.req.Name, of: a}, func(ctx context.Context) (grant driver.Grant, err error) {
 		switch o {
 		case opRenew:
 			grant.Validity, err = a.hold.Renew(ctx)
@@ -180,12 +180,12 @@ func (s *spy) ask(ctx context.Context, o op, a *attempt) error {
 
 // simply makes a call that grants nothing.
 func (s *spy) simply(ctx context.Context, c *call, f func(context.Context) error) error {
-	_, err := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) { return locker.Grant{}, f(ctx) })
+	_, err := s.do(ctx, c, func(ctx context.Context) (driver.Grant, error) { return driver.Grant{}, f(ctx) })
 	return err
 }
 
 func (s *spy) raise(ctx context.Context, a *attempt, token uint64) {
-	if r, ok := a.hold.(locker.TokenRaiser); ok {
+	if r, ok := a.hold.(driver.TokenRaiser); ok {
 		_ = s.simply(ctx, &call{op: opRaise, name: a.req.Name, of: a, token: token}, func(ctx context.Context) error {
 			return r.RaiseToken(ctx, token)
 		})
@@ -193,14 +193,14 @@ func (s *spy) raise(ctx context.Context, a *attempt, token uint64) {
 }
 
 // pass gives a up for next, if its service can do that.
-func (s *spy) pass(ctx context.Context, a *attempt, next locker.Request, yield bool) {
-	p, ok := a.hold.(locker.Passer)
+func (s *spy) pass(ctx context.Context, a *attempt, next driver.Request, yield bool) {
+	p, ok := a.hold.(driver.Passer)
 	if !ok {
 		return
 	}
 	n := s.h.attempt(s.who, next)
 	c := &call{op: opPass, name: next.Name, of: a, next: n, yield: yield}
-	grant, _ := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
+	grant, _ := s.do(ctx, c, func(ctx context.Context) (driver.Grant, error) {
 		return p.Pass(ctx, s.requested(n), yield)
 	})
 	s.seen(n, grant)
@@ -208,7 +208,7 @@ func (s *spy) pass(ctx context.Context, a *attempt, next locker.Request, yield b
 
 // inspect asks for the state of a name. nil: the backend cannot tell, or was not able to.
 func (s *spy) inspect(ctx context.Context, name string) *call {
-	o, ok := s.Backend.(locker.Operator)
+	o, ok := s.Backend.(driver.Operator)
 	if !ok {
 		return nil
 	}
@@ -225,7 +225,7 @@ func (s *spy) inspect(ctx context.Context, name string) *call {
 
 // list asks for all names with a prefix, or for the first that it is told.
 func (s *spy) list(ctx context.Context, prefix string, first bool) {
-	o, ok := s.Backend.(locker.Operator)
+	o, ok := s.Backend.(driver.Operator)
 	if !ok {
 		return
 	}
@@ -252,7 +252,7 @@ func (s *spy) list(ctx context.Context, prefix string, first bool) {
 
 // breaks removes the holder that an Inspect has seen, or nobody.
 func (s *spy) breaks(ctx context.Context, seen *call) {
-	o, ok := s.Backend.(locker.Operator)
+	o, ok := s.Backend.(driver.Operator)
 	if ok && seen != nil {
 		_ = s.simply(ctx, &call{op: opBreak, name: seen.name, seen: seen}, func(ctx context.Context) error {
 			return o.Break(ctx, seen.state)
@@ -262,7 +262,7 @@ func (s *spy) breaks(ctx context.Context, seen *call) {
 
 // listen has the client told when a name may be free. wake may be nil.
 func (s *spy) listen(ctx context.Context, name string, wake func()) (stop func()) {
-	n, ok := s.Backend.(locker.Notifier)
+	n, ok := s.Backend.(driver.Notifier)
 	if !ok {
 		return func() {}
 	}
@@ -299,13 +299,13 @@ func (s *spy) close(ctx context.Context, name string, ttl time.Duration) {
 	for range 2 {
 		_ = s.simply(ctx, &call{op: opClose, name: name}, func(context.Context) error { return s.Close() })
 	}
-	a := s.h.attempt(s.who, locker.Request{Name: name, Owner: s.h.owner(name), TTL: ttl})
+	a := s.h.attempt(s.who, driver.Request{Name: name, Owner: s.h.owner(name), TTL: ttl})
 	_, _ = s.acquire(ctx, a, func() {})
 }
 
 // wait asks as the engine does, until it is granted or ctx is over, for at most so many
 // times. asked is called when it has been told that it has to wait.
-func (s *spy) wait(ctx context.Context, req locker.Request, poll time.Duration, asked func()) {
+func (s *spy) wait(ctx context.Context, req driver.Request, poll time.Duration, asked func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.cancellable(&call{}, cancel)()
@@ -317,7 +317,7 @@ func (s *spy) wait(ctx context.Context, req locker.Request, poll time.Duration, 
 		}
 	})
 	defer stop()
-	var note *locker.HeldError
+	var note *driver.HeldError
 	var noted []*attempt
 	defer func() {
 		if note != nil {
@@ -334,7 +334,7 @@ func (s *spy) wait(ctx context.Context, req locker.Request, poll time.Duration, 
 		if err == nil {
 			note = nil
 		}
-		var he *locker.HeldError
+		var he *driver.HeldError
 		if errors.As(err, &he) && he.Leave != nil {
 			note, noted = he, append(noted, a)
 		}

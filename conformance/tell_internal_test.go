@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -24,19 +25,19 @@ func (careless) Close() error {
 	return errors.New("it is closed")
 }
 
-func (c careless) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c careless) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	time.Sleep(time.Microsecond)
 	grant, err := c.Backend.Acquire(ctx, req)
 	if errors.Is(err, locker.ErrHeld) && !req.Wait {
-		return locker.Grant{Hold: madeUp{req.TTL}, Validity: locker.Validity{Since: time.Now(), TTL: req.TTL}, Token: 1}, nil
+		return driver.Grant{Hold: madeUp{req.TTL}, Validity: driver.Validity{Since: time.Now(), TTL: req.TTL}, Token: 1}, nil
 	}
 	return grant, err
 }
 
 type madeUp struct{ ttl time.Duration }
 
-func (m madeUp) Renew(context.Context) (locker.Validity, error) {
-	return locker.Validity{Since: time.Now(), TTL: m.ttl}, nil
+func (m madeUp) Renew(context.Context) (driver.Validity, error) {
+	return driver.Validity{Since: time.Now(), TTL: m.ttl}, nil
 }
 func (madeUp) Release(context.Context) error { return nil }
 func (madeUp) Undo(context.Context) error    { return nil }
@@ -46,7 +47,7 @@ func TestWhatAnAuthorIsTold(t *testing.T) {
 	t.Setenv(proveEnv, "")
 	harness := func(T) Harness {
 		service := memory.NewExpiring()
-		return Harness{TTL: 100 * time.Millisecond, New: func(T) locker.Backend { return careless{service} }}
+		return Harness{TTL: 100 * time.Millisecond, New: func(T) driver.Backend { return careless{service} }}
 	}
 	live := func(p plan) (found findings) {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // trial is one run of one check: its harness, its times, its clients.
@@ -56,7 +57,7 @@ func (s *trial) name(what string) string { return "conformance-" + s.run + "-" +
 func (s *trial) client() *locker.Client { return s.clientOf(s.backend()) }
 
 // clientOf returns a Client of b. It is closed with the trial.
-func (s *trial) clientOf(b locker.Backend) *locker.Client {
+func (s *trial) clientOf(b driver.Backend) *locker.Client {
 	c := locker.New(b, &locker.Options{TTL: s.ttl})
 	s.Cleanup(func() { _ = c.Close() })
 	return c
@@ -64,17 +65,17 @@ func (s *trial) clientOf(b locker.Backend) *locker.Client {
 
 // backend returns another client of the service, without an engine. It is
 // closed with the trial.
-func (s *trial) backend() locker.Backend { return s.closed(s.h.New(s)) }
+func (s *trial) backend() driver.Backend { return s.closed(s.h.New(s)) }
 
 // cut returns a backend whose connection can be broken, and the means. It is mended before the backend is closed.
-func (s *trial) cut() (b locker.Backend, f Fault) {
+func (s *trial) cut() (b driver.Backend, f Fault) {
 	b, f = s.h.Cut(s)
 	s.closed(b)
 	s.Cleanup(func() { both(f, Pass) })
 	return b, f
 }
 
-func (s *trial) closed(b locker.Backend) locker.Backend {
+func (s *trial) closed(b driver.Backend) driver.Backend {
 	if b == nil {
 		s.broken("the harness returned a nil Backend",
 			"New or Cut of the Harness failed and did not say so with t.Errorf and t.FailNow")

@@ -10,7 +10,7 @@ import (
 
 func checkURL(s *trial) {
 	ctx := s.within(s.patience())
-	c, err := s.h.Open.Open(ctx, s.h.URL, nil)
+	c, err := s.h.Open(ctx, s.h.URL, nil)
 	if err != nil {
 		s.broken(fmt.Sprintf("Open failed: %v", err), "the URL of the harness is not that of the service")
 	}
@@ -33,7 +33,7 @@ func checkURL(s *trial) {
 	if strings.Contains(s.h.URL, "?") {
 		sep = "&"
 	}
-	wrong, err := s.h.Open.Open(ctx, s.h.URL+sep+"no_such_parameter=1", nil)
+	wrong, err := s.h.Open(ctx, s.h.URL+sep+"no_such_parameter=1", nil)
 	if err == nil {
 		_ = wrong.Close()
 		s.broken("a parameter that does not exist was accepted", "an engine that does not check")

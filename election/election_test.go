@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/election"
 	"github.com/golockers/locker/memory"
 )
@@ -52,9 +53,9 @@ func (r *remote) ask(ctx context.Context) error {
 	return nil
 }
 
-func (r *remote) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (r *remote) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := r.ask(ctx); err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	g, err := r.Backend.Acquire(ctx, req)
 	if g.Hold != nil {
@@ -64,11 +65,11 @@ func (r *remote) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 }
 
 type remoteHold struct {
-	locker.Hold
+	driver.Hold
 	r *remote
 }
 
-func (h remoteHold) Renew(ctx context.Context) (v locker.Validity, err error) {
+func (h remoteHold) Renew(ctx context.Context) (v driver.Validity, err error) {
 	if err = h.r.ask(ctx); err == nil {
 		v, err = h.Hold.Renew(ctx)
 	}
@@ -107,7 +108,7 @@ func inAWorld(t *testing.T, locks func() *memory.Backend, test func(t *testing.T
 	})
 }
 
-func (w *world) client(b locker.Backend) *locker.Client {
+func (w *world) client(b driver.Backend) *locker.Client {
 	c := locker.New(b, &locker.Options{Label: "client"})
 	w.t.Cleanup(func() { _ = c.Close() })
 	return c

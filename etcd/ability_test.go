@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -38,7 +39,7 @@ func TestListTellsWhoWaits(t *testing.T) {
 		assert.Equal(t, 1, st.Waiters)
 		for _, other := range []string{"zookeeper 1-1", "etcd 1", st.Holder + " ", st.Holder + "0x", "etcd 0x1-1"} {
 			st.Holder = other
-			require.ErrorIs(t, b.Break(ctx, st), locker.ErrInvalid, other)
+			require.ErrorIs(t, b.Break(ctx, st), driver.ErrInvalid, other)
 		}
 	}
 	nobody(t, answer)
@@ -122,10 +123,10 @@ func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 			require.NoError(t, got.lease.Unlock(ctx)) // it is kept all the same
 			_ = c.Close()
 			require.NoError(t, b.Close())
-			require.ErrorIs(t, held.Err(), locker.ErrClosed)
+			require.ErrorIs(t, held.Err(), driver.ErrClosed)
 			for _, name := range []string{"n", "held"} {
 				_, err = other.TryLock(ctx, name)
-				require.ErrorIs(t, err, locker.ErrHeld)
+				require.ErrorIs(t, err, driver.ErrHeld)
 			}
 			eventually(t, keep+5*time.Second, "it is over", func() bool { return len(all(t, s.admin)) == 0 })
 			assert.Greater(t, time.Since(began), keep)
@@ -161,7 +162,7 @@ func TestMinHoldIsToldAndTakenBack(t *testing.T) {
 func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 	s := parallelScene(t, 3)
 	ctx := t.Context()
-	findings := func(addrs []string, o *etcd.Options) (text string, worst locker.Severity) {
+	findings := func(addrs []string, o *etcd.Options) (text string, worst driver.Severity) {
 		b, err := etcd.New(dial(t, addrs), o)
 		require.NoError(t, err)
 		defer func() { _ = b.Close() }()
@@ -176,14 +177,14 @@ func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 		return text, worst
 	}
 	text, worst := findings(s.Addrs(), &etcd.Options{Members: 3})
-	assert.Equal(t, locker.SeverityOK, worst, text)
+	assert.Equal(t, driver.SeverityOK, worst, text)
 	text, worst = findings([]string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, &etcd.Options{Members: 5})
-	assert.Equal(t, locker.SeverityProblem, worst)
+	assert.Equal(t, driver.SeverityProblem, worst)
 	assert.Contains(t, text, "5, and the cluster has 3")
 	assert.Contains(t, text, "give all of them")
 	s.Follower(t).Kill()
 	text, worst = findings(s.Addrs(), nil)
-	assert.Equal(t, locker.SeverityWarning, worst)
+	assert.Equal(t, driver.SeverityWarning, worst)
 	assert.Contains(t, text, "does not answer")
 }
 
@@ -214,9 +215,9 @@ func TestCheckTellsARefusalFromSilence(t *testing.T) {
 		sick.Store(true)
 		found, err := b.Check(t.Context())
 		require.NoError(t, err)
-		of := slices.IndexFunc(found, func(f locker.Finding) bool { return f.What == road.Addr() })
+		of := slices.IndexFunc(found, func(f driver.Finding) bool { return f.What == road.Addr() })
 		require.NotEqual(t, -1, of, "%v", found)
-		assert.Equal(t, locker.SeverityWarning, found[of].Severity)
+		assert.Equal(t, driver.SeverityWarning, found[of].Severity)
 		assert.True(t, strings.HasPrefix(found[of].Found, says), found[of].Found)
 	}
 }
@@ -224,8 +225,8 @@ func TestCheckTellsARefusalFromSilence(t *testing.T) {
 func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
 	s := parallelScene(t, 1)
 	s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
-	_, err := openers.Open(t.Context(), "etcd://"+s.Nodes[0].Addr(), nil)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	_, err := locker.Open(t.Context(), "etcd://"+s.Nodes[0].Addr(), nil, openers)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "etcdctl alarm disarm")
 	assert.Empty(t, all(t, s.admin), "it writes nothing")
 }

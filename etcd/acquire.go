@@ -9,16 +9,16 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // sessions is how many an attempt is made on, one after the other, if they expire.
 const sessions = 3
 
-// Acquire implements [locker.Backend]. With req.Wait it waits in the queue.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements [driver.Backend]. With req.Wait it waits in the queue.
+func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := ctx.Err(); err != nil {
-		return locker.Grant{}, b.failure(ctx, err)
+		return driver.Grant{}, b.failure(ctx, err)
 	}
 	for n := 1; ; n++ {
 		grant, err := b.attempt(ctx, req)
@@ -58,10 +58,10 @@ const (
 )
 
 // attempt asks for the lock on one session. What it may leave is in the Grant beside its error.
-func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) attempt(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	s, err := b.join(ctx, wholeSeconds(req.TTL))
 	if err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	h := &hold{
 		b: b, s: s, queue: b.keys.queue(req.Name),
@@ -77,9 +77,9 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 	v, err := a.run(ctx, req.Wait)
 	switch {
 	case err == nil && req.Shared:
-		return locker.Grant{Hold: h, Session: true, Validity: v}, nil
+		return driver.Grant{Hold: h, Session: true, Validity: v}, nil
 	case err == nil:
-		return locker.Grant{Hold: h, Session: true, Validity: v, Token: h.tokens.Of(h.created)}, nil
+		return driver.Grant{Hold: h, Session: true, Validity: v, Token: h.tokens.Of(h.created)}, nil
 	}
 	if leaseGone(err) {
 		s.become(gone)
@@ -96,10 +96,10 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 	left := h.left(s.life == gone, h.shadow != without)
 	b.mu.Unlock()
 	if left {
-		return locker.Grant{Hold: h, Session: true}, err // for the engine to take back (R7)
+		return driver.Grant{Hold: h, Session: true}, err // for the engine to take back (R7)
 	}
 	h.settle()
-	return locker.Grant{}, err
+	return driver.Grant{}, err
 }
 
 // name gives h a key of this client's that nothing can be under way for. Etcd keeps deleted keys in its index
@@ -123,7 +123,7 @@ func (b *Backend) name(h *hold, shared bool) (follows bool) {
 }
 
 // run brings the key to the front of the queue.
-func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err error) {
+func (a *attempt) run(ctx context.Context, wait bool) (v driver.Validity, err error) {
 	if err = a.enter(ctx, wait); err != nil {
 		return v, err
 	}
@@ -176,7 +176,7 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 				return err
 			}
 		}
-		return locker.ErrHeld
+		return driver.ErrHeld
 	}
 }
 

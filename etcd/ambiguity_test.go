@@ -11,17 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
 
 // request is what the engine would ask.
-func request(name string, ttl time.Duration, wait bool) locker.Request {
+func request(name string, ttl time.Duration, wait bool) driver.Request {
 	requests.Lock()
 	defer requests.Unlock()
 	requests.n++
-	return locker.Request{
+	return driver.Request{
 		Name:  name,
 		Owner: fmt.Sprintf("%040x", requests.n),
 		Label: "test",
@@ -55,12 +55,12 @@ func TestTryLockLeavesNoKeyWhenRefused(t *testing.T) {
 	l, err := a.TryLock(t.Context(), "n")
 	require.NoError(t, err)
 	_, err = b.TryLock(t.Context(), "n") // it opens a session
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	before, err := admin.Get(t.Context(), "x")
 	require.NoError(t, err)
 	for range 10 {
 		_, err = b.TryLock(t.Context(), "n")
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	after, err := admin.Get(t.Context(), "x")
 	require.NoError(t, err)

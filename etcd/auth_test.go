@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -175,7 +176,7 @@ func TestRightsThatAreTakenAwayAreToldToWaiters(t *testing.T) {
 			told := func(err error) {
 				t.Helper()
 				require.ErrorContains(t, err, c.says)
-				require.NotErrorIs(t, err, locker.ErrUnavailable, "asking again does not help")
+				require.NotErrorIs(t, err, driver.ErrUnavailable, "asking again does not help")
 			}
 			select {
 			case a := <-answer:

@@ -13,8 +13,8 @@ import (
 )
 
 var contenders = contest.Contenders{
-	Locker: driven(func(driver *clientv3.Client, _ int) (contest.Op, func(), error) {
-		return contest.OfBackend(etcd.New(driver, nil))
+	Locker: driven(func(client *clientv3.Client, _ int) (contest.Op, func(), error) {
+		return contest.OfBackend(etcd.New(client, nil))
 	}),
 	Name:   "concurrency",
 	Theirs: driven(mutexContender),
@@ -22,24 +22,24 @@ var contenders = contest.Contenders{
 }
 
 // driven is a contender on a driver's client.
-func driven(c func(driver *clientv3.Client, goroutines int) (contest.Op, func(), error)) contest.Contender {
+func driven(c func(client *clientv3.Client, goroutines int) (contest.Op, func(), error)) contest.Contender {
 	return func(servers []string, goroutines int) (contest.Op, func(), error) {
-		driver, err := newClient(servers)
+		client, err := newClient(servers)
 		if err != nil {
 			return nil, nil, err
 		}
-		op, done, err := c(driver, goroutines)
-		return op, func() { done(); _ = driver.Close() }, err
+		op, done, err := c(client, goroutines)
+		return op, func() { done(); _ = client.Close() }, err
 	}
 }
 
 // mutexContender gives each goroutine a session of its own, or two of them
 // would hold the lock at once.
-func mutexContender(driver *clientv3.Client, goroutines int) (contest.Op, func(), error) {
+func mutexContender(client *clientv3.Client, goroutines int) (contest.Op, func(), error) {
 	sessions := make([]*concurrency.Session, goroutines)
 	for i := range sessions {
 		var err error
-		if sessions[i], err = concurrency.NewSession(driver, concurrency.WithTTL(600)); err != nil {
+		if sessions[i], err = concurrency.NewSession(client, concurrency.WithTTL(600)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -59,19 +59,19 @@ func mutexContender(driver *clientv3.Client, goroutines int) (contest.Op, func()
 
 // rawContender makes the two requests that do the least of it. Nobody waits
 // here, and nothing is safe.
-func rawContender(driver *clientv3.Client, _ int) (contest.Op, func(), error) {
-	lease, err := driver.Grant(context.Background(), 600)
+func rawContender(client *clientv3.Client, _ int) (contest.Op, func(), error) {
+	lease, err := client.Grant(context.Background(), 600)
 	if err != nil {
 		return nil, nil, err
 	}
 	return func(ctx context.Context, _ int, name string) error {
 		key := "raw/1/lock/" + name + "/0000000000000000000000000000000000000001"
-		_, err := driver.Txn(ctx).
+		_, err := client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 			Then(clientv3.OpPut(key, "bench", clientv3.WithLease(lease.ID))).
 			Commit()
 		if err == nil {
-			_, err = driver.Delete(ctx, key)
+			_, err = client.Delete(ctx, key)
 		}
 		return err
 	}, func() {}, nil

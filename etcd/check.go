@@ -8,23 +8,23 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// Check implements [locker.Checker].
-func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
-	var all []locker.Finding
-	add := func(severity locker.Severity, what, found, advice string) {
-		all = append(all, locker.Finding{Severity: severity, What: what, Found: found, Advice: advice})
+// Check implements [driver.Checker].
+func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
+	var all []driver.Finding
+	add := func(severity driver.Severity, what, found, advice string) {
+		all = append(all, driver.Finding{Severity: severity, What: what, Found: found, Advice: advice})
 	}
 	switch err := b.check(ctx); {
 	case isOtherCluster(err):
-		add(locker.SeverityProblem, "clusters", err.Error(), "no lock can be had")
+		add(driver.SeverityProblem, "clusters", err.Error(), "no lock can be had")
 		return all, nil
 	case err != nil:
 		return nil, err
 	}
-	add(locker.SeverityOK, "requests", "etcd at "+b.addr()+" reads and writes below "+b.keys.base, "")
+	add(driver.SeverityOK, "requests", "etcd at "+b.addr()+" reads and writes below "+b.keys.base, "")
 	b.checkMembers(ctx, add)
 	for _, m := range b.pool.all() {
 		limited, cancel := context.WithTimeout(ctx, b.opts.Timeout)
@@ -32,13 +32,13 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		cancel()
 		switch {
 		case isOtherCluster(err):
-			add(locker.SeverityProblem, m.addr, err.Error(), "two clients can hold one lock, one in each cluster")
+			add(driver.SeverityProblem, m.addr, err.Error(), "two clients can hold one lock, one in each cluster")
 		case err != nil:
 			how, advice := "does not answer", "start it again"
 			if isRefusal(err) {
 				how, advice = "refused", "see what it refuses"
 			}
-			add(locker.SeverityWarning, m.addr, fmt.Sprintf("%s: %v", how, err),
+			add(driver.SeverityWarning, m.addr, fmt.Sprintf("%s: %v", how, err),
 				advice+", or take it out of the URL: until then the cluster survives one crash less")
 		default:
 			b.checkMember(add, m, status)
@@ -47,7 +47,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	return all, nil
 }
 
-type addFinding func(severity locker.Severity, what, found, advice string)
+type addFinding func(severity driver.Severity, what, found, advice string)
 
 // look asks a member for its state, each time on a new connection: what is behind one endpoint may be several
 // servers.
@@ -77,11 +77,11 @@ func (p *pool) look(ctx context.Context, addr string) (status *pb.StatusResponse
 const looks = 5
 
 func (b *Backend) checkMember(add addFinding, m *member, status *pb.StatusResponse) {
-	severity, advice := locker.SeverityOK, ""
+	severity, advice := driver.SeverityOK, ""
 	var major, minor int
 	_, err := fmt.Sscanf(status.Version, "%d.%d", &major, &minor)
 	if err != nil || major < 3 || major == 3 && minor < oldestMinor {
-		severity = locker.SeverityProblem
+		severity = driver.SeverityProblem
 		advice = fmt.Sprintf("the oldest etcd that is tested is 3.%d: upgrade", oldestMinor)
 	}
 	add(severity, "version of "+m.addr, status.Version, advice)
@@ -91,15 +91,15 @@ func (b *Backend) checkMember(add addFinding, m *member, status *pb.StatusRespon
 			advice = "no lock can be had: compact and defragment it, raise --quota-backend-bytes, " +
 				"then run etcdctl alarm disarm"
 		}
-		add(locker.SeverityProblem, "alarm of "+m.addr, e, advice)
+		add(driver.SeverityProblem, "alarm of "+m.addr, e, advice)
 	}
 	quota := status.DbSizeQuota // 0: before 3.6, it is not told
 	used := fmt.Sprintf("%d MiB of which %d MiB are in use", status.DbSize>>20, status.DbSizeInUse>>20)
 	if quota > 0 && status.DbSize > quota/10*8 {
-		add(locker.SeverityWarning, "store of "+m.addr, used, fmt.Sprintf(
+		add(driver.SeverityWarning, "store of "+m.addr, used, fmt.Sprintf(
 			"no lock can be had beyond %d MiB: set --auto-compaction-retention, then defragment", quota>>20))
 	} else {
-		add(locker.SeverityOK, "store of "+m.addr, used, "")
+		add(driver.SeverityOK, "store of "+m.addr, used, "")
 	}
 }
 
@@ -127,25 +127,25 @@ func (b *Backend) checkMembers(ctx context.Context, add addFinding) {
 	switch {
 	case err != nil:
 		text := "give Options.Members (members=n in the URL)"
-		if errors.Is(explain("", "", err), locker.ErrUnavailable) {
+		if errors.Is(explain("", "", err), driver.ErrUnavailable) {
 			text = "ask again"
 		}
-		add(locker.SeverityInfo, "members", fmt.Sprintf("cannot be asked for: %v", err), text)
+		add(driver.SeverityInfo, "members", fmt.Sprintf("cannot be asked for: %v", err), text)
 	case n == 1:
-		add(locker.SeverityWarning, "members", "one voting member",
+		add(driver.SeverityWarning, "members", "one voting member",
 			"no lock can be had while it is down: use three")
 	case n%2 == 0:
-		add(locker.SeverityWarning, "members", found,
+		add(driver.SeverityWarning, "members", found,
 			fmt.Sprintf("they survive no more crashes than %d: use an odd number", n-1))
 	default:
-		add(locker.SeverityOK, "members", found, "")
+		add(driver.SeverityOK, "members", found, "")
 	}
 	if err == nil && b.opts.Members > 0 && b.opts.Members != n {
-		add(locker.SeverityProblem, "Options.Members", fmt.Sprintf("%d, and the cluster has %d", b.opts.Members, n),
+		add(driver.SeverityProblem, "Options.Members", fmt.Sprintf("%d, and the cluster has %d", b.opts.Members, n),
 			"set it to the number of voting members: Guarantees rests on it")
 	}
 	if err == nil && len(b.pool.all()) < n {
-		add(locker.SeverityInfo, "addresses", fmt.Sprintf("%d for %d members", len(b.pool.all()), n),
+		add(driver.SeverityInfo, "addresses", fmt.Sprintf("%d for %d members", len(b.pool.all()), n),
 			"give all of them: no lock can be had while those that are given are down")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -47,10 +48,10 @@ func TestHolderKnowsBeforeCloseRevokesItsSession(t *testing.T) {
 			require.NoError(t, b.Close())
 			got := s.get(t, answer, 30*time.Second)
 			require.NotEmpty(t, known, "it was revoked")
-			assert.ErrorIs(t, <-known, locker.ErrLost)
-			require.ErrorIs(t, held.Err(), locker.ErrLost)
+			assert.ErrorIs(t, <-known, driver.ErrLost)
+			require.ErrorIs(t, held.Err(), driver.ErrLost)
 			require.NoError(t, got.lease.Unlock(t.Context()))
-			require.ErrorIs(t, held.Unlock(t.Context()), locker.ErrLost)
+			require.ErrorIs(t, held.Unlock(t.Context()), driver.ErrLost)
 			_ = holder.Close() // it may say that not all could be released
 		})
 	}
@@ -84,7 +85,7 @@ func TestNothingIsGrantedThatCloseHasRevoked(t *testing.T) {
 			closed <- b.Close()
 		}()
 		_, err := b.Acquire(t.Context(), request("n", time.Minute, wait))
-		require.ErrorIs(t, err, locker.ErrClosed)
+		require.ErrorIs(t, err, driver.ErrClosed)
 		require.NoError(t, <-closed)
 	}
 }
@@ -120,7 +121,7 @@ func TestUndoAfterClose(t *testing.T) {
 			require.NoError(t, held.Hold.Undo(t.Context()))
 			require.Empty(t, locksIn(t, s.admin, "n"))
 		} else {
-			require.ErrorIs(t, held.Hold.Undo(t.Context()), locker.ErrClosed)
+			require.ErrorIs(t, held.Hold.Undo(t.Context()), driver.ErrClosed)
 			require.Len(t, locksIn(t, s.admin, "n"), 1)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -45,7 +45,7 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	refused := func(t *testing.T, err error, endpoints ...string) {
 		t.Helper()
 		require.Error(t, err)
-		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+		require.NotErrorIs(t, err, driver.ErrUnavailable, "trying again does not help")
 		require.ErrorContains(t, err, "belongs to cluster")
 		for _, e := range endpoints {
 			require.ErrorContains(t, err, e)
@@ -71,7 +71,7 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	})
 	t.Run("check", func(t *testing.T) {
 		var turn atomic.Int64
-		for what, c := range map[string]locker.Checker{
+		for what, c := range map[string]driver.Checker{
 			"two endpoints": patientBackend(t, []string{a, b}),
 			"one endpoint of a balancer": patientBackend(t, []string{a}, leading(func(string) string {
 				return []string{a, b}[turn.Add(1)%2]
@@ -79,13 +79,13 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 		} {
 			found, err := c.Check(ctx)
 			require.NoError(t, err, what)
-			worst, text := locker.SeverityOK, ""
+			worst, text := driver.SeverityOK, ""
 			for _, f := range found {
 				if f.Severity > worst {
 					worst, text = f.Severity, f.Found
 				}
 			}
-			assert.Equal(t, locker.SeverityProblem, worst, what)
+			assert.Equal(t, driver.SeverityProblem, worst, what)
 			assert.Contains(t, text, "belongs to cluster", what)
 		}
 	})
@@ -103,8 +103,8 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 			}
 			return a
 		}))
-		clients := []locker.Backend{failsOver, restored}
-		var held []locker.Grant
+		clients := []driver.Backend{failsOver, restored}
+		var held []driver.Grant
 		for i, c := range clients {
 			held = append(held, locktest.Acquire(t, c, request(fmt.Sprint("held", i), 6*time.Second, false)))
 		}
@@ -115,7 +115,7 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 			eventually(t, 30*time.Second, "it is refused", func() bool {
 				_, err := c.Acquire(ctx, request("n", 6*time.Second, false))
 				require.Error(t, err)
-				if errors.Is(err, locker.ErrUnavailable) { // it may still look for the one that is gone
+				if errors.Is(err, driver.ErrUnavailable) { // it may still look for the one that is gone
 					return false
 				}
 				refused(t, err, a, []string{b, a}[i])
@@ -154,8 +154,8 @@ func TestAForeignEndpointDoesNotHideAnOutage(t *testing.T) {
 	proxy.Set(lab.Hold)
 	late.Store(true)
 	_, err = b.Acquire(t.Context(), request("n", time.Minute, false))
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	require.NotErrorIs(t, err, locker.ErrRefused)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
+	require.NotErrorIs(t, err, driver.ErrRefused)
 	assert.ErrorContains(t, err, "belongs to cluster")
 }
 

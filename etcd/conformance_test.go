@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -39,7 +39,7 @@ func conform(t *testing.T, members int, opts etcd.Options, version ...lab.Option
 func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance.Harness {
 	options.Members = len(s.Nodes)
 	admin := dial(t, s.Addrs())
-	on := func(ct conformance.T, c *clientv3.Client) locker.Backend {
+	on := func(ct conformance.T, c *clientv3.Client) driver.Backend {
 		b, err := etcd.New(c, &options)
 		ctFail(ct, err)
 		return b
@@ -50,7 +50,7 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 		ct.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	connect := func(ct conformance.T, opts ...func(*clientv3.Config)) locker.Backend {
+	connect := func(ct conformance.T, opts ...func(*clientv3.Config)) driver.Backend {
 		return on(ct, client(ct, opts...))
 	}
 	known := []string{
@@ -63,12 +63,12 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 	}
 	h := conformance.Harness{
 		TTL: time.Second,
-		New: func(ct conformance.T) locker.Backend { return connect(ct) },
-		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
+		New: func(ct conformance.T) driver.Backend { return connect(ct) },
+		Pair: func(ct conformance.T) (driver.Backend, driver.Backend) {
 			c := client(ct)
 			return on(ct, c), on(ct, c)
 		},
-		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct)
 			return connect(ct, through(w)), w
 		},
@@ -115,7 +115,7 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			"locker/1/lock/a",
 		},
 		URL:             "etcd://" + strings.Join(s.Addrs(), ",") + "/locker",
-		Open:            locker.Openers{"etcd": etcd.Open},
+		Open:            conformance.OpenWith(etcd.Openers),
 		KnownGoroutines: known,
 	}
 	if len(s.Nodes) > 1 {

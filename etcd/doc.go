@@ -5,7 +5,7 @@
 // # What it promises
 //
 // While etcd keeps its data, no two clients hold a name at once, up to the end of
-// each lease ([locker.Lease.Until]). The exception is a leader that stands still for
+// each lease (locker.Lease.Until). The exception is a leader that stands still for
 // longer than a TTL: see below. The waiters of all clients get the name in the order
 // in which they asked. Tokens are etcd's revisions, plus the amount by which they
 // were raised. Of one name, each token is greater than every earlier one. Of
@@ -17,7 +17,7 @@
 //
 // # Shared locks
 //
-// A sharer ([locker.Shared]) has a key of its own in the same queue, on the session of
+// A sharer (locker.Shared) has a key of its own in the same queue, on the session of
 // its own client, and lives as long as that. Only those before it that want the name
 // alone keep it out, and whoever wants it alone waits until all before it are gone. So
 // a waiting writer keeps out the readers who come later, the readers between two
@@ -26,7 +26,7 @@
 // share, and one that others share, too; a writer pays nothing for it.
 //
 // Shared leases have no tokens: the revisions of those who hold together differ. Writes
-// to the same etcd can be fenced by [Held] all the same. Beyond [locker.MaxSharers] that
+// to the same etcd can be fenced by [Held] all the same. Beyond [driver.MaxSharers] that
 // hold a name, a sharer is refused; each sharer that comes costs etcd some 0.2 µs for each
 // that is there, since it counts them.
 //
@@ -73,7 +73,7 @@
 //     renewal, within a third of the TTL, and not before the next holder gets the
 //     lock.
 //   - A holder that is paused past its lease can still act: check
-//     [locker.Lease.Token] at the resource (package fencing).
+//     locker.Lease.Token at the resource (package fencing).
 //
 // # How it works
 //
@@ -94,7 +94,7 @@
 // costs 0.1 µs for each, in the one thread that applies all writes. A thousand
 // acquisitions with names of their own would make the next one 100 µs slower.
 //
-// [locker.Lease.RaiseToken] puts a key PREFIX/1/lock/NAME/~/tokens, on no lease,
+// locker.Lease.RaiseToken puts a key PREFIX/1/lock/NAME/~/tokens, on no lease,
 // which has the number that is added to the create revisions of later holders. It is
 // put while the holder's key exists, and the transaction in which the next holder
 // finds itself first reads it. The key is never deleted: to delete it by hand sets the
@@ -164,7 +164,7 @@
 //
 // All endpoints have to belong to one cluster: in two, two clients would hold one lock. Every answer of
 // etcd has its cluster's ID. Before its first grant, a Backend compares those of all endpoints that answer,
-// and later that of each endpoint on each new connection. A second ID is refused with [locker.ErrRefused]
+// and later that of each endpoint on each new connection. A second ID is refused with [driver.ErrRefused]
 // and an error that names both endpoints; such an endpoint is never used. Endpoints that cannot be reached
 // stay unchecked until they are to be used, so two clients that each reach a different cluster do not find
 // out. "locker check" asks each endpoint several times, and so finds two clusters behind one balancer, too.
@@ -187,7 +187,7 @@
 // it, also at etcd 3.4, which refuses a login that carries an expired token. (There, the driver's own
 // requests on a client that was given to [New] hang for ever once its token has expired, until the Backend
 // has logged in.) If the password is changed or rights are taken away, holders are told when their time is
-// over, and waiters within a TTL, with etcd's own words and not with [locker.ErrUnavailable]. A client has
+// over, and waiters within a TTL, with etcd's own words and not with [driver.ErrUnavailable]. A client has
 // one password for as long as it lives.
 //
 // Certificates of servers may be replaced at any time. Those of clients count from the
@@ -203,7 +203,7 @@
 //	etcds://…    the same over TLS
 //
 // The port is 2379 and PREFIX is locker if not given. Parameters beside the
-// common ones of [locker.Openers.Open]:
+// common ones of locker.Open:
 //
 //	timeout        the longest wait for one answer; default 3s
 //	members        Options.Members; asked of etcd if not given

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // outcome is what became of a request that failed.
@@ -69,7 +69,7 @@ func isRefusal(err error) bool {
 func leaseGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
 
 // explain puts an error into the words of package locker. It matches
-// [locker.ErrUnavailable] if trying again may help. where names the cluster, and
+// [driver.ErrUnavailable] if trying again may help. where names the cluster, and
 // prefix what the user has to have rights on.
 func explain(where, prefix string, err error) error {
 	switch {
@@ -81,10 +81,10 @@ func explain(where, prefix string, err error) error {
 		return fmt.Errorf("%s: %w: it asks for a user and a password", where, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%s: %w: its store is full (alarm NOSPACE): compact and defragment it, "+
-			"raise --quota-backend-bytes, then run etcdctl alarm disarm: %w", where, err, locker.ErrUnavailable)
+			"raise --quota-backend-bytes, then run etcdctl alarm disarm: %w", where, err, driver.ErrUnavailable)
 	case outcomeOf(err) == refused:
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	// A deadline in it is not the caller's: it is not wrapped.
-	return fmt.Errorf("%s: %v: %w", where, err, locker.ErrUnavailable) //nolint:errorlint // on purpose
+	return fmt.Errorf("%s: %v: %w", where, err, driver.ErrUnavailable) //nolint:errorlint // on purpose
 }

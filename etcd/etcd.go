@@ -11,7 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -81,11 +81,11 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend     = (*Backend)(nil)
-	_ locker.Prompt      = (*Backend)(nil)
-	_ locker.Operator    = (*Backend)(nil)
-	_ locker.Checker     = (*Backend)(nil)
-	_ locker.TokenRaiser = (*hold)(nil)
+	_ driver.Backend     = (*Backend)(nil)
+	_ driver.Prompt      = (*Backend)(nil)
+	_ driver.Operator    = (*Backend)(nil)
+	_ driver.Checker     = (*Backend)(nil)
+	_ driver.TokenRaiser = (*hold)(nil)
 )
 
 // New returns a Backend on client, which stays its caller's: Close does not
@@ -102,14 +102,14 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	}
 	switch {
 	case client == nil:
-		return nil, fmt.Errorf("%w: etcd: the client is nil", locker.ErrInvalid)
+		return nil, fmt.Errorf("%w: etcd: the client is nil", driver.ErrInvalid)
 	case client.ActiveConnection() == nil:
 		return nil, fmt.Errorf("%w: etcd: the client has no connection: make it with clientv3.New",
-			locker.ErrInvalid)
+			driver.ErrInvalid)
 	}
 	o := &b.opts
 	if err := o.check(); err != nil {
-		return nil, fmt.Errorf("%w: etcd: %w", locker.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: etcd: %w", driver.ErrInvalid, err)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -118,13 +118,13 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 		o.Prefix = defaultPrefix
 	}
 	if o.MaxTTL == 0 && o.StrictExpiry {
-		o.MaxTTL = locker.DefaultTTL
+		o.MaxTTL = driver.DefaultTTL
 	}
 	b.keys = keys{base: o.Prefix + "/1/"}
 	b.id = rand.Text() // of A-Z and 2-7, all before the void mark
 	var err error
 	if b.pool, err = newPool(client, o.Timeout); err != nil {
-		return nil, fmt.Errorf("%w: etcd: %w", locker.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: etcd: %w", driver.ErrInvalid, err)
 	}
 	b.watches = &watches{pool: b.pool}
 	b.ctx, b.stop = context.WithCancel(context.Background())
@@ -151,12 +151,12 @@ func (o *Options) check() error {
 }
 
 // Guarantees says what this cluster promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees {
+func (b *Backend) Guarantees() driver.Guarantees {
 	g := Guarantees(b.opts.Members)
 	g.MaxTTL = b.opts.MaxTTL
 	if b.opts.StrictExpiry {
 		g.SurvivesPause = true
-		g.DeadHolder = locker.RecoveryWatched
+		g.DeadHolder = driver.RecoveryWatched
 		g.DeadHolderSlack += time.Duration(wholeSeconds(g.MaxTTL)) * time.Second
 		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL from when somebody " +
 			"asks for it; DeadHolderSlack has room for the TTL before (MaxTTL)"
@@ -167,17 +167,17 @@ func (b *Backend) Guarantees() locker.Guarantees {
 // Guarantees says what a Backend on a cluster of so many voting members
 // promises without StrictExpiry, which makes it survive a leader's pause. 0: how
 // many there are is not known, and nothing that depends on it is claimed.
-func Guarantees(members int) locker.Guarantees {
-	g := locker.Guarantees{
+func Guarantees(members int) driver.Guarantees {
+	g := driver.Guarantees{
 		Backend:         "etcd",
-		Scope:           locker.ScopeNetwork,
-		Exclusion:       locker.ExclusionConsensus,
-		Fencing:         locker.FencingUnlessRewind,
+		Scope:           driver.ScopeNetwork,
+		Exclusion:       driver.ExclusionConsensus,
+		Fencing:         driver.FencingUnlessRewind,
 		Queue:           true,
-		Order:           locker.OrderFIFO,
+		Order:           driver.OrderFIFO,
 		MaxMinHold:      366 * 24 * time.Hour,
-		Shared:          locker.SharingTokenless,
-		DeadHolder:      locker.RecoveryAfterTTL,
+		Shared:          driver.SharingTokenless,
+		DeadHolder:      driver.RecoveryAfterTTL,
 		DeadHolderSlack: deadHolderSlack,
 		SurvivesRestart: true,
 		// The members count leases by their monotonic clocks.
@@ -196,7 +196,7 @@ func Guarantees(members int) locker.Guarantees {
 	return g
 }
 
-// Prompt implements [locker.Prompt]: the driver's requests end with their
+// Prompt implements [driver.Prompt]: the driver's requests end with their
 // contexts, and so does the making of a watch. In goroutines of their own they
 // would have to grow a stack each time, which the driver uses much of: 10 to 14 % of
 // the locks per second, with one caller as with 256.
@@ -232,10 +232,10 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case b.ctx.Err() != nil, errors.Is(err, locker.ErrClosed):
-		return fmt.Errorf("etcd: %w", locker.ErrClosed)
-	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable),
-		errors.Is(err, locker.ErrRefused):
+	case b.ctx.Err() != nil, errors.Is(err, driver.ErrClosed):
+		return fmt.Errorf("etcd: %w", driver.ErrClosed)
+	case errors.Is(err, driver.ErrHeld), errors.Is(err, driver.ErrUnavailable),
+		errors.Is(err, driver.ErrRefused):
 		return err // all is said
 	case ctx.Err() != nil:
 		return fmt.Errorf("etcd %s: %w", b.addr(), ctx.Err())

@@ -8,7 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/raised"
 )
 
@@ -28,7 +28,7 @@ func (h *hold) As(target any) bool {
 	return ok
 }
 
-// RaiseToken implements [locker.TokenRaiser]. The key that says what is added to
+// RaiseToken implements [driver.TokenRaiser]. The key that says what is added to
 // create revisions is on no lease, so that it stays, and is put while the holder's
 // key is there. Whoever comes next reads it when that is gone.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
@@ -83,14 +83,14 @@ func readTokens(resp *pb.ResponseOp) (t tokens, err error) {
 // Held returns a comparison that is true as long as lease holds its lock: with
 // it in the If of a transaction in the same etcd, what the transaction writes is
 // safe from holders that were paused and do not know that they have lost the
-// lock. The error matches [locker.ErrLost] or another end of the lease if that
+// lock. The error matches [driver.ErrLost] or another end of the lease if that
 // is over already, and errors.ErrUnsupported if it is not from this backend.
 //
 //	held, err := etcd.Held(lease)
 //	…
 //	resp, err := client.Txn(ctx).If(held).Then(clientv3.OpPut("key", "value")).Commit()
 //	// resp.Succeeded is false if the lock was lost
-func Held(lease *locker.Lease) (clientv3.Cmp, error) {
+func Held(lease driver.Lease) (clientv3.Cmp, error) {
 	var k Key
 	if lease == nil || !lease.As(&k) {
 		return clientv3.Cmp{}, fmt.Errorf("etcd: the lease is not one of etcd: %w", errors.ErrUnsupported)

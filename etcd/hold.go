@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // hold is one attempt's key: in the queue, at its head, or perhaps there.
@@ -58,12 +58,12 @@ func (h *hold) shadowed() string {
 // minLook is the least that a look gets.
 const minLook = 200 * time.Millisecond
 
-// Renew implements [locker.Hold]: it returns how far the session has been kept
+// Renew implements [driver.Hold]: it returns how far the session has been kept
 // alive, and looks whether the key is there. A look that gets no answer does
 // not matter: the key can only be missing if somebody has deleted it by hand.
-func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	if h.isOver() {
-		return locker.Validity{}, h.isLost("is")
+		return driver.Validity{}, h.isLost("is")
 	}
 	there := make(chan bool, 1)
 	h.s.poll.created(h.key, func(revision int64) { there <- revision == h.created })
@@ -78,7 +78,7 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 			h.absent = true
 			h.b.mu.Unlock()
 			h.lost()
-			return locker.Validity{}, h.isLost("is")
+			return driver.Validity{}, h.isLost("is")
 		}
 	case <-h.s.ctx.Done():
 	case <-limited.Done():
@@ -86,9 +86,9 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	v, err := h.s.validity()
 	switch {
 	case h.isOver(): // as another renewal has found meanwhile
-		return locker.Validity{}, h.isLost("is")
+		return driver.Validity{}, h.isLost("is")
 	case err != nil:
-		return locker.Validity{}, h.b.failure(ctx, err)
+		return driver.Validity{}, h.b.failure(ctx, err)
 	}
 	return v, nil
 }
@@ -100,10 +100,10 @@ func (h *hold) isOver() bool {
 }
 
 func (h *hold) isLost(is string) error {
-	return fmt.Errorf("etcd %s: its key %s gone: %w", h.b.addr(), is, locker.ErrLost)
+	return fmt.Errorf("etcd %s: its key %s gone: %w", h.b.addr(), is, driver.ErrLost)
 }
 
-// Release implements [locker.Hold].
+// Release implements [driver.Hold].
 func (h *hold) Release(ctx context.Context) error {
 	found, err := h.remove(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (h *hold) Release(ctx context.Context) error {
 	return nil
 }
 
-// Undo implements [locker.Hold].
+// Undo implements [driver.Hold].
 func (h *hold) Undo(ctx context.Context) error {
 	_, err := h.remove(ctx)
 	return h.b.failure(ctx, err)

@@ -13,18 +13,18 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/raised"
 )
 
 // listPage is how many keys List reads at a time.
 const listPage = 1000
 
-// Inspect implements [locker.Operator].
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+// Inspect implements [driver.Operator].
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	queue, tokens, err := b.queue(ctx, name)
 	if err != nil {
-		return locker.State{Name: name}, b.failure(ctx, err)
+		return driver.State{Name: name}, b.failure(ctx, err)
 	}
 	st := state(name, queue, tokens)
 	have, _ := holders(queue)
@@ -39,7 +39,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 				then = seconds(kv)
 			} else if _, asked := left[kv.Lease]; !asked {
 				if left[kv.Lease], err = b.left(ctx, kv.Lease); err != nil {
-					return locker.State{}, b.failure(ctx, err)
+					return driver.State{}, b.failure(ctx, err)
 				}
 			}
 			lasts = max(lasts, left[kv.Lease])
@@ -77,15 +77,15 @@ func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, r
 const maxWaiting = 16
 
 // state is what the keys of one queue say, which it puts in their order.
-func state(name string, queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
+func state(name string, queue []*mvccpb.KeyValue, tokens raised.Tokens) driver.State {
 	slices.SortStableFunc(queue, func(a, b *mvccpb.KeyValue) int {
 		return cmp.Compare(a.CreateRevision, b.CreateRevision)
 	})
 	have, wait := holders(queue)
 	if len(have) == 0 {
-		return locker.State{Name: name}
+		return driver.State{Name: name}
 	}
-	st := locker.State{
+	st := driver.State{
 		Name: name, Held: true, Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait),
 		Holder: fmt.Sprintf(holderForm, have[0].CreateRevision, have[len(have)-1].CreateRevision),
 	}
@@ -107,9 +107,9 @@ func labels(places []*mvccpb.KeyValue) (all []string) {
 	return all
 }
 
-// List implements [locker.Operator].
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
+// List implements [driver.Operator].
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
+	return func(yield func(driver.State, error) bool) {
 		from := b.keys.locks() + escape.Replace(prefix)
 		end := clientv3.GetPrefixRangeEnd(from)
 		var name string
@@ -123,7 +123,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			resp, err := b.pool.read(ctx, ordinary,
 				clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(listPage)))
 			if err != nil {
-				yield(locker.State{}, b.failure(ctx, err))
+				yield(driver.State{}, b.failure(ctx, err))
 				return
 			}
 			page := resp.Responses[0].GetResponseRange()
@@ -153,14 +153,14 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 // holderForm is that of State.Holder: the create revisions of the first and the last that have the lock.
 const holderForm = "etcd %d-%d"
 
-// Break implements [locker.Operator]: it takes the lock from the holder that State.Holder names, or from all that
+// Break implements [driver.Operator]: it takes the lock from the holder that State.Holder names, or from all that
 // share it with one who did then. A copy of it finds others, or nobody. It deletes shadows, too: the next one is let
 // in at once, whatever those before believe. The oldest sharers go last: as long as one is there, they are the same.
-func (b *Backend) Break(ctx context.Context, st locker.State) error {
+func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	var first, last int64
 	_, _ = fmt.Sscanf(st.Holder, holderForm, &first, &last)
 	if st.Holder != "" && st.Holder != fmt.Sprintf(holderForm, first, last) {
-		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
+		return fmt.Errorf("%w: %q is no Holder of this backend", driver.ErrInvalid, st.Holder)
 	}
 	queue, _, err := b.queue(ctx, st.Name)
 	if err != nil {

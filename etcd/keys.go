@@ -66,7 +66,7 @@ func sharersShadows(queue string, opts ...clientv3.OpOption) clientv3.Op {
 func void(queue, owner string) string { return queue + voidMark + escape.Replace(owner) }
 
 // tokensKey is the key that says what is added to the create revisions of a queue:
-// see [locker.TokenRaiser]. It is there if tokens have ever been raised. No void key
+// see [driver.TokenRaiser]. It is there if tokens have ever been raised. No void key
 // is like it, as the slash in an owner is escaped.
 func tokensKey(queue string) string { return queue + voidMark + "/tokens" }
 

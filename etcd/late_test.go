@@ -15,7 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -103,7 +103,7 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 			const ttl = 2 * time.Second
 			other := locktest.Acquire(t, b, request("other", ttl, false))
 			holder := backend(t, s.Addrs())
-			var before locker.Grant
+			var before driver.Grant
 			if c.held > 0 {
 				before = locktest.Acquire(t, holder, request("ghost", ttl, false))
 			}
@@ -181,9 +181,9 @@ func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := lab.StartEtcd(t, 1)
 	admin := dial(t, s.Addrs())
-	for how, release := range map[string]func(locker.Hold, <-chan struct{}){
-		"answered by a copy": func(h locker.Hold, _ <-chan struct{}) { require.NoError(t, h.Release(t.Context())) },
-		"given up and made again": func(h locker.Hold, kept <-chan struct{}) {
+	for how, release := range map[string]func(driver.Hold, <-chan struct{}){
+		"answered by a copy": func(h driver.Hold, _ <-chan struct{}) { require.NoError(t, h.Release(t.Context())) },
+		"given up and made again": func(h driver.Hold, kept <-chan struct{}) {
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				<-kept
@@ -219,7 +219,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	admin := dial(t, s.Addrs())
 	roads := []*lab.Proxy{lab.StartProxy(t, s.Nodes[0].Addr()), lab.StartProxy(t, s.Nodes[0].Addr())}
 	b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
-	sessionOf := func(g locker.Grant) clientv3.LeaseID {
+	sessionOf := func(g driver.Grant) clientv3.LeaseID {
 		var k etcd.Key
 		require.True(t, g.Hold.(interface{ As(any) bool }).As(&k))
 		return k.Lease
@@ -241,7 +241,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 				g, err := b.Acquire(ctx, request(fmt.Sprint("lost", n), ttl, false))
 				if err == nil || g.Hold != nil {
 					for {
-						if err := g.Hold.Release(t.Context()); err == nil || errors.Is(err, locker.ErrLost) {
+						if err := g.Hold.Release(t.Context()); err == nil || errors.Is(err, driver.ErrLost) {
 							break
 						}
 					}
@@ -249,7 +249,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 			})
 		}
 	}
-	var next locker.Grant
+	var next driver.Grant
 	rounds := 0
 	eventually(t, 40*time.Second, "no new locks on it", func() bool {
 		lose(roads[rounds%2])
@@ -288,12 +288,12 @@ func TestCopyThatArrivesAfterTheReleaseIsNoGhost(t *testing.T) {
 			b := backend(t, []string{addr, addr}, network.config) // a copy goes to another
 			const ttl = time.Minute
 			other := locktest.Acquire(t, b, request("other", ttl, false))
-			var before locker.Grant
+			var before driver.Grant
 			if c.held > 0 {
 				before = locktest.Acquire(t, backend(t, s.Addrs()), request("ghost", ttl, false))
 			}
 			network.keep(c.held, queue("ghost"))
-			granted := make(chan locker.Grant, 1)
+			granted := make(chan driver.Grant, 1)
 			go func() {
 				asks := request("ghost", ttl, c.wait)
 				asks.Shared = c.shared
@@ -322,7 +322,7 @@ func TestRequestThatWasTakenBackBefore(t *testing.T) {
 		_, err := s.admin.Put(t.Context(), queue("n")+"~"+req.Owner, "")
 		require.NoError(t, err)
 		_, err = b.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		require.NotErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
+		require.NotErrorIs(t, err, driver.ErrHeld)
 	}
 }

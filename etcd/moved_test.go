@@ -82,7 +82,7 @@ func moved(p *lab.Parent) {
 		},
 	}
 	ctx := context.Background()
-	c, err := etcd.Openers.Open(ctx, p.Args[1], &locker.Options{TTL: 8 * time.Second})
+	c, err := locker.Open(ctx, p.Args[1], &locker.Options{TTL: 8 * time.Second}, etcd.Openers)
 	if err != nil {
 		p.Say("error %v", err)
 		return

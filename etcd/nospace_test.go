@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
 )
 
@@ -25,7 +25,7 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, 1)
 			ctx := t.Context()
-			var before locker.Grant
+			var before driver.Grant
 			var err error
 			if c.held > 0 {
 				before = locktest.Acquire(t, backend(t, s.Addrs()), request("n", time.Minute, false))
@@ -41,7 +41,7 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 				return err
 			}))
 			grant, err := b.Acquire(ctx, request("n", time.Minute, c.wait))
-			require.ErrorIs(t, err, locker.ErrUnavailable)
+			require.ErrorIs(t, err, driver.ErrUnavailable)
 			require.ErrorContains(t, err, "space")
 			if grant.Hold != nil {
 				require.NoError(t, grant.Hold.Undo(ctx),

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/tlsurl"
 )
 
@@ -21,16 +21,16 @@ import (
 const openTimeout = 5 * time.Second
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{
+var Openers = driver.Openers{
 	"etcd":  Open,
 	"etcds": Open,
 }
 
-// Open is the [locker.Opener] of this package, for the schemes etcd and etcds;
+// Open is the [driver.Opener] of this package, for the schemes etcd and etcds;
 // see the package documentation. It connects and makes a request, so that a
 // wrong address, password or certificate, a cluster without a majority, and a
 // prefix that may not be used are told at once.
-func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	o := Options{
 		Prefix:  strings.Trim(u.Path, "/"),
 		Timeout: u.Duration("timeout", 0),
@@ -39,7 +39,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		StrictExpiry: u.Bool("strict_expiry", false),
 	}
 	if o.StrictExpiry {
-		o.MaxTTL = max(locker.DefaultTTL, opts.TTL)
+		o.MaxTTL = max(driver.DefaultTTL, opts.TTL)
 	}
 	config, err := clientConfig(u)
 	if err == nil {
@@ -79,16 +79,16 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 
 // reach returns an error at once if no member can be connected to. The driver
 // would go on trying for as long as ctx lasts, and not say why.
-func reach(ctx context.Context, u *locker.URL, config clientv3.Config) error {
+func reach(ctx context.Context, u *driver.URL, config clientv3.Config) error {
 	config.Username, config.Password = "", "" // or New would log in, and wait
 	client, err := clientv3.New(config)
 	if err != nil {
-		return fmt.Errorf("%w: %w", locker.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	defer func() { _ = client.Close() }()
 	p, err := newPool(client, openTimeout)
 	if err != nil {
-		return fmt.Errorf("%w: %w", locker.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	defer func() { _ = p.close() }()
 	ctx, cancel := context.WithCancel(ctx)
@@ -102,11 +102,11 @@ func reach(ctx context.Context, u *locker.URL, config clientv3.Config) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w%s: %w", err, rightScheme(ctx, u, p.members[0], err), locker.ErrUnavailable)
+	return fmt.Errorf("%w%s: %w", err, rightScheme(ctx, u, p.members[0], err), driver.ErrUnavailable)
 }
 
 // rightScheme says what to write if the one side speaks TLS and the other not.
-func rightScheme(ctx context.Context, u *locker.URL, m *member, err error) string {
+func rightScheme(ctx context.Context, u *driver.URL, m *member, err error) string {
 	if u.Scheme == "etcds" {
 		text := err.Error()
 		if strings.Contains(text, "handshake failed: EOF") ||
@@ -159,7 +159,7 @@ func (b *Backend) check(ctx context.Context) error {
 	return b.failure(ctx, err)
 }
 
-func clientConfig(u *locker.URL) (clientv3.Config, error) {
+func clientConfig(u *driver.URL) (clientv3.Config, error) {
 	c := clientv3.Config{
 		Logger:               zap.NewNop(), // it would write to standard error
 		DialTimeout:          openTimeout,

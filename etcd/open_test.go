@@ -16,18 +16,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
 
-var openers = locker.Openers{"etcd": etcd.Open, "etcds": etcd.Open}
+var openers = driver.Openers{"etcd": etcd.Open, "etcds": etcd.Open}
 
 // refusal opens a URL that cannot work, and returns the error.
 func refusal(t *testing.T, rawURL string) error {
 	t.Helper()
 	began := time.Now()
-	c, err := openers.Open(t.Context(), rawURL, nil)
+	c, err := locker.Open(t.Context(), rawURL, nil, openers)
 	if err == nil {
 		_ = c.Close()
 	}
@@ -39,9 +40,9 @@ func refusal(t *testing.T, rawURL string) error {
 	return err
 }
 
-func works(t *testing.T, rawURL string) locker.Guarantees {
+func works(t *testing.T, rawURL string) driver.Guarantees {
 	t.Helper()
-	c, err := openers.Open(t.Context(), rawURL, nil)
+	c, err := locker.Open(t.Context(), rawURL, nil, openers)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close()) }()
 	l := locktest.Lock(t, c, "opened")
@@ -67,7 +68,7 @@ func TestOpenTellsWhatIsWrongWithTheURL(t *testing.T) {
 	} {
 		err := refusal(t, rawURL)
 		if says != "" {
-			require.ErrorIs(t, err, locker.ErrInvalid, rawURL)
+			require.ErrorIs(t, err, driver.ErrInvalid, rawURL)
 			require.ErrorContains(t, err, says, rawURL)
 		}
 	}
@@ -80,18 +81,18 @@ func TestOpenTellsThatNobodyIsThere(t *testing.T) {
 	silent := l.Addr().String()
 	t.Cleanup(func() { _ = l.Close() })
 	err = refusal(t, "etcd://u:sesame@127.0.0.1:1,127.0.0.1:2/p")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "connection refused")
 	err = refusal(t, "etcd://"+silent)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	err = refusal(t, "etcd://no-such-host.invalid:2379")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	_, err = openers.Open(ctx, "etcd://"+silent, nil)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	_, err = locker.Open(ctx, "etcd://"+silent, nil, openers)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.Less(t, time.Since(began), 2*time.Second)
 }
 
@@ -122,7 +123,7 @@ func proxied(p *lab.Parent) {
 	}()
 	_ = os.Setenv("HTTPS_PROXY", "http://"+l.Addr().String())
 	for _, scheme := range []string{"etcd", "etcds"} {
-		_, err = openers.Open(context.Background(), scheme+"://etcd.invalid:2379", nil)
+		_, err = locker.Open(context.Background(), scheme+"://etcd.invalid:2379", nil, openers)
 		p.Say("%s: %v", scheme, err)
 	}
 	if !asked.Load() {
@@ -147,7 +148,7 @@ func TestProveOpenNeedsAMajority(t *testing.T) {
 	assert.Equal(t, g.DeadHolderSlack+90*time.Second, strict.DeadHolderSlack)
 	s.Leader(t).Kill()
 	s.Leader(t).Kill()
-	require.ErrorIs(t, refusal(t, u), locker.ErrUnavailable)
+	require.ErrorIs(t, refusal(t, u), driver.ErrUnavailable)
 }
 
 func TestProveOpenWithAuthentication(t *testing.T) {
@@ -165,11 +166,11 @@ func TestProveOpenWithAuthentication(t *testing.T) {
 	} {
 		err := refusal(t, rawURL)
 		require.ErrorContains(t, err, says)
-		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+		require.NotErrorIs(t, err, driver.ErrUnavailable, "trying again does not help")
 	}
 	// And after Open: rights that are taken away.
 	root := dial(t, s.Addrs(), func(c *clientv3.Config) { c.Username, c.Password = "root", "pass" })
-	c, err := openers.Open(t.Context(), "etcd://locker:pass@"+at, nil)
+	c, err := locker.Open(t.Context(), "etcd://locker:pass@"+at, nil, openers)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	_, err = root.RoleRevokePermission(t.Context(), "locker", "locker/1/",
@@ -177,8 +178,8 @@ func TestProveOpenWithAuthentication(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.TryLock(within(t, 10*time.Second), "n")
 	require.ErrorContains(t, err, "permission denied")
-	require.NotErrorIs(t, err, locker.ErrUnavailable)
-	require.NotErrorIs(t, err, locker.ErrHeld)
+	require.NotErrorIs(t, err, driver.ErrUnavailable)
+	require.NotErrorIs(t, err, driver.ErrHeld)
 }
 
 func TestProveOpenWithTLS(t *testing.T) {
@@ -197,14 +198,14 @@ func TestProveOpenWithTLS(t *testing.T) {
 		"etcds://" + at + "?ca=" + q(certs.CAFile) + "&server_name=elsewhere",
 	} {
 		err := refusal(t, rawURL)
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		if strings.HasPrefix(rawURL, "etcd:") {
 			require.ErrorContains(t, err, "it speaks TLS: write etcds://")
 		}
 	}
 	s = lab.StartEtcd(t, 1)
 	err := refusal(t, "etcds://"+s.Nodes[0].Addr())
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "write etcd://")
 }
 
@@ -216,7 +217,7 @@ func TestProveOpenWithClientCertificate(t *testing.T) {
 	s := startAskingForCertificates(t, certs)
 	u := "etcds://" + s.Nodes[0].Addr() + "?ca=" + q(certs.CAFile)
 	works(t, u+"&cert="+q(certs.ClientCertFile)+"&key="+q(certs.ClientKeyFile))
-	require.ErrorIs(t, refusal(t, u), locker.ErrUnavailable)
+	require.ErrorIs(t, refusal(t, u), driver.ErrUnavailable)
 }
 
 // The certificates of the server and of the client are replaced, in their files, while a lock is held.
@@ -247,9 +248,9 @@ func testReplacedCertificates(t *testing.T, version ...lab.Option) {
 	}
 	replace(certs.ClientCertFile, certs.ClientKeyFile)
 	q := url.QueryEscape
-	c, err := openers.Open(t.Context(), "etcds://"+road.Addr()+"?ca="+q(certs.CAFile)+
+	c, err := locker.Open(t.Context(), "etcds://"+road.Addr()+"?ca="+q(certs.CAFile)+
 		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")),
-		&locker.Options{TTL: 10 * time.Second, Patience: -1})
+		&locker.Options{TTL: 10 * time.Second, Patience: -1}, openers)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	held := locktest.Lock(t, c, "n")
@@ -278,9 +279,9 @@ func startAskingForCertificates(t *testing.T, certs *lab.Certs, version ...lab.O
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
 	_, err := etcd.New(nil, nil)
-	require.ErrorIs(t, err, locker.ErrInvalid)
+	require.ErrorIs(t, err, driver.ErrInvalid)
 	_, err = etcd.New(clientv3.NewCtxClient(t.Context()), nil)
-	require.ErrorIs(t, err, locker.ErrInvalid)
+	require.ErrorIs(t, err, driver.ErrInvalid)
 	require.ErrorContains(t, err, "clientv3.New")
 	c := dial(t, []string{"127.0.0.1:1"})
 	for _, o := range []*etcd.Options{
@@ -288,7 +289,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		{Prefix: "a/1/lock/1"}, {Prefix: strings.Repeat("a", 300)},
 	} {
 		_, err = etcd.New(c, o)
-		require.ErrorIs(t, err, locker.ErrInvalid)
+		require.ErrorIs(t, err, driver.ErrInvalid)
 	}
 	// Without a server, a quick answer that says why.
 	b, err := etcd.New(c, nil)
@@ -297,7 +298,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	for range 3 {
 		began := time.Now()
 		_, err = b.Acquire(t.Context(), request("n", time.Second, true))
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		t.Log(time.Since(began), err)
 		require.Less(t, time.Since(began), 2*time.Second)
 	}

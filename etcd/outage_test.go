@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -53,10 +53,10 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 
 	for _, d := range []time.Duration{ttl, longer} {
 		_, err = b.Acquire(ctx, request("n", d, false))
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	type answer struct {
-		grant locker.Grant
+		grant driver.Grant
 		err   error
 	}
 	answers := make(chan answer, 2)

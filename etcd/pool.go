@@ -69,14 +69,14 @@ const (
 	electionPause = 50 * time.Millisecond
 )
 
-func newPool(driver *clientv3.Client, timeout time.Duration) (*pool, error) {
+func newPool(client *clientv3.Client, timeout time.Duration) (*pool, error) {
 	// The driver's Dial reads endpoints without the lock under which SetEndpoints and AutoSync write them.
 	// Those of a copy are written by nobody; the lock, taken on both sides, keeps the copying from being a race
 	// with all that they did before and will do later.
-	addrs := driver.Endpoints()
-	p := &pool{driver: *driver, timeout: timeout, agreeing: make(chan struct{}, 1)}
-	_ = driver.Endpoints()
-	p.driver.Auth = &logins{driver.Auth, p}
+	addrs := client.Endpoints()
+	p := &pool{driver: *client, timeout: timeout, agreeing: make(chan struct{}, 1)}
+	_ = client.Endpoints()
+	p.driver.Auth = &logins{client.Auth, p}
 	for i := range p.lines {
 		p.lines[i] = make(chan struct{}, atOnce)
 	}

@@ -14,15 +14,15 @@ import (
 // user, that was a race.
 func TestEndpointsMayChangeAtAnyTime(t *testing.T) {
 	t.Parallel()
-	driver, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
 	require.NoError(t, err)
-	defer driver.Close()
-	p, err := newPool(driver, time.Second)
+	defer client.Close()
+	p, err := newPool(client, time.Second)
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for i := range 2000 {
-			driver.SetEndpoints(fmt.Sprintf("127.0.0.1:%d", i%2+1))
+			client.SetEndpoints(fmt.Sprintf("127.0.0.1:%d", i%2+1))
 		}
 	})
 	for range 20 {
@@ -35,10 +35,10 @@ func TestEndpointsMayChangeAtAnyTime(t *testing.T) {
 // Close waits for logins that are under way, so none begins after it.
 func TestNoLoginBeginsAfterClose(t *testing.T) {
 	t.Parallel()
-	driver, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
 	require.NoError(t, err)
-	defer driver.Close()
-	p, err := newPool(driver, time.Second)
+	defer client.Close()
+	p, err := newPool(client, time.Second)
 	require.NoError(t, err)
 	require.NoError(t, p.close())
 	_, err = p.driver.Authenticate(p.all()[0].on(t.Context()), "u", "p")

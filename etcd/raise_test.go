@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
 )
 
@@ -38,10 +39,10 @@ func TestRaisedTokens(t *testing.T) {
 		listed[e.Name] = e.Token
 	}
 	assert.Equal(t, map[string]uint64{"n": own}, listed, "the holder keeps its own")
-	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
+	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), driver.ErrInvalid)
 	_, err := locktest.Break(ctx, c, "n")
 	require.NoError(t, err)
-	require.ErrorIs(t, raiser.RaiseToken(ctx, 2*far), locker.ErrLost)
+	require.ErrorIs(t, raiser.RaiseToken(ctx, 2*far), driver.ErrLost)
 	_ = raiser.Unlock(ctx)
 	next := locktest.Lock(t, c, "n")
 	token := tokenOf(t, next)
@@ -69,7 +70,7 @@ func TestRaiseIsRepeated(t *testing.T) {
 	g := locktest.Acquire(t, b, request("n", time.Minute, false))
 	var at sync.WaitGroup
 	for i := range 8 {
-		at.Go(func() { assert.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
+		at.Go(func() { assert.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
 	}
 	at.Wait()
 	require.NoError(t, g.Hold.Release(ctx))

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -92,7 +93,7 @@ func TestShadowStaysWhenItsAdoptionIsSentTwice(t *testing.T) {
 		loseAnswer(func(req *etcdserverpb.TxnRequest) bool { return shadowLease(req) != 0 }))
 	for range 2 {
 		_, err := next.Acquire(t.Context(), request("n", time.Minute, false))
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	leases, _ := s.queued(t, "n", 1)
 	left, err := s.admin.TimeToLive(t.Context(), *leases[0])
@@ -123,7 +124,7 @@ func TestLeaseOfAShadowThatIsGoneEndsNoLock(t *testing.T) {
 			req = request(what, time.Minute, false)
 			req.MinHold = kept
 			other, err := b.Acquire(ctx, req)
-			require.ErrorIs(t, err, locker.ErrUnavailable)
+			require.ErrorIs(t, err, driver.ErrUnavailable)
 			if other.Hold != nil {
 				require.NoError(t, other.Hold.Release(ctx))
 			}
@@ -150,7 +151,7 @@ func TestLeaseOfASessionThatIsOverBeforeItIsUsed(t *testing.T) {
 		return send()
 	}))
 	_, err := b.Acquire(t.Context(), request("n", time.Minute, true))
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	g := locktest.Acquire(t, b, request("n", time.Minute, true))
 	require.NoError(t, g.Hold.Release(t.Context()))
 }
@@ -215,11 +216,11 @@ func TestKeyThatIsPutAgainIsNotTheLock(t *testing.T) {
 	_, err := s.admin.Put(t.Context(), names[0], "again:")
 	require.NoError(t, err)
 	_, err = g.Hold.Renew(t.Context())
-	require.ErrorIs(t, err, locker.ErrLost)
+	require.ErrorIs(t, err, driver.ErrLost)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = g.Hold.Renew(ctx)
-	require.ErrorIs(t, err, locker.ErrLost, "that is known, also to a renewal that is not answered")
+	require.ErrorIs(t, err, driver.ErrLost, "that is known, also to a renewal that is not answered")
 }
 
 // The holder's lease ends between two copies of a Break, the first of which is lost: its
@@ -280,7 +281,7 @@ func TestBreakOfAnotherHolderBreaksNobody(t *testing.T) {
 		_, err = alone.Hold.Renew(ctx)
 		require.NoError(t, err, name)
 	}
-	require.NoError(t, b.Break(ctx, locker.State{Name: "alone", Held: true, Holder: "etcd 1-9000000000"}))
+	require.NoError(t, b.Break(ctx, driver.State{Name: "alone", Held: true, Holder: "etcd 1-9000000000"}))
 	_, err = alone.Hold.Renew(ctx)
 	require.NoError(t, err, "it is no sharer")
 }
@@ -315,6 +316,6 @@ func TestRenewalBesideOneThatFindsItGone(t *testing.T) {
 	go renew(second)
 	time.Sleep(50 * time.Millisecond) // it is under way by then, or finds what the first has found
 	close(pass)
-	require.ErrorIs(t, <-first, locker.ErrLost)
-	require.ErrorIs(t, <-second, locker.ErrLost)
+	require.ErrorIs(t, <-first, driver.ErrLost)
+	require.ErrorIs(t, <-second, driver.ErrLost)
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -92,7 +93,7 @@ func TestProveHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.
 			undo := s.Isolate(alone)
 			defer undo()
 			got := s.get(t, answer, 30*time.Second)
-			require.ErrorIs(t, held.Err(), locker.ErrLost)
+			require.ErrorIs(t, held.Err(), driver.ErrLost)
 			assert.True(t, held.Until().Before(got.at), "Until %v, the next got in %v later",
 				held.Until(), got.at.Sub(held.Until()))
 			undo()
@@ -158,8 +159,8 @@ func TestOutageIsToldInTimeAndHeals(t *testing.T) {
 			began := time.Now()
 			_, err := what(ctx, fmt.Sprint("m", d))
 			cancel()
-			require.ErrorIs(t, err, locker.ErrUnavailable, "no majority is left")
-			require.NotErrorIs(t, err, locker.ErrHeld)
+			require.ErrorIs(t, err, driver.ErrUnavailable, "no majority is left")
+			require.NotErrorIs(t, err, driver.ErrHeld)
 			require.Less(t, time.Since(began), min(d, 5*time.Second)+4*time.Second)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -87,7 +87,7 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return nil, locker.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	s := b.sessions[seconds]
 	if s == nil {
@@ -175,7 +175,7 @@ func (s *session) err() error {
 	case s.life == gone, s.absent:
 		return errGone
 	case s.b.closed:
-		return locker.ErrClosed
+		return driver.ErrClosed
 	case s.life == silent && s.behind != nil:
 		return fmt.Errorf("%w: %w", errSilent, s.behind) // it may be one that asking again does not mend
 	case s.life == silent:
@@ -209,10 +209,10 @@ func (s *session) addVoid() {
 
 // validity returns how far the session is kept alive, and an error if the
 // keep-alives since have failed.
-func (s *session) validity() (locker.Validity, error) {
+func (s *session) validity() (driver.Validity, error) {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	v := locker.Validity{Since: s.since, TTL: s.ttl}
+	v := driver.Validity{Since: s.since, TTL: s.ttl}
 	switch err := s.err(); {
 	case err != nil:
 		return v, err
@@ -226,7 +226,7 @@ func (s *session) validity() (locker.Validity, error) {
 
 // fresh waits until a good part of the TTL is left, so that what is granted is
 // not over before it is renewed.
-func (s *session) fresh(ctx context.Context) (locker.Validity, error) {
+func (s *session) fresh(ctx context.Context) (driver.Validity, error) {
 	if v, err := s.validity(); err == nil {
 		return v, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -140,7 +141,7 @@ func TestAttemptDoesNotWaitForARevocationThatIsNotAnswered(t *testing.T) {
 		}
 		return send()
 	}))
-	var left locker.Grant
+	var left driver.Grant
 	answer := make(chan error, 1)
 	go func() {
 		var err error
@@ -149,7 +150,7 @@ func TestAttemptDoesNotWaitForARevocationThatIsNotAnswered(t *testing.T) {
 	}()
 	leases, _ := s.queued(t, "n", 2)
 	s.delete(t, fmt.Sprintf("locker/1/session/%x", int64(*leases[1])))
-	require.ErrorIs(t, <-answer, locker.ErrUnavailable)
+	require.ErrorIs(t, <-answer, driver.ErrUnavailable)
 	require.NoError(t, ctx.Err())
 	require.NotNil(t, left.Hold, "what may be left has to be told")
 	require.NoError(t, left.Hold.Undo(ctx))
@@ -163,7 +164,7 @@ func TestSessionWhoseKeyIsDeletedIsRevoked(t *testing.T) {
 	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
 	s.delete(t, "locker/1/session/", clientv3.WithPrefix())
 	next := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
-	require.ErrorIs(t, held.Err(), locker.ErrLost)
+	require.ErrorIs(t, held.Err(), driver.ErrLost)
 	require.NoError(t, next.Unlock(ctx))
 }
 
@@ -176,7 +177,7 @@ func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 	l := locktest.Lock(t, c, "n")
 	select {
 	case <-l.Done():
-		require.ErrorIs(t, l.Err(), locker.ErrLost)
+		require.ErrorIs(t, l.Err(), driver.ErrLost)
 	case <-time.After(30 * time.Second):
 		require.Fail(t, "the session was kept alive by a leader of the past")
 	}
@@ -277,7 +278,7 @@ func TestLockOnASessionThatIsGoneIsTakenOnAnother(t *testing.T) {
 		leases, _ := s.queued(t, "first", 1)
 		s.revoke(t, *leases[0])
 		next := locktest.Acquire(t, b, request(fmt.Sprint("next", i), time.Minute, wait))
-		require.ErrorIs(t, g.Hold.Release(ctx), locker.ErrLost)
+		require.ErrorIs(t, g.Hold.Release(ctx), driver.ErrLost)
 		require.NoError(t, next.Hold.Release(ctx))
 	}
 }
@@ -286,7 +287,7 @@ func TestSessionsAreSharedAndEndWithTheBackend(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := t.Context()
 	b := backend(t, s.Addrs())
-	var grants []locker.Grant
+	var grants []driver.Grant
 	ttls := []time.Duration{1500 * time.Millisecond, 2 * time.Second, 20 * time.Second, 20 * time.Second}
 	for i, ttl := range ttls {
 		g := locktest.Acquire(t, b, request(string(rune('a'+i)), ttl, i%2 == 0))
@@ -304,5 +305,5 @@ func TestSessionsAreSharedAndEndWithTheBackend(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, leases.Leases)
 	_, err = b.Acquire(ctx, request("a", time.Second, false))
-	require.ErrorIs(t, err, locker.ErrClosed)
+	require.ErrorIs(t, err, driver.ErrClosed)
 }

@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // A sharer's key is in the queue like any other, and whoever wants the lock alone waits for it. Itself it has
@@ -46,7 +46,7 @@ func counting(queue string) []clientv3.Op {
 	}
 }
 
-// bounded refuses a sharer that has nobody in its way, and locker.MaxSharers who hold the lock before it.
+// bounded refuses a sharer that has nobody in its way, and driver.MaxSharers who hold the lock before it.
 // counts are the answers to counting, when it was granted the lock or later: those before it are all that
 // hold.
 //
@@ -59,7 +59,7 @@ func (a *attempt) bounded(ctx context.Context, counts []*pb.ResponseOp) error {
 			return err
 		}
 	}
-	if keys <= locker.MaxSharers {
+	if keys <= driver.MaxSharers {
 		return nil
 	}
 	// Some came later.
@@ -69,14 +69,14 @@ func (a *attempt) bounded(ctx context.Context, counts []*pb.ResponseOp) error {
 		return err
 	}
 	upToIt := len(resp.Responses[0].GetResponseRange().Kvs)
-	if upToIt <= locker.MaxSharers {
+	if upToIt <= driver.MaxSharers {
 		return nil
 	}
 	if _, err := a.h.remove(ctx); err != nil {
 		return err
 	}
 	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(a.h.queue, a.b.keys.locks()), "/"))
-	return fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, upToIt-1, name)
+	return fmt.Errorf("%w: %d share %q, and no more can", driver.ErrRefused, upToIt-1, name)
 }
 
 // holders parts the places of a queue, in its order, into those that have the lock and those that wait for

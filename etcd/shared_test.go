@@ -16,12 +16,13 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
 
-func sharedRequest(name string, ttl time.Duration, wait bool) locker.Request {
+func sharedRequest(name string, ttl time.Duration, wait bool) driver.Request {
 	req := request(name, ttl, wait)
 	req.Shared = true
 	return req
@@ -44,19 +45,19 @@ func TestFreeNamesTakeOneTransaction(t *testing.T) {
 		}))
 	})
 	ctx := t.Context()
-	take := func(req locker.Request) locker.Grant {
+	take := func(req driver.Request) driver.Grant {
 		before := sent
 		grant := locktest.Acquire(t, b, req)
 		assert.Equal(t, before+1, sent)
 		return grant
 	}
-	release := func(g locker.Grant) {
+	release := func(g driver.Grant) {
 		before := sent
 		require.NoError(t, g.Hold.Release(ctx))
 		assert.Equal(t, before+1, sent)
 	}
 	for _, wait := range []bool{false, true} {
-		sharers := []locker.Grant{
+		sharers := []driver.Grant{
 			take(sharedRequest("n", time.Minute, wait)), take(sharedRequest("n", time.Minute, !wait)),
 		}
 		for _, g := range sharers {
@@ -118,7 +119,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 			next := client(t, s.Addrs(), time.Minute)
 			if asks == "shares" { // a writer, and sharers behind it, wait and die
 				w := strict(through(waiters))
-				for i, req := range []locker.Request{
+				for i, req := range []driver.Request{
 					request("n", ttl, true), sharedRequest("n", ttl, true), sharedRequest("n", ttl, true),
 				} {
 					all.Go(func() { _, _ = w.Acquire(dying, req) })
@@ -145,7 +146,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 				case "shares", "joins":
 					l, err = next.Lock(ctx, "n", locker.Shared())
 				case "tries":
-					for err = locker.ErrHeld; errors.Is(err, locker.ErrHeld); time.Sleep(20 * time.Millisecond) {
+					for err = driver.ErrHeld; errors.Is(err, driver.ErrHeld); time.Sleep(20 * time.Millisecond) {
 						l, err = next.TryLock(ctx, "n")
 					}
 				}
@@ -190,16 +191,16 @@ func TestProveAsManySharersAsMayBe(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	locktest.MaxSharers(t, b, func() {
-		in := make(chan locker.Grant, 1)
+		in := make(chan driver.Grant, 1)
 		go func() {
 			grant, err := backend(t, s.Addrs()).Acquire(ctx, request("n", time.Minute, true))
 			assert.NoError(t, err)
 			in <- grant
 		}()
-		s.queued(t, "n", 2*locker.MaxSharers+1)
+		s.queued(t, "n", 2*driver.MaxSharers+1)
 		st, err := locktest.Break(ctx, b, "n")
 		require.NoError(t, err)
-		assert.Equal(t, locker.MaxSharers, st.Sharers)
+		assert.Equal(t, driver.MaxSharers, st.Sharers)
 		require.NoError(t, (<-in).Hold.Release(ctx))
 		s.queued(t, "n", 0)
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -106,7 +107,7 @@ func TestHolderWhoseLeaseIsRevokedIsToldAtOnce(t *testing.T) {
 	s.revoke(t, *leases[0])
 	select {
 	case <-held.Done():
-		require.ErrorIs(t, held.Err(), locker.ErrLost)
+		require.ErrorIs(t, held.Err(), driver.ErrLost)
 	case <-time.After(10 * time.Second):
 		require.Fail(t, "not told: a keep-alive is due in 15 s")
 	}
@@ -132,7 +133,7 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			network.Set(lab.Hold)
 			s.revoke(t, *leases[0])
 			_, err = client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
-			require.ErrorIs(t, err, locker.ErrHeld)
+			require.ErrorIs(t, err, driver.ErrHeld)
 			got := s.get(t, waits, 30*time.Second)
 			assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
 			require.NoError(t, got.lease.Unlock(ctx))
@@ -158,7 +159,7 @@ func TestStrictExpiryDoesNotKeepALockForEver(t *testing.T) {
 	next := client(t, s.Addrs(), time.Minute)
 	began := time.Now()
 	_, err = next.TryLock(ctx, "n")
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	eventually(t, 30*time.Second, "a TTL after the first has asked", func() bool {
 		l, err := next.TryLock(ctx, "n")
 		return err == nil && l.Unlock(ctx) == nil
@@ -221,7 +222,7 @@ func TestProveManyWaitersCostNextToNothing(t *testing.T) {
 			const ttl = 10 * time.Second
 			n := manyWaiters()
 			held := backend(t, s.Addrs())
-			var grants []locker.Grant // a hundred wait for each
+			var grants []driver.Grant // a hundred wait for each
 			name := func(i int) string { return fmt.Sprint("n", i/100) }
 			for i := 0; i < n; i += 100 {
 				g := locktest.Acquire(t, held, request(name(i), time.Minute, false))
@@ -240,7 +241,7 @@ func TestProveManyWaitersCostNextToNothing(t *testing.T) {
 				req.Lost = func() { lost.Add(1) }
 				waiters.Go(func() {
 					g, err := b.Acquire(ctx, req)
-					for ; errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil; g, err = b.Acquire(ctx, req) {
+					for ; errors.Is(err, driver.ErrUnavailable) && ctx.Err() == nil; g, err = b.Acquire(ctx, req) {
 						// As the engine does: the machine has much to do.
 						if g.Hold != nil {
 							_ = g.Hold.Undo(ctx)

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -58,7 +58,7 @@ func (a *attempt) wait(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return a.leaving(ctx)
 		}
-		if errors.Is(err, errDeleted) || errors.Is(err, locker.ErrRefused) || outcomeOf(err) == refused {
+		if errors.Is(err, errDeleted) || errors.Is(err, driver.ErrRefused) || outcomeOf(err) == refused {
 			return err
 		}
 		// Nobody answers, or the watch was cancelled.
@@ -70,9 +70,9 @@ func (a *attempt) wait(ctx context.Context) error {
 
 // leaving says what is known of the lock to one who leaves the queue.
 func (a *attempt) leaving(ctx context.Context) error {
-	state := locker.ErrHeld
+	state := driver.ErrHeld
 	if _, behind := a.h.s.validity(); behind != nil {
-		state = locker.ErrUnavailable // an outage is not "held" (R17)
+		state = driver.ErrUnavailable // an outage is not "held" (R17)
 	}
 	return fmt.Errorf("etcd %s: %w while waiting in its queue: %w", a.b.addr(), ctx.Err(), state)
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -135,7 +136,7 @@ func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
 	held := locktest.Acquire(t, holder, request("n", time.Minute, true))
 	waiter := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return deaf{s} }))
 	waits := make(chan error, 1)
-	var mine, again locker.Grant
+	var mine, again driver.Grant
 	go func() {
 		var err error
 		mine, err = waiter.Acquire(ctx, request("n", 20*time.Second, true))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
@@ -21,12 +22,12 @@ import (
 // tokenless is memory without its tokens; claims says whether it still claims to have them.
 type tokenless struct {
 	*memory.Backend
-	claims locker.Fencing
-	shared locker.Sharing
+	claims driver.Fencing
+	shared driver.Sharing
 	asked  func() // nil: nobody wants to know
 }
 
-func (b tokenless) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b tokenless) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if b.asked != nil {
 		b.asked()
 	}
@@ -53,7 +54,7 @@ func TestWithTokensRefusesABackendWithoutThem(t *testing.T) {
 // A program that shares locks is told when it starts, and others may use the service all the same. One that has not
 // said so then is told before anything is locked.
 func TestSharersNeedTokens(t *testing.T) {
-	for sharing, want := range map[locker.Sharing]error{locker.SharingNone: errors.ErrUnsupported,
+	for sharing, want := range map[driver.Sharing]error{locker.SharingNone: errors.ErrUnsupported,
 		locker.SharingTokenless: errors.ErrUnsupported, locker.SharingWithTokens: nil} {
 		c := locktest.Client(t,
 			tokenless{Backend: memory.New(), claims: locker.FencingWhileKept, shared: sharing,

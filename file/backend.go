@@ -11,13 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/localfile"
 )
 
 // Backend keeps locks as locked files in a directory. It is a
-// [locker.Backend]; programs give it to [locker.New] and use the Client. It
+// [driver.Backend]; programs give it to locker.New and use the Client. It
 // may be shared by many Clients.
 type Backend struct {
 	dir     string // absolute
@@ -33,7 +33,7 @@ type Backend struct {
 	turns sync.Mutex // of those in this process who take the turn of sharers for a moment
 }
 
-var _ locker.Backend = (*Backend)(nil)
+var _ driver.Backend = (*Backend)(nil)
 
 // New returns a Backend with its locks in dir. It does not create dir: a directory
 // with a mistyped name would exclude nobody. If dir does not exist (then the error
@@ -58,14 +58,14 @@ func New(dir string) (*Backend, error) {
 }
 
 // Guarantees returns the promises of the package comment.
-func (b *Backend) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
+func (b *Backend) Guarantees() driver.Guarantees {
+	return driver.Guarantees{
 		Backend:           "file",
-		Scope:             locker.ScopeHost,
-		Exclusion:         locker.ExclusionKernel,
-		Fencing:           locker.FencingWhileKept,
-		Shared:            locker.SharingWithTokens,
-		DeadHolder:        locker.RecoveryAtOnce,
+		Scope:             driver.ScopeHost,
+		Exclusion:         driver.ExclusionKernel,
+		Fencing:           driver.FencingWhileKept,
+		Shared:            driver.SharingWithTokens,
+		DeadHolder:        driver.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
 		// By the clock of the host: if that is set forward, the lock ends early.
@@ -80,22 +80,22 @@ func (b *Backend) Guarantees() locker.Guarantees {
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for the
 // kernel to grant it if req.Wait is set, and returns ErrHeld otherwise.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	switch {
 	case ctx.Err() != nil:
-		return locker.Grant{}, ctx.Err()
+		return driver.Grant{}, ctx.Err()
 	case b.life.Err() != nil:
-		return locker.Grant{}, locker.ErrClosed
+		return driver.Grant{}, driver.ErrClosed
 	}
 	if !req.Wait {
-		g, err := again(ctx, func() (locker.Grant, error) { return b.try(req) })
+		g, err := again(ctx, func() (driver.Grant, error) { return b.try(req) })
 		return g, unavailable(err)
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(b.life, end)()
 	g, err := b.try(req)
-	if errors.Is(err, locker.ErrHeld) || errors.Is(err, localfile.ErrBusy) {
+	if errors.Is(err, driver.ErrHeld) || errors.Is(err, localfile.ErrBusy) {
 		req.Queued()
 		if req.Shared {
 			g, err = b.waitShared(ctx, req)
@@ -107,7 +107,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 }
 
 // try lets a writer in if nobody has the lock, and a sharer unless a writer has it, or waits for it.
-func (b *Backend) try(req locker.Request) (locker.Grant, error) {
+func (b *Backend) try(req driver.Request) (driver.Grant, error) {
 	path, how := b.path(req.Name), localfile.Exclusive
 	if req.Shared {
 		// Within a process, they do not have to try again and again.
@@ -115,14 +115,14 @@ func (b *Backend) try(req locker.Request) (locker.Grant, error) {
 		defer b.turns.Unlock()
 		turn, err := b.tryLock(turnOf(path), req.Name, how)
 		if err != nil {
-			return locker.Grant{}, err
+			return driver.Grant{}, err
 		}
 		defer localfile.LetGo(turn)
 		how = localfile.Shared
 	}
 	f, err := b.tryLock(path, req.Name, how)
 	if err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	return b.enter(f, req)
 }
@@ -130,22 +130,22 @@ func (b *Backend) try(req locker.Request) (locker.Grant, error) {
 // waitAlone is Acquire for a writer that has to wait. It takes the turn, now or when it is had, and so keeps new
 // sharers out. It does not wait for the turn: it is in the kernel's queue for the lock, and a waiter that is
 // stopped with the turn is in no writer's way.
-func (b *Backend) waitAlone(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) waitAlone(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	path := b.path(req.Name)
 	_, leave := b.wait(waited{turnOf(path), localfile.Exclusive})
 	defer leave()
 	for {
 		f, err := b.get(ctx, waited{path, localfile.Exclusive})
 		if err != nil {
-			return locker.Grant{}, err
+			return driver.Grant{}, err
 		}
 		g, err := b.enter(f, req)
-		kept, ok := errors.AsType[*locker.HeldError](err)
+		kept, ok := errors.AsType[*driver.HeldError](err)
 		if !ok {
 			return g, err
 		}
 		if clock.Sleep(ctx, min(kept.Remaining, keptLook)) != nil {
-			return locker.Grant{}, b.leaves(ctx)
+			return driver.Grant{}, b.leaves(ctx)
 		}
 	}
 }
@@ -154,15 +154,15 @@ func (b *Backend) waitAlone(ctx context.Context, req locker.Request) (locker.Gra
 const keptLook = 200 * time.Millisecond
 
 // enter makes a hold of f, which is locked for the request, or lets go of it. A MinHold that keeps the lock makes
-// the error a *locker.HeldError. A sharer has the turn, so that it is the only one that writes; if it gets the lock
+// the error a *driver.HeldError. A sharer has the turn, so that it is the only one that writes; if it gets the lock
 // alone for a moment, those before it are gone.
-func (b *Backend) enter(f *os.File, req locker.Request) (g locker.Grant, err error) {
+func (b *Backend) enter(f *os.File, req driver.Request) (g driver.Grant, err error) {
 	now := time.Now()
 	h := &hold{file: f, name: req.Name}
 	defer func() {
 		if err != nil {
 			h.letGo()
-			g = locker.Grant{}
+			g = driver.Grant{}
 		}
 	}()
 	alone := true
@@ -197,7 +197,7 @@ func (b *Backend) enter(f *os.File, req locker.Request) (g locker.Grant, err err
 	if err == nil && req.Shared && alone {
 		err = localfile.Flock(f, localfile.Shared|localfile.NoWait)
 	}
-	return locker.Grant{Hold: h, Validity: locker.Validity{Since: now}, Token: r.Token}, err
+	return driver.Grant{Hold: h, Validity: driver.Validity{Since: now}, Token: r.Token}, err
 }
 
 // A visitor has the lock for some microseconds, or until the system runs it again: an
@@ -217,7 +217,7 @@ func again[T any](ctx context.Context, try func() (T, error)) (T, error) {
 		case !errors.Is(err, localfile.ErrBusy):
 			return v, err
 		case tries == visitorTries:
-			return v, locker.ErrHeld
+			return v, driver.ErrHeld
 		}
 		if err := clock.Sleep(ctx, pause/2+rand.N(pause)); err != nil {
 			return v, err
@@ -231,7 +231,7 @@ func again[T any](ctx context.Context, try func() (T, error)) (T, error) {
 func (b *Backend) tryLock(path, name string, how localfile.How) (*os.File, error) {
 	f, err := b.openLocked(path, how|localfile.NoWait)
 	if errors.Is(err, localfile.ErrBusy) && !onlyVisitors(path, name, how) {
-		err = locker.ErrHeld
+		err = driver.ErrHeld
 	}
 	return f, err
 }
@@ -264,8 +264,8 @@ func (b *Backend) path(name string) string { return filepath.Join(b.dir, fileNam
 
 // unavailable makes an error match ErrUnavailable if its cause may pass by itself.
 func unavailable(err error) error {
-	if !localfile.Passes(err) && !errors.Is(err, localfile.ErrReplaced) || errors.Is(err, locker.ErrUnavailable) {
+	if !localfile.Passes(err) && !errors.Is(err, localfile.ErrReplaced) || errors.Is(err, driver.ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }

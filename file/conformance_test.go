@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 	look := newBackend(t, dir)
 	conformance.Run(t, conformance.Harness{
 		TTL: 500 * time.Millisecond, // nothing is far away
-		New: func(ct conformance.T) locker.Backend {
+		New: func(ct conformance.T) driver.Backend {
 			b, err := file.New(dir)
 			if err != nil {
 				ct.Errorf("%v", err)
@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 			return nil
 		},
 		URL:  "file://" + dir,
-		Open: locker.Openers{"file": file.Open},
+		Open: conformance.OpenWith(file.Openers),
 		Unproven: map[string]string{
 			"histories-delete": "who waits for a file that is deleted and made again waits until its old holder has noticed",
 			"shared-min-hold": "a MinHold of a sharer beside others is removed when nobody shares the lock any more: Undo says so, " +

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -48,9 +49,9 @@ func TestEveryNameAndLabelIsReadBack(t *testing.T) {
 	for _, name := range []string{"n", "\x00\x01\n\r\"\\", strings.Repeat("\x7f", 640), "\nsum ", "\n{"} {
 		for _, label := range []string{"", `"\"`, "100 %d", strings.Repeat("<", 128), `","raised":9`,
 			strings.Repeat("\x01", 500)} {
-			g := must(b.Acquire(t.Context(), locker.Request{Name: name, Label: label}))
+			g := must(b.Acquire(t.Context(), driver.Request{Name: name, Label: label}))
 			st := must(b.Inspect(t.Context(), name))
-			if len(label) <= locker.MaxLabelLen {
+			if len(label) <= driver.MaxLabelLen {
 				require.Equal(t, label, st.Label)
 			}
 			require.Equal(t, g.Token, st.Token)
@@ -87,8 +88,8 @@ func TestFileWithAnythingElseInItIsLeftAlone(t *testing.T) {
 			for range 2 { // the second time shows that the first left no lock
 				_, err := c.TryLock(t.Context(), "n")
 				require.Error(t, err)
-				assert.NotErrorIs(t, err, locker.ErrHeld)
-				assert.NotErrorIs(t, err, locker.ErrUnavailable)
+				assert.NotErrorIs(t, err, driver.ErrHeld)
+				assert.NotErrorIs(t, err, driver.ErrUnavailable)
 				assert.Contains(t, err.Error(), path)
 				assert.NotContains(t, err.Error(), "\n")
 			}
@@ -164,11 +165,11 @@ func TestWhatIsNoFileIsAnError(t *testing.T) {
 func TestInspectGoesByTheKernelsLock(t *testing.T) {
 	dir := t.TempDir()
 	c := newClient(t, dir, &locker.Options{Label: "the night job"})
-	inspect := func() locker.State {
+	inspect := func() driver.State {
 		t.Helper()
 		return must(c.Inspect(t.Context(), "n"))
 	}
-	free := locker.State{Name: "n", Waiters: -1}
+	free := driver.State{Name: "n", Waiters: -1}
 	assert.Equal(t, free, inspect())
 	assert.Empty(t, must(os.ReadDir(dir)), "looking makes no file")
 	child := lab.StartChild(t, "hold", dir, "n")
@@ -182,9 +183,9 @@ func TestInspectGoesByTheKernelsLock(t *testing.T) {
 	defer f.Close()
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
 	st := inspect()
-	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: "file 0", Waiters: -1}, st)
+	assert.Equal(t, driver.State{Name: "n", Held: true, Holder: "file 0", Waiters: -1}, st)
 	_, err := c.TryLock(t.Context(), "n")
-	assert.ErrorIs(t, err, locker.ErrHeld)
+	assert.ErrorIs(t, err, driver.ErrHeld)
 	assert.ErrorContains(t, c.Break(t.Context(), st), "does not say which it is")
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_UN))
 	mustLock(t, c, "n")

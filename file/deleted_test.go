@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 func waitUntilLost(t *testing.T, lease *locker.Lease) {
@@ -26,7 +27,7 @@ func waitUntilLost(t *testing.T, lease *locker.Lease) {
 	case <-time.After(patience):
 		require.Fail(t, "the holder was not told")
 	}
-	assert.ErrorIs(t, lease.Err(), locker.ErrLost)
+	assert.ErrorIs(t, lease.Err(), driver.ErrLost)
 }
 
 func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
@@ -53,10 +54,10 @@ func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
 			assert.Greater(t, token(t, second), token(t, first))
 
 			waitUntilLost(t, first)
-			assert.ErrorIs(t, first.Unlock(t.Context()), locker.ErrLost)
+			assert.ErrorIs(t, first.Unlock(t.Context()), driver.ErrLost)
 			// The end of the old one is not the end of the new one.
 			_, err = a.TryLock(t.Context(), "n")
-			assert.ErrorIs(t, err, locker.ErrHeld)
+			assert.ErrorIs(t, err, driver.ErrHeld)
 			assert.NoError(t, second.Renew(t.Context()))
 			assert.NoError(t, second.Unlock(t.Context()))
 		})

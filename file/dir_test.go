@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -41,7 +42,7 @@ func TestDirectoryThatDoesNotExistIsAnErrorAndIsNotMade(t *testing.T) {
 	_, err := file.New(dir)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, dir+" does not exist")
-	_, err = file.Openers.Open(t.Context(), "file://"+dir, nil)
+	_, err = locker.Open(t.Context(), "file://"+dir, nil, file.Openers)
 	assert.ErrorContains(t, err, dir+" does not exist")
 	assert.NoDirExists(t, filepath.Dir(dir))
 
@@ -66,7 +67,7 @@ func TestPathsOfADirectory(t *testing.T) {
 	mustLock(t, c, "n")
 	assert.FileExists(t, filepath.Join(dir, "n.lock"))
 	_, err := newClient(t, link, nil).TryLock(t.Context(), "n")
-	assert.ErrorIs(t, err, locker.ErrHeld)
+	assert.ErrorIs(t, err, driver.ErrHeld)
 }
 
 func TestDirectoryThatCannotBeUsed(t *testing.T) {
@@ -127,10 +128,9 @@ func TestDefaultDirIsTheUsersOwn(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	open := locker.Openers{"file": file.Open}
 	dir := filepath.Join(t.TempDir(), "a b#c")
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	c, err := open.Open(t.Context(), "file://"+filepath.Dir(dir)+"/a%20b%23c?ttl=5s", nil)
+	c, err := locker.Open(t.Context(), "file://"+filepath.Dir(dir)+"/a%20b%23c?ttl=5s", nil, file.Openers)
 	require.NoError(t, err)
 	mustLock(t, c, "n")
 	assert.FileExists(t, filepath.Join(dir, "n.lock"))
@@ -145,8 +145,8 @@ func TestOpen(t *testing.T) {
 		"file://me@/var/tmp":       "three slashes",
 		"file:///var/tmp?x=1":      "unknown parameter",
 	} {
-		_, err := open.Open(t.Context(), url, nil)
-		assert.ErrorIs(t, err, locker.ErrInvalid, url)
+		_, err := locker.Open(t.Context(), url, nil, file.Openers)
+		assert.ErrorIs(t, err, driver.ErrInvalid, url)
 		assert.ErrorContains(t, err, want)
 	}
 }

@@ -14,7 +14,7 @@
 //
 // There is at most one lease on a name at a time among the processes of one kernel,
 // including containers that share the directory. No clock is involved, so leases have
-// no deadline ([locker.Lease.Until] is a century away), and a lease is not lost while its
+// no deadline (locker.Lease.Until is a century away), and a lease is not lost while its
 // process lives and its file stays.
 //
 // A lock is free at the moment when its holder's process ends, however it ends. The
@@ -29,7 +29,7 @@
 //
 // # Shared locks
 //
-// Sharers ([locker.Shared]) lock the file shared, and the kernel keeps those out who want
+// Sharers (locker.Shared) lock the file shared, and the kernel keeps those out who want
 // it alone. They have one token, which the first of them draws, until none of them is left
 // and their MinHold is over (or, if somebody looks at the file just then, until a writer has
 // had the lock). A sharer ends with its process at the latest, and the others stay.
@@ -40,7 +40,7 @@
 // once if it stops waiting. If the turn is deleted meanwhile, sharers may come in before that writer.
 //
 // `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
-// they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
+// they do; it does not look at the turn. A Backend lets in [driver.MaxSharers] of one
 // name; how many there are in all is up to the number of files that are open. Inspect says
 // how many where the system tells, as Linux does in /proc/locks (in a container, of its own
 // processes only), and otherwise that there is one. The label is that of one of them, who may
@@ -76,7 +76,7 @@
 // served.
 //
 // A process that is stopped (SIGSTOP, a debugger) or stuck keeps its locks. If only
-// the goroutine that holds a lock is stuck, [locker.Options.MaxHold] ends the hold.
+// the goroutine that holds a lock is stuck, locker.Options.MaxHold ends the hold.
 // A process that is stopped while it waits can keep the turn, and new sharers out, until it
 // goes on or ends. Writers do not wait for it.
 //
@@ -94,7 +94,7 @@
 //
 // # Children
 //
-// The lock belongs to the open file, which [locker.Lease.As] returns in a **os.File.
+// The lock belongs to the open file, which locker.Lease.As returns in a **os.File.
 // Its descriptor is closed on exec. A child that nevertheless gets it
 // ([os/exec.Cmd.ExtraFiles]) holds the lock together with its parent: if the parent
 // dies, the lock stays until the child ends. But Unlock, or Close of the Client,
@@ -132,7 +132,7 @@
 //
 // # Kept after its holder
 //
-// A lock with [locker.MinHold] is kept for that time even if its process ends: the
+// A lock with locker.MinHold is kept for that time even if its process ends: the
 // lock file has the time, and every holder reads it first. The time is by the clock
 // of the host: if the clock is set forward, the lock ends early; if it is set back,
 // the lock lasts longer by as much, or until [Backend.Break]. `flock` in a shell script

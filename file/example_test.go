@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
 )
 
@@ -23,14 +24,13 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 
-	open := locker.Openers{"file": file.Open}
-	night, err := open.Open(ctx, "file://"+dir, &locker.Options{Label: "the night job"})
+	night, err := locker.Open(ctx, "file://"+dir, &locker.Options{Label: "the night job"}, file.Openers)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer night.Close()
-	day, err := open.Open(ctx, "file://"+dir, nil)
+	day, err := locker.Open(ctx, "file://"+dir, nil, file.Openers)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -39,7 +39,7 @@ func Example() {
 
 	err = locker.Do(ctx, night, "backup", func(ctx context.Context, _ *locker.Lease) error {
 		_, err := day.TryLock(ctx, "backup")
-		fmt.Println("held:", errors.Is(err, locker.ErrHeld))
+		fmt.Println("held:", errors.Is(err, driver.ErrHeld))
 		state, err := day.Inspect(ctx, "backup")
 		fmt.Println("by:", state.Label)
 		return err

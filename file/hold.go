@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/localfile"
 	"github.com/golockers/locker/internal/probe"
 )
@@ -28,19 +28,19 @@ type hold struct {
 }
 
 var (
-	_ locker.Hold        = (*hold)(nil)
-	_ locker.Aser        = (*hold)(nil)
-	_ locker.TokenRaiser = (*hold)(nil)
+	_ driver.Hold        = (*hold)(nil)
+	_ driver.Aser        = (*hold)(nil)
+	_ driver.TokenRaiser = (*hold)(nil)
 )
 
 // Renew checks that the file is still the one at its path, where others lock it.
 // There is no deadline to move.
-func (h *hold) Renew(context.Context) (locker.Validity, error) {
+func (h *hold) Renew(context.Context) (driver.Validity, error) {
 	now := time.Now()
 	if err := h.check(); err != nil {
-		return locker.Validity{}, err
+		return driver.Validity{}, err
 	}
-	return locker.Validity{Since: now}, nil
+	return driver.Validity{Since: now}, nil
 }
 
 // Release unlocks the file, also for children that have inherited it. It fails if a MinHold cannot be removed.
@@ -48,13 +48,13 @@ func (h *hold) Release(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released {
-		return fmt.Errorf("%w: released before", locker.ErrLost)
+		return fmt.Errorf("%w: released before", driver.ErrLost)
 	}
 	h.released = true
 	err := h.check()
 	left := h.leave(h.file)
 	h.letGo()
-	if errors.Is(err, locker.ErrLost) {
+	if errors.Is(err, driver.ErrLost) {
 		return err
 	}
 	return left // whatever else could not be looked at: it is unlocked now
@@ -68,9 +68,9 @@ func (h *hold) letGo() {
 	}
 }
 
-// Undo implements [locker.Hold].
+// Undo implements [driver.Hold].
 func (h *hold) Undo(ctx context.Context) error {
-	if err := h.Release(ctx); !errors.Is(err, locker.ErrLost) && err != nil {
+	if err := h.Release(ctx); !errors.Is(err, driver.ErrLost) && err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -119,10 +119,10 @@ func (h *hold) leave(f *os.File) error {
 	if h.left = err == nil; h.left || !keeps {
 		return nil
 	}
-	return fmt.Errorf("%w: its MinHold is still in %s: %w", locker.ErrUnavailable, f.Name(), err)
+	return fmt.Errorf("%w: its MinHold is still in %s: %w", driver.ErrUnavailable, f.Name(), err)
 }
 
-// RaiseToken implements [locker.TokenRaiser].
+// RaiseToken implements [driver.TokenRaiser].
 func (h *hold) RaiseToken(_ context.Context, token uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,9 +142,9 @@ func (h *hold) check() error {
 	err := localfile.IsAt(h.file, h.file.Name())
 	switch {
 	case errors.Is(err, os.ErrClosed):
-		return fmt.Errorf("%w: its file was closed", locker.ErrLost)
+		return fmt.Errorf("%w: its file was closed", driver.ErrLost)
 	case errors.Is(err, localfile.ErrReplaced):
-		return fmt.Errorf("%w: while it was locked, %w", locker.ErrLost, err)
+		return fmt.Errorf("%w: while it was locked, %w", driver.ErrLost, err)
 	}
 	return err
 }

@@ -3,14 +3,14 @@ package file
 import (
 	"context"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{"file": Open}
+var Openers = driver.Openers{"file": Open}
 
-// Open is the [locker.Opener] of file:// URLs; see [New] about the directory.
-func Open(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+// Open is the [driver.Opener] of file:// URLs; see [New] about the directory.
+func Open(_ context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	switch {
 	case u.User != nil || u.Hosts != nil:
 		return nil, u.Invalid("there is no host, and no relative path: write the whole path after three slashes, " +

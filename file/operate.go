@@ -13,28 +13,28 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/localfile"
 )
 
 var (
-	_ locker.Operator = (*Backend)(nil)
-	_ locker.Checker  = (*Backend)(nil)
+	_ driver.Operator = (*Backend)(nil)
+	_ driver.Checker  = (*Backend)(nil)
 )
 
-// Inspect implements [locker.Operator], with the label and the token of the holder.
+// Inspect implements [driver.Operator], with the label and the token of the holder.
 // Only the kernel knows how many wait.
 //
 // If the file is not locked, Inspect takes a shared lock on it for some microseconds.
 // TryLock allows for that; `flock --nonblock` in a shell script does not.
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	st, _, err := b.look(ctx, name)
 	return st, err
 }
 
 // look returns the state of a lock, and the record of its holder.
-func (b *Backend) look(ctx context.Context, name string) (locker.State, record, error) {
-	st := locker.State{Name: name, Waiters: -1}
+func (b *Backend) look(ctx context.Context, name string) (driver.State, record, error) {
+	st := driver.State{Name: name, Waiters: -1}
 	f, err := os.OpenFile(b.path(name), os.O_RDONLY|localfile.OpenFlags, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, record{}, ctx.Err()
@@ -67,9 +67,9 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 		return r, nil
 	})
 	switch {
-	case errors.Is(err, locker.ErrHeld) && unreadable != nil:
+	case errors.Is(err, driver.ErrHeld) && unreadable != nil:
 		return st, record{}, fmt.Errorf("it is held, by whom is not readable: %w", unreadable)
-	case errors.Is(err, locker.ErrHeld):
+	case errors.Is(err, driver.ErrHeld):
 		r = record{} // of somebody else
 	case err != nil:
 		return st, record{}, unavailable(err)
@@ -111,18 +111,18 @@ func sharersOf(f *os.File) int {
 	return max(n, 1)
 }
 
-// List implements [locker.Operator] for names that are held. Only the kernel knows who
+// List implements [driver.Operator] for names that are held. Only the kernel knows who
 // waits.
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
+	return func(yield func(driver.State, error) bool) {
 		entries, err := os.ReadDir(b.dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			yield(locker.State{}, unavailable(err))
+			yield(driver.State{}, unavailable(err))
 			return
 		}
 		for _, e := range entries {
 			if err := ctx.Err(); err != nil {
-				yield(locker.State{}, err)
+				yield(driver.State{}, err)
 				return
 			}
 			name, ok := b.nameIn(e)
@@ -131,7 +131,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			}
 			st, err := b.Inspect(ctx, name)
 			if err != nil {
-				yield(locker.State{}, err)
+				yield(driver.State{}, err)
 				return
 			}
 			if st.Held && !yield(st, nil) {
@@ -161,16 +161,16 @@ func (b *Backend) nameIn(e fs.DirEntry) (name string, ok bool) {
 	return name, err == nil && fileName(name) == e.Name()
 }
 
-// Break implements [locker.Operator]. It ends a lock that only a MinHold still keeps.
+// Break implements [driver.Operator]. It ends a lock that only a MinHold still keeps.
 // It cannot break the lock of a living process, since the kernel keeps it: the error
 // names the process, and matches [errors.ErrUnsupported].
-func (b *Backend) Break(ctx context.Context, st locker.State) error {
+func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	if st.Holder == "" {
 		return nil // nobody
 	}
 	var token uint64
 	if _, err := fmt.Sscanf(st.Holder, holderForm, &token); err != nil {
-		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
+		return fmt.Errorf("%w: %q is no Holder of this backend", driver.ErrInvalid, st.Holder)
 	}
 	path := b.path(st.Name)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -185,7 +185,7 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 		}
 		return unavailable(err)
 	}
-	if !errors.Is(err, locker.ErrHeld) {
+	if !errors.Is(err, driver.ErrHeld) {
 		return unavailable(err)
 	}
 	now, r, err := b.look(ctx, st.Name)
@@ -203,25 +203,25 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 // manyFiles is how many lock files Check says nothing of (R25).
 const manyFiles = 10_000
 
-// Check implements [locker.Checker].
-func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
-	f := locker.Finding{What: "lock directory " + b.dir}
+// Check implements [driver.Checker].
+func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
+	f := driver.Finding{What: "lock directory " + b.dir}
 	info, _, err := checkDir(b.dir)
 	switch {
 	case err != nil:
-		f.Severity, f.Found = locker.SeverityProblem, err.Error()
+		f.Severity, f.Found = driver.SeverityProblem, err.Error()
 		f.Advice = "what is held in it may exclude nobody who comes: find out what has changed it"
 	case info.Mode()&0o002 != 0:
-		f.Severity, f.Found = locker.SeverityWarning, info.Mode().String()
+		f.Severity, f.Found = driver.SeverityWarning, info.Mode().String()
 		f.Advice = "every user can hold every lock for ever, or delete its file: give it a group instead; " +
 			"install -d -m 2770 -g GROUP /var/lib/locker, and file:///var/lib/locker for all of them"
 	default:
 		f.Found = info.Mode().String()
 	}
-	found := []locker.Finding{f}
+	found := []driver.Finding{f}
 	n, err := b.countFiles(ctx)
 	if err == nil && n >= manyFiles {
-		found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "lock files in " + b.dir,
+		found = append(found, driver.Finding{Severity: driver.SeverityInfo, What: "lock files in " + b.dir,
 			Found: strconv.Itoa(n), Advice: "each name that was ever used has one, which stays: at a time when no " +
 				"program uses the directory and no MinHold lasts, find '" + b.dir + "' -maxdepth 1 -name '*.lock' -delete -o " +
 				"-name '*.turn' -delete"})

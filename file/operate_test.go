@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // The end of a MinHold is waited for, also after Close while the file stays open.
@@ -30,7 +31,7 @@ func TestMinHoldOutlastsItsHolder(t *testing.T) {
 	first := mustLock(t, c, "n", locker.MinHold(kept))
 	require.NoError(t, c.Close())
 	if _, err := other.TryLock(t.Context(), "n"); time.Since(began) < kept {
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	next := mustLock(t, other, "n") // waits for it
 	assert.GreaterOrEqual(t, time.Since(began), kept)
@@ -55,7 +56,7 @@ func TestBreak(t *testing.T) {
 	next := mustLock(t, c, "n")
 	assert.Greater(t, token(t, next), token(t, lease))
 	require.NoError(t, c.Break(t.Context(), st), "that one is gone")
-	require.ErrorIs(t, c.Break(t.Context(), locker.State{Name: "n", Held: true, Holder: "memory 1"}), locker.ErrInvalid)
+	require.ErrorIs(t, c.Break(t.Context(), driver.State{Name: "n", Held: true, Holder: "memory 1"}), driver.ErrInvalid)
 	assert.NoError(t, next.Renew(t.Context()))
 
 	st, path := must(c.Inspect(t.Context(), "n")), must(filepath.Glob(dir + "/*"))[0]
@@ -66,9 +67,9 @@ func TestBreak(t *testing.T) {
 
 func TestTokenThatCannotRiseIsAnError(t *testing.T) {
 	b := newBackend(t, t.TempDir())
-	req := locker.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
+	req := driver.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
 	hold := must(b.Acquire(t.Context(), req)).Hold
-	require.NoError(t, hold.(locker.TokenRaiser).RaiseToken(t.Context(), 1<<64-1))
+	require.NoError(t, hold.(driver.TokenRaiser).RaiseToken(t.Context(), 1<<64-1))
 	require.NoError(t, hold.Release(t.Context()))
 	req.Owner = "b"
 	_, err := b.Acquire(t.Context(), req)
@@ -76,12 +77,12 @@ func TestTokenThatCannotRiseIsAnError(t *testing.T) {
 }
 
 func TestCheckLooksAtTheDirectory(t *testing.T) {
-	for mode, want := range map[os.FileMode]locker.Severity{0o770: locker.SeverityOK, 0o777: locker.SeverityWarning} {
+	for mode, want := range map[os.FileMode]driver.Severity{0o770: driver.SeverityOK, 0o777: driver.SeverityWarning} {
 		dir := publicDir(t, mode)
 		b := newBackend(t, dir)
 		assert.Equal(t, want, must(b.Check(t.Context()))[0].Severity, "%v", mode)
 		require.NoError(t, os.Remove(dir))
-		assert.Equal(t, locker.SeverityProblem, must(b.Check(t.Context()))[0].Severity)
+		assert.Equal(t, driver.SeverityProblem, must(b.Check(t.Context()))[0].Severity)
 	}
 }
 
@@ -93,7 +94,7 @@ func TestCheckCountsTheFiles(t *testing.T) {
 		dir = memory
 	}
 	b := newBackend(t, dir)
-	req := locker.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
+	req := driver.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
 	g := must(b.Acquire(t.Context(), req))
 	require.NoError(t, g.Hold.Release(t.Context()))
 	for i := range 9_998 {

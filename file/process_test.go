@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -36,7 +36,7 @@ func TestChildrenOfAHolder(t *testing.T) {
 			assert.Equal(t, c.held, must(client.Inspect(t.Context(), "n")).Held)
 			lease, err := client.TryLock(t.Context(), "n")
 			if c.held {
-				require.ErrorIs(t, err, locker.ErrHeld)
+				require.ErrorIs(t, err, driver.ErrHeld)
 				kill()
 				lease = mustLock(t, client, "n")
 			} else {

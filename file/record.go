@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/localfile"
 )
 
@@ -113,7 +113,7 @@ func (r record) free() record { return record{Token: r.Token, Raised: r.Raised} 
 // next returns the record of the holder that comes after r, with a token above all earlier tokens. A sharer joins
 // those of r, unless it has the lock alone, and no MinHold of theirs is left. What a dead process has written is
 // replaced, so that the record names somebody who lives.
-func (r record) next(req locker.Request, alone bool, now time.Time) (record, error) {
+func (r record) next(req driver.Request, alone bool, now time.Time) (record, error) {
 	left, now := r.left(now), now.UTC()
 	kept := now.Add(req.MinHold)
 	last := max(r.Token, r.Raised)
@@ -127,7 +127,7 @@ func (r record) next(req locker.Request, alone bool, now time.Time) (record, err
 		return r, nil
 	case joins:
 	case left > 0:
-		return record{}, &locker.HeldError{Remaining: left}
+		return record{}, &driver.HeldError{Remaining: left}
 	case last == math.MaxUint64:
 		return record{}, errors.New("the token in its file cannot rise any more")
 	default:

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -88,9 +89,9 @@ func limited(p *lab.Parent) {
 	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
 		panic(err)
 	}
-	_, err := b.Acquire(context.Background(), locker.Request{Name: p.Args[1],
+	_, err := b.Acquire(context.Background(), driver.Request{Name: p.Args[1],
 		Label: "a label that makes the record longer"})
-	p.Say("error %v; unavailable %t", err, errors.Is(err, locker.ErrUnavailable))
+	p.Say("error %v; unavailable %t", err, errors.Is(err, driver.ErrUnavailable))
 }
 
 func dropRights() {
@@ -110,17 +111,17 @@ func nobody(p *lab.Parent) {
 	if err == nil {
 		_, err = locker.New(b, nil).TryLock(context.Background(), p.Args[1])
 	}
-	p.Say("error %v; held %t; unavailable %t", err, errors.Is(err, locker.ErrHeld), errors.Is(err,
-		locker.ErrUnavailable))
+	p.Say("error %v; held %t; unavailable %t", err, errors.Is(err, driver.ErrHeld), errors.Is(err,
+		driver.ErrUnavailable))
 }
 
 // request asks for the lock "n", and waiting waits for it.
-func request(shared bool, minHold time.Duration) locker.Request {
-	return locker.Request{Name: "n", Owner: "o", TTL: time.Second, MinHold: minHold, Shared: shared,
+func request(shared bool, minHold time.Duration) driver.Request {
+	return driver.Request{Name: "n", Owner: "o", TTL: time.Second, MinHold: minHold, Shared: shared,
 		Lost: func() {}, Queued: func() {}}
 }
 
-func waiting(shared bool) locker.Request {
+func waiting(shared bool) driver.Request {
 	req := request(shared, 0)
 	req.Wait = true
 	return req
@@ -130,7 +131,7 @@ func waiting(shared bool) locker.Request {
 func dies(t *testing.T, hold any) {
 	t.Helper()
 	var f *os.File
-	require.True(t, hold.(locker.Aser).As(&f))
+	require.True(t, hold.(driver.Aser).As(&f))
 	require.NoError(t, f.Close())
 }
 

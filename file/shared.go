@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/localfile"
 )
 
@@ -38,14 +38,14 @@ import (
 func turnOf(path string) string { return strings.TrimSuffix(path, suffix) + turnSuffix }
 
 // waitShared is Acquire for a sharer that has to wait, first for the turn.
-func (b *Backend) waitShared(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) waitShared(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	path := b.path(req.Name)
 	for {
 		turn, err := b.get(ctx, waited{turnOf(path), localfile.Exclusive})
 		if err != nil {
-			return locker.Grant{}, err
+			return driver.Grant{}, err
 		}
-		var g locker.Grant
+		var g driver.Grant
 		f, err := b.get(ctx, waited{path, localfile.Shared})
 		if err == nil {
 			// With a turn that was deleted meanwhile, it is not the only one to write.
@@ -66,8 +66,8 @@ func (b *Backend) waitShared(ctx context.Context, req locker.Request) (locker.Gr
 func (b *Backend) count(path, name string, n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n > 0 && b.sharers[path] >= locker.MaxSharers {
-		return fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, b.sharers[path], name)
+	if n > 0 && b.sharers[path] >= driver.MaxSharers {
+		return fmt.Errorf("%w: %d share %q, and no more can", driver.ErrRefused, b.sharers[path], name)
 	}
 	if b.sharers[path] += n; b.sharers[path] == 0 {
 		delete(b.sharers, path)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/localfile"
@@ -66,7 +67,7 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	writer := lab.StartChild(t, "share", dir, "n", "alone")
 	writer.Expect(t, "asking", patience)
 	require.Eventually(t, func() bool { return shared() != nil }, patience, time.Millisecond)
-	require.ErrorIs(t, shared(), locker.ErrHeld)
+	require.ErrorIs(t, shared(), driver.ErrHeld)
 	writer.Kill()
 	require.NoError(t, shared(), "the kernel has ended what it left")
 
@@ -77,7 +78,7 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	second.Send(t, "unlock")
 	second.Expect(t, "unlocked <nil>", patience)
 	_, err = b.Acquire(t.Context(), writes)
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, g.Hold.Release(t.Context()))
 	assert.Greater(t, must(b.Acquire(t.Context(), writes)).Token, g.Token)
 }
@@ -96,7 +97,7 @@ func TestFirstSharersHaveOneToken(t *testing.T) {
 		if round%2 == 0 {
 			require.NoError(t, localfile.Flock(f, localfile.Shared))
 		}
-		var grants [len(b)]locker.Grant
+		var grants [len(b)]driver.Grant
 		var all sync.WaitGroup
 		for i := range b {
 			all.Go(func() { grants[i] = must(b[i].Acquire(t.Context(), req)) })
@@ -131,14 +132,14 @@ func TestSharersBesideFlock(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	_, _ = out.Read(make([]byte, 3))
 	_, err := b.Acquire(t.Context(), request(false, 0))
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	g, other := must(b.Acquire(t.Context(), request(true, 0))), must(b.Acquire(t.Context(), request(true, 0)))
 	require.Equal(t, g.Token, other.Token, "neither of them was alone")
 	require.NoError(t, other.Hold.Release(t.Context()))
 	require.NoError(t, in.Close())
 	_ = cmd.Wait()
 	_, err = b.Acquire(t.Context(), request(false, 0))
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 }
 
 // Sharers that end, and whose MinHold stays, do not keep a waiting writer out for ever: from the end of one
@@ -197,7 +198,7 @@ func TestMinHoldOfSharers(t *testing.T) {
 		"a 1ns, b 1h, c 3h, b not undone, c not undone, a leaves, kept 3h",
 	} {
 		b := newBackend(t, t.TempDir())
-		holds := map[string]locker.Hold{}
+		holds := map[string]driver.Hold{}
 		for step := range strings.SplitSeq(history, ", ") {
 			who, what, _ := strings.Cut(step, " ")
 			about := func(left time.Duration) {
@@ -209,7 +210,7 @@ func TestMinHoldOfSharers(t *testing.T) {
 				_, err = b.Acquire(t.Context(), request(false, 0))
 			case "shut":
 				_, err = b.Acquire(t.Context(), request(true, 0))
-				require.ErrorIs(t, err, locker.ErrHeld)
+				require.ErrorIs(t, err, driver.ErrHeld)
 				continue
 			case "broken":
 				_, err = locktest.Break(t.Context(), b, "n")
@@ -230,7 +231,7 @@ func TestMinHoldOfSharers(t *testing.T) {
 				about(st.Remaining)
 			case "kept " + what:
 				_, err := b.Acquire(t.Context(), request(false, 0))
-				var held *locker.HeldError
+				var held *driver.HeldError
 				require.ErrorAs(t, err, &held, "%s: %s", history, step)
 				about(held.Remaining)
 			default:
@@ -300,7 +301,7 @@ func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 	b := []*file.Backend{newBackend(t, dir), newBackend(t, dir)}
 	for range 20 {
 		w := must(b[0].Acquire(t.Context(), request(false, 0)))
-		var grants [2]locker.Grant
+		var grants [2]driver.Grant
 		var waits, others sync.WaitGroup
 		end := make(chan struct{})
 		for i := range grants {
@@ -346,14 +347,14 @@ func TestProveSharersAtTheBound(t *testing.T) {
 	lab.NeedProve(t)
 	b := newBackend(t, t.TempDir())
 	dies(t, must(b.Acquire(t.Context(), request(false, time.Hour))).Hold)
-	for range locker.MaxSharers + 1 {
+	for range driver.MaxSharers + 1 {
 		_, err := b.Acquire(t.Context(), request(true, 0))
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	must(locktest.Break(t.Context(), b, "n"))
 	locktest.MaxSharers(t, b, func() {
 		_, err := b.Acquire(t.Context(), request(true, time.Hour))
-		require.ErrorIs(t, err, locker.ErrRefused)
+		require.ErrorIs(t, err, driver.ErrRefused)
 		assert.Zero(t, must(b.Inspect(t.Context(), "n")).Remaining)
 	})
 	_, err := b.Acquire(t.Context(), request(true, 0))

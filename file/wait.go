@@ -7,7 +7,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/localfile"
 )
 
@@ -57,7 +57,7 @@ func (b *Backend) wait(on waited) (granted <-chan locked, leave func()) {
 	defer b.mu.Unlock()
 	queue, blocked := b.waits[on]
 	if !blocked && len(b.waits) == maxThreads {
-		mine <- locked{err: locker.ErrHeld} // the engine polls
+		mine <- locked{err: driver.ErrHeld} // the engine polls
 		return mine, leave
 	}
 	b.waits[on] = append(queue, mine)
@@ -82,9 +82,9 @@ func (b *Backend) get(ctx context.Context, on waited) (*os.File, error) {
 // leaves is the error of one that stops waiting.
 func (b *Backend) leaves(ctx context.Context) error {
 	if b.life.Err() != nil {
-		return locker.ErrClosed
+		return driver.ErrClosed
 	}
-	return fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+	return fmt.Errorf("%w (%w)", driver.ErrHeld, ctx.Err())
 }
 
 // block is the only goroutine of its backend that blocks for this, until nobody waits any more. Each

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/localfile"
 )
@@ -59,7 +60,7 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 	held = must(b.Acquire(t.Context(), request(false, 0))).Hold
 	all.Go(func() {
 		_, err := b.Acquire(t.Context(), waiting(false))
-		assert.ErrorIs(t, err, locker.ErrClosed)
+		assert.ErrorIs(t, err, driver.ErrClosed)
 	})
 	waitUntilBlocked(t, 1)
 	require.NoError(t, b.Close())
@@ -82,7 +83,7 @@ func TestTryLockLooksAgainWhereAVisitorMayBe(t *testing.T) {
 		require.NoError(t, localfile.Flock(f, localfile.Exclusive))
 		began := time.Now()
 		_, err := b.Acquire(t.Context(), request(shared, 0))
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 		assert.Greater(t, time.Since(began), 10*time.Millisecond)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -17,16 +17,16 @@ type connection struct {
 	close context.CancelFunc
 }
 
-func (c *connection) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c *connection) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if c.life.Err() != nil {
-		return locker.Grant{}, locker.ErrClosed
+		return driver.Grant{}, driver.ErrClosed
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
 	g, err := c.Backend.Acquire(ctx, req)
 	if err != nil && c.life.Err() != nil {
-		err = locker.ErrClosed
+		err = driver.ErrClosed
 	}
 	return g, err
 }
@@ -53,7 +53,7 @@ func TestConformance(t *testing.T) {
 func harness(locks *memory.Backend) conformance.Harness {
 	return conformance.Harness{
 		TTL: 500 * time.Millisecond, // nothing is far away
-		New: func(conformance.T) locker.Backend {
+		New: func(conformance.T) driver.Backend {
 			life, end := context.WithCancel(context.Background())
 			return &connection{locks, life, end}
 		},

@@ -15,8 +15,8 @@
 // process. The waiters of all Clients get the lock in the order in which they began
 // to wait, and a waiter that gives up leaves the queue at once. Every lease has a
 // fencing token; tokens rise, over all names, for as long as the Backend exists. No
-// clock is involved, so leases have no deadline, and [locker.Lease.Until] is a
-// century away. The exception is a lock with [locker.MinHold]: it has a deadline, and is kept
+// clock is involved, so leases have no deadline, and locker.Lease.Until is a
+// century away. The exception is a lock with locker.MinHold: it has a deadline, and is kept
 // until then even if its Client has ended. [Backend.Delete] takes a lock away from
 // its holder, who is told at once.
 //
@@ -24,9 +24,9 @@
 //
 // Other processes are not kept out. All locks are gone when the process ends, and
 // tokens begin at 1 again in the next process. So the resource that checks tokens has
-// to end with the process too, or [locker.Options.TokenBase] has to be above the old
+// to end with the process too, or locker.Options.TokenBase has to be above the old
 // tokens. Since nothing expires, a goroutine that is stuck or forgets to unlock holds
-// for ever, unless [locker.Options.MaxHold] bounds it.
+// for ever, unless locker.Options.MaxHold bounds it.
 //
 // # Testing with it
 //
@@ -40,5 +40,5 @@
 //	memory://
 //
 // opens a Backend for one Client. To share locks between Clients, use [New] and
-// [locker.New]: sharing by URL would need a global list of Backends.
+// locker.New: sharing by URL would need a global list of Backends.
 package memory

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -23,7 +24,7 @@ func Example() {
 		return
 	}
 	_, err = bob.TryLock(ctx, "report")
-	fmt.Println("held:", errors.Is(err, locker.ErrHeld))
+	fmt.Println("held:", errors.Is(err, driver.ErrHeld))
 
 	if err := lease.Unlock(ctx); err != nil {
 		fmt.Println(err)
@@ -56,7 +57,7 @@ func ExampleBackend_Delete() {
 	}
 	locks.Delete("report")
 	<-lease.Done()
-	fmt.Println("lost:", errors.Is(lease.Err(), locker.ErrLost))
+	fmt.Println("lost:", errors.Is(lease.Err(), driver.ErrLost))
 
 	// Output:
 	// lost: true

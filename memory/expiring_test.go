@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
-var errDown = fmt.Errorf("the test says so: %w", locker.ErrUnavailable)
+var errDown = fmt.Errorf("the test says so: %w", driver.ErrUnavailable)
 
 func TestAFailureEndsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -27,8 +28,8 @@ func TestAFailureEndsWaits(t *testing.T) {
 		synctest.Wait()
 		locks.Fail(nil) // as it is
 		locks.Fail(errDown)
-		require.ErrorIs(t, <-ended, locker.ErrUnavailable)
-		require.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
+		require.ErrorIs(t, <-ended, driver.ErrUnavailable)
+		require.ErrorIs(t, lease.Unlock(t.Context()), driver.ErrUnavailable)
 		locks.Fail(nil)
 		require.NoError(t, mustLock(t, b, "job").Unlock(t.Context()), "the release was tried again")
 	})
@@ -47,7 +48,7 @@ func TestUndoDuringAnOutage(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			locks := c.start()
-			req := locker.Request{Name: "job", TTL: 10 * time.Second, MinHold: c.minHold}
+			req := driver.Request{Name: "job", TTL: 10 * time.Second, MinHold: c.minHold}
 			g, err := locks.Acquire(t.Context(), req)
 			require.NoError(t, err)
 			require.NoError(t, g.Hold.Undo(t.Context()), "at once, whatever its MinHold")

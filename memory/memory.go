@@ -10,26 +10,26 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// Backend keeps locks in memory. It is a [locker.Backend]; programs give it
-// to [locker.New] and use the Client. It may be shared by many Clients.
+// Backend keeps locks in memory. It is a [driver.Backend]; programs give it
+// to locker.New and use the Client. It may be shared by many Clients.
 type Backend struct {
 	expiring bool
 
 	mu     sync.Mutex
 	queues map[string][]*hold // by name: first the holder, or all sharers; then those who wait, longest first
 	token  uint64             // the last one given out, to whatever name
-	closed error              // locker.ErrClosed after Close
+	closed error              // driver.ErrClosed after Close
 	fault  error              // what every call returns; nil: none
 	ended  chan struct{}      // of those who wait now: closed when the Backend is, or fault is set
 }
 
 var (
-	_ locker.Backend  = (*Backend)(nil)
-	_ locker.Prompt   = (*Backend)(nil)
-	_ locker.Operator = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Prompt   = (*Backend)(nil)
+	_ driver.Operator = (*Backend)(nil)
 )
 
 // New returns a Backend without any lock held.
@@ -47,7 +47,7 @@ func NewExpiring() *Backend {
 
 // Fail makes every call of the Backend return err from now on, including calls that
 // wait, until Fail is called with nil. It is an outage if err matches
-// [locker.ErrUnavailable], and otherwise a refusal. Meanwhile locks are neither
+// [driver.ErrUnavailable], and otherwise a refusal. Meanwhile locks are neither
 // renewed nor released. It is for tests of programs; to take a lock away from its
 // holder, use [Backend.Delete].
 func (b *Backend) Fail(err error) {
@@ -60,16 +60,16 @@ func (b *Backend) Fail(err error) {
 }
 
 // Guarantees returns the promises of the package comment.
-func (b *Backend) Guarantees() locker.Guarantees {
-	g := locker.Guarantees{
+func (b *Backend) Guarantees() driver.Guarantees {
+	g := driver.Guarantees{
 		Backend:           "memory",
-		Scope:             locker.ScopeProcess,
-		Exclusion:         locker.ExclusionMemory,
-		Fencing:           locker.FencingWhileKept,
+		Scope:             driver.ScopeProcess,
+		Exclusion:         driver.ExclusionMemory,
+		Fencing:           driver.FencingWhileKept,
 		Queue:             true,
-		Order:             locker.OrderFIFO,
-		Shared:            locker.SharingWithTokens,
-		DeadHolder:        locker.RecoveryAtOnce,
+		Order:             driver.OrderFIFO,
+		Shared:            driver.SharingWithTokens,
+		DeadHolder:        driver.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
 		MaxMinHold:        366 * 24 * time.Hour, // a lock with one always has a TTL
@@ -77,7 +77,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 			"a goroutine that does not unlock holds for ever, unless MaxHold bounds it",
 	}
 	if b.expiring {
-		g.DeadHolder = locker.RecoveryAfterTTL
+		g.DeadHolder = driver.RecoveryAfterTTL
 		g.RestsOn = "the memory of one process, with which locks and tokens end"
 	}
 	return g
@@ -85,7 +85,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for it in
 // the order of the calls if req.Wait is set, and returns ErrHeld otherwise.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	h := &hold{Request: req, backend: b}
 	if !b.expiring && req.MinHold == 0 {
 		h.TTL = 0
@@ -96,15 +96,15 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		select {
 		case <-h.granted:
 		case <-ctx.Done():
-			err = b.giveUp(h, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err()))
+			err = b.giveUp(h, fmt.Errorf("%w (%w)", driver.ErrHeld, ctx.Err()))
 		case <-ended:
 			err = b.giveUp(h, nil)
 		}
 	}
 	if err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
-	return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.TTL}, Token: h.token}, nil
+	return driver.Grant{Hold: h, Validity: driver.Validity{Since: h.since, TTL: h.TTL}, Token: h.token}, nil
 }
 
 // enter puts h at the end of the queue for its name, and grants it the lock if nobody is
@@ -119,9 +119,9 @@ func (b *Backend) enter(ctx context.Context, h *hold) (ended <-chan struct{}, er
 	free := len(queue) == 0 || h.follows(queue[len(queue)-1])
 	switch {
 	case !free && !h.Wait:
-		return nil, locker.ErrHeld
-	case free && len(queue) >= locker.MaxSharers:
-		return nil, fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(queue), h.Name)
+		return nil, driver.ErrHeld
+	case free && len(queue) >= driver.MaxSharers:
+		return nil, fmt.Errorf("%w: %d share %q, and no more can", driver.ErrRefused, len(queue), h.Name)
 	}
 	if !free {
 		h.granted = make(chan struct{})
@@ -144,7 +144,7 @@ func (b *Backend) giveUp(h *hold, err error) error {
 		return nil
 	}
 	b.drop(h.Name, h.is)
-	return cmp.Or(err, b.closed, b.fault, locker.ErrUnavailable) // Fail may have cleared it meanwhile
+	return cmp.Or(err, b.closed, b.fault, driver.ErrUnavailable) // Fail may have cleared it meanwhile
 }
 
 // drop removes from a queue those who are meant, and returns them. When all of them are gone, the lock goes to those
@@ -173,7 +173,7 @@ func (b *Backend) admit(name string) {
 	if len(queue) == 0 {
 		delete(b.queues, name)
 	}
-	for i, h := range queue[:min(len(queue), locker.MaxSharers)] {
+	for i, h := range queue[:min(len(queue), driver.MaxSharers)] {
 		switch {
 		case h.token != 0:
 			continue
@@ -200,8 +200,8 @@ func (b *Backend) admit(name string) {
 const holderForm = "memory %d"
 
 // stateOf is the State of a name. The caller holds b.mu.
-func (b *Backend) stateOf(name string) locker.State {
-	st := locker.State{Name: name}
+func (b *Backend) stateOf(name string) driver.State {
+	st := driver.State{Name: name}
 	for _, h := range b.queues[name] {
 		if h.token == 0 {
 			st.Waiters++
@@ -229,19 +229,19 @@ func addLabel(labels *[]string, n int, h *hold) {
 	}
 }
 
-// Inspect implements [locker.Operator].
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+// Inspect implements [driver.Operator].
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stateOf(name), cmp.Or(b.fault, ctx.Err())
 }
 
-// List implements [locker.Operator].
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
+// List implements [driver.Operator].
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
+	return func(yield func(driver.State, error) bool) {
 		b.mu.Lock()
 		err := b.fault
-		var states []locker.State
+		var states []driver.State
 		for name := range b.queues {
 			if err == nil && strings.HasPrefix(name, prefix) {
 				states = append(states, b.stateOf(name))
@@ -254,17 +254,17 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			}
 		}
 		if err != nil {
-			yield(locker.State{}, err)
+			yield(driver.State{}, err)
 		}
 	}
 }
 
-// Break implements [locker.Operator]: the lease of the holder, or of every sharer, is
+// Break implements [driver.Operator]: the lease of the holder, or of every sharer, is
 // lost, and the next waiter gets the lock. It also works while the Backend fails.
-func (b *Backend) Break(_ context.Context, st locker.State) error {
+func (b *Backend) Break(_ context.Context, st driver.State) error {
 	var token uint64
 	if _, err := fmt.Sscanf(st.Holder, holderForm, &token); err != nil && st.Holder != "" {
-		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
+		return fmt.Errorf("%w: %q is no Holder of this backend", driver.ErrInvalid, st.Holder)
 	}
 	b.mu.Lock()
 	broken := b.drop(st.Name, func(h *hold) bool { return token != 0 && h.token == token })
@@ -296,13 +296,13 @@ func (b *Backend) Close() error {
 	if b.closed == nil {
 		close(b.ended)
 	}
-	b.closed = locker.ErrClosed
+	b.closed = driver.ErrClosed
 	return nil
 }
 
 // hold is a queue entry of one attempt: it has the lock, or waits for it.
 type hold struct {
-	locker.Request // TTL 0: no deadline
+	driver.Request // TTL 0: no deadline
 	backend        *Backend
 	granted        chan struct{} // closed when the lock is granted; nil: at once
 
@@ -314,7 +314,7 @@ type hold struct {
 }
 
 // Renew checks that the lock is still held, and moves its deadline if it has one.
-func (h *hold) Renew(context.Context) (locker.Validity, error) {
+func (h *hold) Renew(context.Context) (driver.Validity, error) {
 	now := time.Now()
 	err := h.held(func() {
 		if h.TTL > 0 && now.Add(h.TTL).After(h.end) { // a MinHold may last longer
@@ -323,15 +323,15 @@ func (h *hold) Renew(context.Context) (locker.Validity, error) {
 		}
 	})
 	if err != nil {
-		return locker.Validity{}, err
+		return driver.Validity{}, err
 	}
-	return locker.Validity{Since: now, TTL: h.TTL}, nil
+	return driver.Validity{Since: now, TTL: h.TTL}, nil
 }
 
 // Release gives the lock to the next waiter.
 func (h *hold) Release(context.Context) error { return h.held(func() { h.backend.drop(h.Name, h.is) }) }
 
-// Undo implements [locker.Hold]. While the Backend fails, only the TTL removes the lock.
+// Undo implements [driver.Hold]. While the Backend fails, only the TTL removes the lock.
 func (h *hold) Undo(context.Context) error {
 	b := h.backend
 	b.mu.Lock()
@@ -343,7 +343,7 @@ func (h *hold) Undo(context.Context) error {
 	return nil
 }
 
-// RaiseToken implements [locker.TokenRaiser].
+// RaiseToken implements [driver.TokenRaiser].
 func (h *hold) RaiseToken(_ context.Context, token uint64) error {
 	return h.held(func() { h.backend.token = max(h.backend.token, token) })
 }
@@ -357,7 +357,7 @@ func (h *hold) held(do func()) error {
 	case b.fault != nil:
 		return b.fault
 	case h.token == 0 || !slices.Contains(b.queues[h.Name], h):
-		return locker.ErrLost
+		return driver.ErrLost
 	}
 	do()
 	return nil

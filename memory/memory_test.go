@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var newClient, mustLock = locktest.Client, locktest.Lock
 
-func inspect(t *testing.T, locks *memory.Backend, name string) locker.State {
+func inspect(t *testing.T, locks *memory.Backend, name string) driver.State {
 	t.Helper()
 	st, err := locks.Inspect(t.Context(), name)
 	require.NoError(t, err)
@@ -55,7 +56,7 @@ func (e *ending) Done() <-chan struct{} {
 func TestALockThatIsGrantedAsItsContextEndsIsNotHeld(t *testing.T) {
 	locks := memory.New()
 	for range 200 {
-		g, err := locks.Acquire(&ending{Context: t.Context()}, locker.Request{Name: "n", Wait: true, Queued: func() {}})
+		g, err := locks.Acquire(&ending{Context: t.Context()}, driver.Request{Name: "n", Wait: true, Queued: func() {}})
 		require.NoError(t, err)
 		require.NoError(t, g.Hold.Release(t.Context()))
 	}
@@ -66,7 +67,7 @@ func TestTimeInTheQueueDoesNotCount(t *testing.T) {
 		locks := memory.New()
 		first := mustLock(t, newClient(t, locks, nil), "n")
 		time.AfterFunc(time.Hour, func() { assert.NoError(t, first.Unlock(context.Background())) })
-		second, err := locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true, Queued: func() {}})
+		second, err := locks.Acquire(t.Context(), driver.Request{Name: "n", Wait: true, Queued: func() {}})
 		require.NoError(t, err)
 		assert.Equal(t, time.Now(), second.Validity.Since)
 	})
@@ -98,12 +99,12 @@ func TestDeleteEndsTheHoldersLeaseAndNothingElse(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		require.Fail(t, "the holder was not told")
 	}
-	assert.ErrorIs(t, lost.Err(), locker.ErrLost)
+	assert.ErrorIs(t, lost.Err(), driver.ErrLost)
 	assert.NoError(t, kept.Err())
 
 	// The old holder's Unlock must not free the next holder's lock.
 	next := mustLock(t, b, "n")
-	assert.ErrorIs(t, lost.Unlock(t.Context()), locker.ErrLost)
+	assert.ErrorIs(t, lost.Unlock(t.Context()), driver.ErrLost)
 	assert.NoError(t, next.Renew(t.Context()))
 	assert.True(t, inspect(t, locks, "p/n").Held)
 	assert.False(t, locks.Delete("nobody's"))
@@ -111,24 +112,24 @@ func TestDeleteEndsTheHoldersLeaseAndNothingElse(t *testing.T) {
 
 func TestInspectSaysWhoHolds(t *testing.T) {
 	locks := memory.New()
-	assert.Equal(t, locker.State{Name: "n"}, inspect(t, locks, "n"))
+	assert.Equal(t, driver.State{Name: "n"}, inspect(t, locks, "n"))
 	lease := mustLock(t, newClient(t, locks, &locker.Options{Label: "the night job"}), "n")
 	token, _ := lease.Token()
 	st := inspect(t, locks, "n")
-	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: st.Holder, Label: "the night job", Token: token}, st)
-	require.ErrorIs(t, locks.Break(t.Context(), locker.State{Name: "n", Held: true, Holder: "1"}), locker.ErrInvalid)
+	assert.Equal(t, driver.State{Name: "n", Held: true, Holder: st.Holder, Label: "the night job", Token: token}, st)
+	require.ErrorIs(t, locks.Break(t.Context(), driver.State{Name: "n", Held: true, Holder: "1"}), driver.ErrInvalid)
 	require.NoError(t, lease.Err(), "that is another backend's holder")
 }
 
 func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()
-		held, err := locks.Acquire(t.Context(), locker.Request{Name: "n"})
+		held, err := locks.Acquire(t.Context(), driver.Request{Name: "n"})
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { assert.NoError(t, locks.Close()) })
 		for range 2 {
-			_, err = locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true, Queued: func() {}})
-			require.ErrorIs(t, err, locker.ErrClosed)
+			_, err = locks.Acquire(t.Context(), driver.Request{Name: "n", Wait: true, Queued: func() {}})
+			require.ErrorIs(t, err, driver.ErrClosed)
 		}
 		require.NoError(t, locks.Close())
 		_, err = held.Hold.Renew(t.Context())
@@ -139,8 +140,8 @@ func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 	failed.Fail(errDown)
 	require.NoError(t, failed.Close())
 	failed.Fail(nil)
-	_, err := failed.Acquire(t.Context(), locker.Request{Name: "n"})
-	require.ErrorIs(t, err, locker.ErrClosed)
+	_, err := failed.Acquire(t.Context(), driver.Request{Name: "n"})
+	require.ErrorIs(t, err, driver.ErrClosed)
 }
 
 func TestProveSharersAtTheBound(t *testing.T) {
@@ -152,12 +153,12 @@ func TestProveSharersAtTheBound(t *testing.T) {
 // nobody.
 func TestSharersWhoWaitedAtTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks, grants := memory.New(), make(chan locker.Grant, locker.MaxSharers+2)
-		writer, err := locks.Acquire(t.Context(), locker.Request{Name: "n"})
+		locks, grants := memory.New(), make(chan driver.Grant, driver.MaxSharers+2)
+		writer, err := locks.Acquire(t.Context(), driver.Request{Name: "n"})
 		require.NoError(t, err)
 		for i := range cap(grants) {
 			go func() {
-				g, err := locks.Acquire(t.Context(), locker.Request{Name: "n", Label: fmt.Sprint(i), Shared: true, Wait: true,
+				g, err := locks.Acquire(t.Context(), driver.Request{Name: "n", Label: fmt.Sprint(i), Shared: true, Wait: true,
 					Queued: func() {}, Lost: func() {}})
 				assert.NoError(t, err)
 				grants <- g
@@ -170,23 +171,22 @@ func TestSharersWhoWaitedAtTheBound(t *testing.T) {
 			assert.Equal(t, []int{min(sharers, 16), min(waiters, 16)}, []int{len(st.Sharing), len(st.Waiting)})
 		}
 		sees(0, cap(grants))
-		require.NoError(t, locks.Break(t.Context(), locker.State{Name: "n"}))
+		require.NoError(t, locks.Break(t.Context(), driver.State{Name: "n"}))
 		sees(0, cap(grants))
 		require.NoError(t, writer.Hold.Release(t.Context()))
-		sees(locker.MaxSharers, 2)
+		sees(driver.MaxSharers, 2)
 		require.NoError(t, (<-grants).Hold.Release(t.Context()))
-		sees(locker.MaxSharers, 1)
+		sees(driver.MaxSharers, 1)
 		require.NoError(t, locks.Break(t.Context(), inspect(t, locks, "n")))
 		sees(1, 0) // who waited is none of them
 	})
 }
 
 func TestOpen(t *testing.T) {
-	open := locker.Openers{"memory": memory.Open}
 	for _, good := range []string{"memory://", "memory:///", "memory://?ttl=5s&prefix=a/"} {
-		a, err := open.Open(t.Context(), good, nil)
+		a, err := locker.Open(t.Context(), good, nil, memory.Openers)
 		require.NoError(t, err, good)
-		b, err := open.Open(t.Context(), good, nil)
+		b, err := locker.Open(t.Context(), good, nil, memory.Openers)
 		require.NoError(t, err, good)
 		mustLock(t, a, "n")
 		_, err = b.TryLock(t.Context(), "n")
@@ -194,7 +194,7 @@ func TestOpen(t *testing.T) {
 		assert.NoError(t, errors.Join(a.Close(), b.Close()))
 	}
 	for _, bad := range []string{"memory://name", "memory://user@", "memory:///name", "memory://?size=3"} {
-		_, err := open.Open(t.Context(), bad, nil)
-		assert.ErrorIs(t, err, locker.ErrInvalid, bad)
+		_, err := locker.Open(t.Context(), bad, nil, memory.Openers)
+		assert.ErrorIs(t, err, driver.ErrInvalid, bad)
 	}
 }

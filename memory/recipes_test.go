@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
 
@@ -44,7 +45,7 @@ func TestMyProgramStopsWhenItsLockIsTaken(t *testing.T) {
 	inABubble(t, nil, func(t *testing.T, locks *memory.Backend, l *locker.Client) {
 		time.AfterFunc(10500*time.Millisecond, func() { locks.Delete("books") })
 		entries, err := keepBooks(t.Context(), l)
-		require.ErrorIs(t, err, locker.ErrLost)
+		require.ErrorIs(t, err, driver.ErrLost)
 		assert.Equal(t, 10, entries)
 	})
 }
@@ -53,9 +54,9 @@ func TestMyProgramStopsBeforeAnOutageLetsOthersIn(t *testing.T) {
 	inABubble(t, &locker.Options{TTL: 30 * time.Second},
 		func(t *testing.T, locks *memory.Backend, l *locker.Client) {
 			began := time.Now()
-			time.AfterFunc(time.Minute, func() { locks.Fail(fmt.Errorf("cable cut: %w", locker.ErrUnavailable)) })
+			time.AfterFunc(time.Minute, func() { locks.Fail(fmt.Errorf("cable cut: %w", driver.ErrUnavailable)) })
 			entries, err := keepBooks(t.Context(), l)
-			require.ErrorIs(t, err, locker.ErrLost)
+			require.ErrorIs(t, err, driver.ErrLost)
 			assert.Greater(t, entries, 60, "it goes on for as long as its lease lasts")
 			assert.Less(t, time.Since(began), 90*time.Second, "and no longer")
 
@@ -67,7 +68,7 @@ func TestMyProgramStopsBeforeAnOutageLetsOthersIn(t *testing.T) {
 
 func TestMyProgramWaitsOutAShortOutage(t *testing.T) {
 	inABubble(t, nil, func(t *testing.T, locks *memory.Backend, l *locker.Client) {
-		locks.Fail(fmt.Errorf("restarting: %w", locker.ErrUnavailable))
+		locks.Fail(fmt.Errorf("restarting: %w", driver.ErrUnavailable))
 		time.AfterFunc(5*time.Second, func() { locks.Fail(nil) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -83,7 +84,7 @@ func TestMyProgramSaysThatItsPasswordIsWrong(t *testing.T) {
 		locks.Fail(wrong)
 		began := time.Now()
 		_, err := keepBooks(t.Context(), l)
-		require.ErrorIs(t, err, locker.ErrRefused)
+		require.ErrorIs(t, err, driver.ErrRefused)
 		require.ErrorIs(t, err, wrong)
 		assert.Zero(t, time.Since(began), "asking again would not help")
 	})

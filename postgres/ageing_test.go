@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -41,7 +42,7 @@ func TestAgeingFailovers(t *testing.T) {
 		c.GoesOn(20, 30*time.Second)
 		require.NoError(t, kept.Err(), "a lock that is held survives")
 		_, err := newClient(t, u, nil).TryLock(t.Context(), "kept")
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	require.NoError(t, kept.Unlock(t.Context()))
 	overlaps, _ := c.End(newClient(t, u, nil))

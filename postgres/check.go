@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // checkSQL is what Check looks at: what, how it is, whether that is well, and what to do.
@@ -79,11 +79,11 @@ SELECT what, found, severity, advice FROM (
 			ELSE '' END||'GRANT SELECT, INSERT, UPDATE, DELETE on the table, and USAGE on its sequence and its schema')
 ) AS t (what, found, severity, advice)`
 
-// Check implements [locker.Checker].
-func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+// Check implements [driver.Checker].
+func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
-	var all []locker.Finding
+	var all []driver.Finding
 	_, err := b.ask(bounded, func(conn *pgxpool.Conn) error {
 		rows, err := conn.Query(bounded, checkSQL,
 			statementsFor(b.schema, b.table).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table,
@@ -93,7 +93,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		}
 		defer rows.Close()
 		all = nil
-		var f locker.Finding
+		var f driver.Finding
 		values := []any{&f.What, &f.Found, &f.Severity, &f.Advice}
 		return each(values, func() { all = append(all, f) })(rows)
 	})
@@ -101,10 +101,10 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		return nil, b.failure(ctx, err)
 	}
 	conn, err := b.listen(bounded, nil)
-	f := locker.Finding{What: "NOTIFY", Found: "is heard"}
+	f := driver.Finding{What: "NOTIFY", Found: "is heard"}
 	switch {
 	case errors.Is(err, errDeaf):
-		f.Severity, f.Found = locker.SeverityWarning, "is not heard"
+		f.Severity, f.Found = driver.SeverityWarning, "is not heard"
 		f.Advice = "waiters ask again and again instead of being told: connect to the server itself, " +
 			"or to pgbouncer in session mode"
 	case err != nil:
@@ -115,7 +115,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	all = append(all, f)
 	for i := range all {
 		all[i].What = fmt.Sprintf("%s of %s", all[i].What, b.addr)
-		if all[i].Severity == locker.SeverityOK {
+		if all[i].Severity == driver.SeverityOK {
 			all[i].Advice = ""
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/postgres"
 )
@@ -22,22 +23,22 @@ func TestCheck(t *testing.T) {
 	acquire(t, b, "a", owner(1))
 	few, _ := newBackend(t, strings.Replace(s.URL(s.Addr(), "sslmode=disable"),
 		"locker:"+lab.PostgresPassword, "few:secret", 1), &postgres.Options{FailoverSafe: true})
-	worst := func(b *postgres.Backend) map[string]locker.Severity {
+	worst := func(b *postgres.Backend) map[string]driver.Severity {
 		all, err := b.Check(t.Context())
 		require.NoError(t, err)
-		bad := map[string]locker.Severity{}
+		bad := map[string]driver.Severity{}
 		for _, f := range all {
-			assert.Equal(t, f.Severity == locker.SeverityOK, f.Advice == "", "%v", f)
-			if f.Severity > locker.SeverityInfo {
+			assert.Equal(t, f.Severity == driver.SeverityOK, f.Advice == "", "%v", f)
+			if f.Severity > driver.SeverityInfo {
 				bad[strings.Split(f.What, " of ")[0]] = f.Severity
 			}
 		}
 		return bad
 	}
-	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem}, worst(b))
-	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem,
-		"synchronous_standby_names": locker.SeverityProblem, "sight": locker.SeverityProblem,
-		"rights on locker_locks": locker.SeverityProblem}, worst(few))
+	assert.Equal(t, map[string]driver.Severity{"fsync": driver.SeverityProblem}, worst(b))
+	assert.Equal(t, map[string]driver.Severity{"fsync": driver.SeverityProblem,
+		"synchronous_standby_names": driver.SeverityProblem, "sight": driver.SeverityProblem,
+		"rights on locker_locks": driver.SeverityProblem}, worst(few))
 	s.Exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON locker_locks TO few")
 	assert.Contains(t, worst(few), "rights on locker_locks", "it cannot draw tokens")
 	s.Exec(t, "GRANT USAGE ON SEQUENCE locker_locks_tokens TO few")
@@ -82,15 +83,15 @@ func TestWhatIsInTheWayIsSaid(t *testing.T) {
 		b, _ := newBackend(t, c.url, &c.opts)
 		all, err := b.Check(t.Context())
 		require.NoError(t, err, name)
-		i := slices.IndexFunc(all, func(f locker.Finding) bool { return strings.HasPrefix(f.What, c.finding+" of ") })
+		i := slices.IndexFunc(all, func(f driver.Finding) bool { return strings.HasPrefix(f.What, c.finding+" of ") })
 		require.GreaterOrEqual(t, i, 0, "%s: %v", name, all)
-		assert.Equal(t, locker.SeverityProblem, all[i].Severity, name)
+		assert.Equal(t, driver.SeverityProblem, all[i].Severity, name)
 		assert.Equal(t, c.found, all[i].Found, name)
 		assert.Contains(t, all[i].Advice, c.advice, name)
 		_, err = b.Acquire(t.Context(), request("a", owner(1)))
 		require.ErrorContains(t, err, c.says, name)
 	}
-	_, err := postgres.Openers.Open(t.Context(), as("reader", "target_session_attrs=read-write"), nil)
+	_, err := locker.Open(t.Context(), as("reader", "target_session_attrs=read-write"), nil, postgres.Openers)
 	require.ErrorContains(t, err, "or default_transaction_read_only is on")
 
 	// What is there needs no right to make it.
@@ -101,7 +102,7 @@ func TestWhatIsInTheWayIsSaid(t *testing.T) {
 	plain, _ := newBackend(t, as("plain"), nil)
 	all, err := plain.Check(t.Context())
 	require.NoError(t, err)
-	assert.Contains(t, all, locker.Finding{What: "rights on locker_locks of " + s.Addr() + "/postgres", Found: "enough"})
+	assert.Contains(t, all, driver.Finding{What: "rights on locker_locks of " + s.Addr() + "/postgres", Found: "enough"})
 	acquire(t, plain, "b", owner(3))
 	reader, _ := newBackend(t, as("reader"), nil)
 	s.Exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON locker_locks TO reader")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -34,13 +35,13 @@ func TestProveTLS(t *testing.T) {
 		`SELECT bool_or(ssl) FROM pg_stat_ssl s
 			JOIN pg_stat_activity a USING (pid) WHERE application_name = 'locker'`))
 	require.NoError(t, l.Unlock(t.Context()))
-	_, err := postgres.Openers.Open(t.Context(), s.URL(s.Addr(), "sslmode=verify-full"), nil)
+	_, err := locker.Open(t.Context(), s.URL(s.Addr(), "sslmode=verify-full"), nil, postgres.Openers)
 	require.ErrorContains(t, err, "certificate")
 }
 
 // conform runs the suite.
 func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...string) {
-	connect := func(ct conformance.T, addr string) locker.Backend {
+	connect := func(ct conformance.T, addr string) driver.Backend {
 		b, pool, err := dial(context.Background(), s.URL(addr, params...), opts)
 		if err != nil {
 			ct.Errorf("dial: %v", err)
@@ -51,8 +52,8 @@ func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...st
 	}
 	conformance.Run(t, conformance.Harness{
 		TTL: 600 * time.Millisecond,
-		New: func(ct conformance.T) locker.Backend { return connect(ct, s.Addr()) },
-		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
+		New: func(ct conformance.T) driver.Backend { return connect(ct, s.Addr()) },
+		Pair: func(ct conformance.T) (driver.Backend, driver.Backend) {
 			a, pool, err := dial(context.Background(), s.URL(s.Addr(), params...), opts)
 			if err != nil {
 				ct.Errorf("dial: %v", err)
@@ -62,7 +63,7 @@ func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...st
 			b, _ := postgres.New(pool, opts)
 			return a, b
 		},
-		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			cut, fault := conformance.Proxy(ct, s.Addr())
 			return connect(ct, cut), fault
 		},
@@ -79,7 +80,7 @@ func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...st
 			return nil
 		},
 		URL:  s.URL(s.Addr(), params...),
-		Open: postgres.Openers,
+		Open: conformance.OpenWith(postgres.Openers),
 		// That of the server that was started again.
 		KnownGoroutines: []string{"os.(*Process).pidfdWait"},
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -88,9 +89,9 @@ func TestALostReplyIsAskedForAgain(t *testing.T) {
 	require.NoError(t, err)
 	p.CutReply("owner = ''")
 	err = g.Hold.Release(t.Context())
-	require.ErrorIs(t, err, locker.ErrUnavailable, "whether it was held is what the lost reply said")
-	require.NotErrorIs(t, err, locker.ErrLost)
-	require.ErrorIs(t, g.Hold.Release(t.Context()), locker.ErrLost)
+	require.ErrorIs(t, err, driver.ErrUnavailable, "whether it was held is what the lost reply said")
+	require.NotErrorIs(t, err, driver.ErrLost)
+	require.ErrorIs(t, g.Hold.Release(t.Context()), driver.ErrLost)
 
 	// No server answers the second time: the first may have been carried out.
 	cancel := p.OnRequest("nextval", func(*lab.Link) { p.Set(lab.Reset) })
@@ -218,7 +219,7 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 	terminate(t, s)
 	_, err := c.TryLock(t.Context(), "c")
 	require.ErrorContains(t, err, "password")
-	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	require.NotErrorIs(t, err, driver.ErrUnavailable)
 	s.Exec(t, "ALTER USER jobs VALID UNTIL 'infinity'")
 	require.NoError(t, l.Renew(t.Context()))
 }
@@ -284,7 +285,7 @@ func TestHeldWaitsForAConnectionNoLongerThanTheTimeout(t *testing.T) {
 	go func() { ended <- postgres.Held(context.Background(), tx, l) }()
 	select {
 	case err := <-ended:
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 	case <-time.After(30 * time.Second):
 		require.Fail(t, "it waits for ever")
 	}
@@ -310,7 +311,7 @@ func TestHeldOnAServerThatIsSilent(t *testing.T) {
 			select {
 			case err := <-ended:
 				require.Error(t, err)
-				require.Equal(t, over, !errors.Is(err, locker.ErrUnavailable))
+				require.Equal(t, over, !errors.Is(err, driver.ErrUnavailable))
 				require.Error(t, tx.Commit(t.Context()))
 			case <-time.After(30 * time.Second):
 				require.Fail(t, "it waits for ever")

@@ -10,7 +10,7 @@
 // from then on nobody else is granted the lock until the transaction has ended. A holder
 // that is stopped past its lease
 //
-//   - before Held gets [locker.ErrLost], and its transaction is rolled back;
+//   - before Held gets [driver.ErrLost], and its transaction is rolled back;
 //   - after Held, and goes on, commits: the next holder waits that long, and comes after;
 //   - after Held, and never goes on: the server ends the transaction with the connection,
 //     or after idle_in_transaction_session_timeout; then the next holder gets the lock.
@@ -39,7 +39,7 @@
 // # What it promises
 //
 // While the server keeps its committed data and its clock makes no step: no two
-// clients hold a name at once, up to the end of each lease ([locker.Lease.Until]);
+// clients hold a name at once, up to the end of each lease (locker.Lease.Until);
 // the lock of a dead holder is free after its TTL; a held lock survives a restart of
 // the server; and each token is greater than all earlier tokens.
 //
@@ -71,12 +71,12 @@
 //   - A request with an unknown outcome is taken back. If it arrives after that, or a
 //     copy of one that was answered after the release, it makes a lock that ends with its
 //     TTL, or its MinHold.
-//   - Sharers ([locker.Shared]) have an entry each in the same table, with an expiry of
+//   - Sharers (locker.Shared) have an entry each in the same table, with an expiry of
 //     its own, and one token; the row of the lock ends with the last of them. An entry
 //     counts only while the row has its token, so neither a late request nor a lost row
 //     lets a sharer in beside a writer. Each change of an entry comes after the lock on
 //     the row, in one more statement of the same round trip. At most
-//     [locker.MaxSharers] share a name.
+//     [driver.MaxSharers] share a name.
 //   - A writer that waits for sharers leaves a note, in a round trip of its own, which
 //     keeps new sharers out for a second; it renews it three times a second. The grant
 //     of the next token makes the note void, and a writer that leaves removes it.
@@ -129,7 +129,7 @@
 // All requests may be sent twice: a request whose connection is lost before the answer is
 // sent again on the next one. So a connection closed by idle_session_timeout, an
 // administrator or a proxy refuses no lock. If the second copy of a release finds the lock
-// released, Unlock returns an error that matches [locker.ErrUnavailable]: whether the lock was
+// released, Unlock returns an error that matches [driver.ErrUnavailable]: whether the lock was
 // held until then was in the lost reply.
 //
 // Open sets pgx's PingTimeout to a tenth of Options.Timeout, and TCP keepalives, against
@@ -185,7 +185,7 @@
 // LOCKER_POSTGRES=/path/to/postgres LOCKER_INITDB=/path/to/initdb go test ./postgres.
 //
 // A user needs SELECT, INSERT, UPDATE and DELETE on the table and USAGE on its sequence
-// (and UPDATE for [locker.Lease.RaiseToken], or to set back up a sequence that was lost),
+// (and UPDATE for locker.Lease.RaiseToken, or to set back up a sequence that was lost),
 // to make them CREATE in the schema, and for Options.FailoverSafe pg_read_all_stats.
 //
 // A program that starts while the table is renamed, or looks for it in another schema, makes a new
@@ -212,7 +212,7 @@
 //	postgres://[user:password@]host[:port][,host…][/database][?parameter=value&…]
 //	postgresql://…    the same
 //
-// Parameters beside the common ones of [locker.Openers.Open]:
+// Parameters beside the common ones of locker.Open:
 //
 //	table            Options.Table
 //	create           off: Options.NoCreate

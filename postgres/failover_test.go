@@ -13,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -36,7 +37,7 @@ func TestProveFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
 	standby.Promote(t)
 	other := newClient(t, standby.URL(standby.Addr(), "sslmode=disable"), nil)
 	_, err = other.TryLock(t.Context(), "known to both")
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	_, err = other.TryLock(t.Context(), "lost")
 	require.NoError(t, err)
 }
@@ -54,7 +55,7 @@ func TestFailoverSafe(t *testing.T) {
 	c := newClient(t, both, &locker.Options{TTL: 20 * time.Second})
 	require.True(t, c.Guarantees().SurvivesFailover)
 	_, err := c.TryLock(t.Context(), "a")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "no synchronous standby")
 
 	primary.Set(t, "synchronous_standby_names", "standby")
@@ -91,9 +92,9 @@ func TestFailoverSafe(t *testing.T) {
 	standby.Promote(t)
 	other := newClient(t, standby.URL(standby.Addr(), "sslmode=disable"), nil)
 	_, err = other.TryLock(t.Context(), "a")
-	require.ErrorIs(t, err, locker.ErrHeld, "the new primary has the lock")
+	require.ErrorIs(t, err, driver.ErrHeld, "the new primary has the lock")
 	_, err = other.TryLock(t.Context(), "shared")
-	require.ErrorIs(t, err, locker.ErrHeld, "and who shares one")
+	require.ErrorIs(t, err, driver.ErrHeld, "and who shares one")
 	joined, err := other.TryLock(t.Context(), "shared", locker.Shared())
 	require.NoError(t, err)
 	same, _ := joined.Token()
@@ -120,7 +121,7 @@ func TestProveConformanceOfFailover(t *testing.T) {
 		"target_session_attrs=read-write")
 	conformance.RunOnly(t, conformance.Harness{
 		TTL: time.Second,
-		New: func(ct conformance.T) locker.Backend {
+		New: func(ct conformance.T) driver.Backend {
 			b, pool, err := dial(context.Background(), both, &postgres.Options{FailoverSafe: true})
 			if err != nil {
 				ct.Errorf("dial: %v", err)
@@ -158,7 +159,7 @@ func TestProveReadOnlyAfterAFailover(t *testing.T) {
 		l, err = c.TryLock(t.Context(), "a")
 		return err != nil || l.Unlock(t.Context()) != nil
 	}, eventually, time.Millisecond)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "default_transaction_read_only is on")
 	l = locktest.Lock(t, c, "a")
 	require.NoError(t, l.Unlock(t.Context()))
@@ -220,7 +221,7 @@ func TestProveWhatNoStandbyHasIsNotGranted(t *testing.T) {
 					},
 					"renewal": func(ctx context.Context) error { _, err := held.Hold.Renew(ctx); return err },
 					"RaiseToken": func(ctx context.Context) error {
-						return held.Hold.(locker.TokenRaiser).RaiseToken(ctx, held.Token+1<<40)
+						return held.Hold.(driver.TokenRaiser).RaiseToken(ctx, held.Token+1<<40)
 					},
 				} {
 					var answer chan error
@@ -270,7 +271,7 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 	for _, names := range []string{"*", "ANY 1 (standby, *)", ""} {
 		primary.Set(t, "synchronous_standby_names", names)
 		g, err := locks.Acquire(t.Context(), request("a", owner(1)))
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.ErrorContains(t, err, "name each standby")
 		require.Nil(t, g.Hold, "nothing is left with %q", names)
 	}
@@ -279,7 +280,7 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 		acquire(t, locks, "both "+names, owner(i))
 		b.Pause()
 		g, err := locks.Acquire(t.Context(), request("one "+names, owner(i)))
-		require.ErrorIs(t, err, locker.ErrUnavailable, names)
+		require.ErrorIs(t, err, driver.ErrUnavailable, names)
 		require.ErrorContains(t, err, "may take over")
 		require.NotNil(t, g.Hold)
 		b.Resume()
@@ -289,7 +290,7 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 	b.Promote(t)
 	other := newClient(t, b.URL(b.Addr(), "sslmode=disable"), nil)
 	_, err := other.TryLock(t.Context(), "a")
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 }
 
 // Each standby that is named has to have it, whatever the server takes for synchronous: a change of the names gets
@@ -332,9 +333,9 @@ func TestProveFailoverSafeNeedsToSeeTheStandby(t *testing.T) {
 	primary.Exec(t, "GRANT CREATE ON SCHEMA public TO blind")
 	url := strings.Replace(primary.URL(primary.Addr(), "sslmode=disable"), "locker:"+lab.PostgresPassword,
 		"blind:secret", 1)
-	_, err := postgres.Openers.Open(t.Context(), url+"&failover_safe=on", nil)
+	_, err := locker.Open(t.Context(), url+"&failover_safe=on", nil, postgres.Openers)
 	require.ErrorContains(t, err, "GRANT pg_read_all_stats TO")
-	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	require.NotErrorIs(t, err, driver.ErrUnavailable)
 	b, _ := newBackend(t, url, &postgres.Options{FailoverSafe: true})
 	g, err := b.Acquire(t.Context(), request("a", owner(1)))
 	require.ErrorContains(t, err, "GRANT pg_read_all_stats TO")

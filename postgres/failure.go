@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/puddle/v2"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
@@ -102,7 +102,7 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	advice, again := "", true
 	switch code := sqlstate.Of(err); {
 	case b.life.Err() != nil:
-		return fmt.Errorf("postgres %s: %w", b.addr, locker.ErrClosed)
+		return fmt.Errorf("postgres %s: %w", b.addr, driver.ErrClosed)
 	case ctx.Err() != nil && (unknown(err) || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
 		return &failure{text: text, causes: []error{ctx.Err()}} // not the cause, which may be the end of another lock
 	case errors.Is(err, puddle.ErrClosedPool):
@@ -154,11 +154,11 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		// Not a cause: it is not the caller's deadline that has passed.
 		text = fmt.Sprintf("postgres %s: no answer, or no free connection in the pool, for %v: %s",
 			b.addr, b.opts.Timeout, text)
-		return &failure{text: text, causes: []error{locker.ErrUnavailable}}
+		return &failure{text: text, causes: []error{driver.ErrUnavailable}}
 	}
 	f := &failure{text: fmt.Sprintf("postgres %s: %s%s", b.addr, text, advice), causes: []error{err}}
 	if again {
-		f.causes = append(f.causes, locker.ErrUnavailable)
+		f.causes = append(f.causes, driver.ErrUnavailable)
 	}
 	return f
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -24,7 +25,7 @@ import (
 // newClient opens a Client by URL.
 func newClient(t *testing.T, url string, opts *locker.Options) *locker.Client {
 	t.Helper()
-	c, err := postgres.Openers.Open(t.Context(), url, opts)
+	c, err := locker.Open(t.Context(), url, opts, postgres.Openers)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -62,7 +63,7 @@ func TestBackendsKilled(t *testing.T) {
 	all.Wait()
 	require.NoError(t, kept.Err())
 	if err := kept.Unlock(t.Context()); err != nil {
-		require.ErrorIs(t, err, locker.ErrUnavailable, "it is tried again in the background")
+		require.ErrorIs(t, err, driver.ErrUnavailable, "it is tried again in the background")
 	}
 }
 
@@ -115,7 +116,7 @@ func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = 'stuck' FOR UPDATE")
 	require.NoError(t, err)
-	renew := func(h locker.Hold) func(context.Context) error {
+	renew := func(h driver.Hold) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := h.Renew(ctx); return err }
 	}
 	for request, ask := range map[string]func(context.Context) error{
@@ -124,7 +125,7 @@ func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
 		"lock_timeout": renew(stuck), // in turn
 		"freed AS":     free.Release,
 	} {
-		for _, cause := range []error{locker.ErrHeld, locker.ErrLost} {
+		for _, cause := range []error{driver.ErrHeld, driver.ErrLost} {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			p.OnRequest(request, func(l *lab.Link) { l.Requests(lab.Hold); cancel(cause) })
 			for _, when := range []string{"while it is under way", "before"} {
@@ -162,7 +163,7 @@ func TestDiskFull(t *testing.T) {
 	for i := 0; refused == nil && i < 20000; i++ {
 		_, refused = c.TryLock(t.Context(), fmt.Sprint(i, strings.Repeat("x", 400)))
 	}
-	require.ErrorIs(t, refused, locker.ErrUnavailable, "when the disk was full")
+	require.ErrorIs(t, refused, driver.ErrUnavailable, "when the disk was full")
 	require.NoError(t, os.Remove(filler))
 	require.Eventually(t, func() bool { // a server whose log has no room crashes, and recovers
 		if !s.Running() {
@@ -202,7 +203,7 @@ func TestServerTimeouts(t *testing.T) {
 	_, err = other.Exec(t.Context(), "SELECT 1 FROM locker_locks FOR UPDATE")
 	require.NoError(t, err)
 	err = l.Renew(t.Context())
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "a transaction has locked the lock's row")
 	require.NoError(t, other.Rollback(t.Context()))
 	require.NoError(t, l.Renew(t.Context()))
@@ -218,18 +219,18 @@ func TestClockSteps(t *testing.T) {
 	s.JumpClock(t, 40*time.Second) // before, it is just another time than the clients'
 	l := locktest.Lock(t, a, "x", locker.TTL(20*time.Second))
 	_, err := b.TryLock(t.Context(), "x")
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	s.JumpClock(t, -time.Hour)
 	require.NoError(t, l.Renew(t.Context()))
 	_, err = b.TryLock(t.Context(), "x")
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, l.Unlock(t.Context()))
 	l, err = a.Lock(t.Context(), "x", locker.TTL(20*time.Second))
 	require.NoError(t, err, "what is released is free whatever the clock says")
 	s.JumpClock(t, 2*time.Hour)
 	next, err := b.TryLock(t.Context(), "x")
 	require.NoError(t, err, "a step forward frees it early")
-	require.ErrorIs(t, l.Renew(t.Context()), locker.ErrLost)
+	require.ErrorIs(t, l.Renew(t.Context()), driver.ErrLost)
 	first, _ := l.Token()
 	second, _ := next.Token()
 	assert.Greater(t, second, first)
@@ -249,13 +250,13 @@ func TestProvePgbouncer(t *testing.T) {
 	// With prepared statements, of which pgbouncer knows nothing here, it cannot work.
 	var errs []string
 	for range 8 {
-		c, err := postgres.Openers.Open(t.Context(), s.URL(addr, "sslmode=disable"), nil)
+		c, err := locker.Open(t.Context(), s.URL(addr, "sslmode=disable"), nil, postgres.Openers)
 		if err == nil {
 			defer func() { _ = c.Close() }()
 			_, err = c.TryLock(t.Context(), "mixed up")
 		}
-		if err != nil && !errors.Is(err, locker.ErrHeld) {
-			require.NotErrorIs(t, err, locker.ErrUnavailable)
+		if err != nil && !errors.Is(err, driver.ErrHeld) {
+			require.NotErrorIs(t, err, driver.ErrUnavailable)
 			errs = append(errs, err.Error())
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/probe"
 )
 
@@ -23,7 +23,7 @@ import (
 //
 // Call it first in the transaction. It costs a round trip, for which it waits Options.Timeout at most. Whenever
 // it returns an error, whatever it is, it has rolled tx back, so that nothing of it can be committed by mistake.
-// An error that matches [locker.ErrLost] says that the lease is over, or that tx is at REPEATABLE READ or above
+// An error that matches [driver.ErrLost] says that the lease is over, or that tx is at REPEATABLE READ or above
 // and began before the lock was granted. One with SQLSTATE 40001 is to be tried again, with the whole
 // transaction.
 //
@@ -31,14 +31,14 @@ import (
 // up to synchronous_commit. If its wait for the standby is cancelled, the commit succeeds with a warning, and
 // a fail-over may lose tx: all of it, never a part.
 //
-// A lease of another backend matches [locker.ErrInvalid].
-func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
+// A lease of another backend matches [driver.ErrInvalid].
+func Held(ctx context.Context, tx pgx.Tx, lease driver.Lease) error {
 	var h *hold
 	err := lease.Err()
 	switch {
 	case err != nil:
 	case !lease.As(&h):
-		err = fmt.Errorf("its lock is not one of package postgres: %w", locker.ErrInvalid)
+		err = fmt.Errorf("its lock is not one of package postgres: %w", driver.ErrInvalid)
 	default:
 		err = h.keep(ctx, tx)
 	}
@@ -85,7 +85,7 @@ func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// As implements [locker.Aser], for Held.
+// As implements [driver.Aser], for Held.
 func (h *hold) As(target any) bool {
 	switch target := target.(type) {
 	case **hold:
@@ -104,7 +104,7 @@ func (h *hold) As(target any) bool {
 	return true
 }
 
-// RaiseToken implements [locker.TokenRaiser]. Tokens of all names rise.
+// RaiseToken implements [driver.TokenRaiser]. Tokens of all names rise.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	b := h.b
 	if token > math.MaxInt64/2 {
@@ -126,7 +126,7 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 		}
 		return b.confirm(bounded, conn, onStandby)
 	})
-	if err != nil && !errors.Is(err, locker.ErrLost) {
+	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return b.failure(ctx, err)
 	}
 	return err

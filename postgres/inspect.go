@@ -8,27 +8,27 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// Inspect implements [locker.Operator]. The server does not know how many wait.
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+// Inspect implements [driver.Operator]. The server does not know how many wait.
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	all, err := b.rows(ctx, func(s *statements) string { return s.look + "l.name = $1" }, []byte(name))
 	if err != nil || len(all) == 0 {
-		return locker.State{Name: name, Waiters: -1}, err
+		return driver.State{Name: name, Waiters: -1}, err
 	}
 	return all[0], nil
 }
 
-// List implements [locker.Operator]. Of a large table, what is found is yielded before a request takes too long.
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
+// List implements [driver.Operator]. Of a large table, what is found is yielded before a request takes too long.
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
+	return func(yield func(driver.State, error) bool) {
 		query := func(s *statements) string { return s.list }
 		from, end := prefix, prefix+"\xff" // which is in no name of a lock
 		for more := true; more; {
 			all, err := b.rows(ctx, query, []byte(from), []byte(end))
 			if err != nil {
-				yield(locker.State{}, err)
+				yield(driver.State{}, err)
 				return
 			}
 			more = false
@@ -46,9 +46,9 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 // holderForm is that of State.Holder: the token and the owner, which sharers have in common.
 const holderForm = "postgres %d %s"
 
-// Break implements [locker.Operator]. The waiters are told. The statement names whom it breaks, so that a copy
+// Break implements [driver.Operator]. The waiters are told. The statement names whom it breaks, so that a copy
 // of it, or one that is late, finds nobody.
-func (b *Backend) Break(ctx context.Context, st locker.State) error {
+func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	var owner string
 	var token int64
 	if _, err := fmt.Sscanf(st.Holder, holderForm, &token, &owner); err != nil {
@@ -62,7 +62,7 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 }
 
 // rows returns the locks that a query returns. Where there is no table, nobody has locked anything yet.
-func (b *Backend) rows(ctx context.Context, query func(*statements) string, args ...any) (all []locker.State, err error) {
+func (b *Backend) rows(ctx context.Context, query func(*statements) string, args ...any) (all []driver.State, err error) {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
 	s := b.found.Load()
@@ -88,7 +88,7 @@ func (b *Backend) rows(ctx context.Context, query func(*statements) string, args
 
 func (b *Backend) locks(
 	ctx context.Context, s *statements, query string, args []any,
-) (all []locker.State, err error) {
+) (all []driver.State, err error) {
 	var name, label []byte
 	var owner string
 	var labels [][]byte
@@ -98,7 +98,7 @@ func (b *Backend) locks(
 		all = nil
 		row := []any{&name, &owner, &label, &token, &left, &sharers, &labels}
 		batch.Queue(query, args...).Query(each(row, func() {
-			st := locker.State{
+			st := driver.State{
 				Name: string(name), Held: owner != "", Holder: fmt.Sprintf(holderForm, token, owner),
 				Label: string(label), Token: uint64(token), Waiters: -1, Sharers: sharers,
 				Remaining: max(time.Duration(left)*time.Microsecond, 0),

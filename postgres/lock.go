@@ -9,14 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/batch"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// Acquire implements [locker.Backend]. A request whose outcome is not known may still arrive; what it
+// Acquire implements [driver.Backend]. A request whose outcome is not known may still arrive; what it
 // then leaves ends with its TTL, or its MinHold.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	h := &hold{b: b, kind: &b.exclusive, name: req.Name, owner: req.Owner, ttl: req.TTL}
 	if req.Shared {
 		h.kind = &b.sharing
@@ -30,7 +30,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if !answer.Sent {
 		h.undo.Sent(false)
 	}
-	var left locker.Grant // what may be there beside an error
+	var left driver.Grant // what may be there beside an error
 	if g.lost > 0 || err != nil && answer.Sent && unknown(err) {
 		left.Hold = h
 	}
@@ -39,14 +39,14 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return left, b.failure(ctx, err)
 	case g.full:
 		return left, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
-			b.addr, locker.ErrRefused, locker.MaxSharers, req.Name)
+			b.addr, driver.ErrRefused, driver.MaxSharers, req.Name)
 	case g.token == 0 && g.sharers && req.Wait && !req.Shared:
 		return left, b.waitForSharers(ctx, req, g.left)
 	case g.token == 0:
-		return left, &locker.HeldError{Remaining: g.left}
+		return left, &driver.HeldError{Remaining: g.left}
 	}
-	validity := locker.Validity{Since: answer.Since, TTL: req.TTL}
-	return locker.Grant{Hold: h, Validity: validity, Token: g.token}, nil
+	validity := driver.Validity{Since: answer.Since, TTL: req.TTL}
+	return driver.Grant{Hold: h, Validity: validity, Token: g.token}, nil
 }
 
 // request is what one caller asks for.
@@ -199,7 +199,7 @@ func each(values []any, found func()) func(pgx.Rows) error {
 
 // hold is a lock that was granted, or may have been.
 type hold struct {
-	undo        locker.Undo
+	undo        driver.Undo
 	b           *Backend
 	kind        *kind
 	name, owner string
@@ -217,8 +217,8 @@ const (
 
 var errRowLocked = errors.New("a transaction has locked the lock's row, and does not end")
 
-// Renew implements [locker.Hold].
-func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+// Renew implements [driver.Hold].
+func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	r := request{name: h.name, owner: h.owner, ttl: h.ttl, hold: h}
 	h.undo.Sends(h.ttl)
 	answer, err := h.kind.renewals.Do(ctx, r)
@@ -229,11 +229,11 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	}
 	switch {
 	case err != nil:
-		return locker.Validity{}, h.b.failure(ctx, err)
+		return driver.Validity{}, h.b.failure(ctx, err)
 	case answer.Value == gone:
-		return locker.Validity{}, h.lost()
+		return driver.Validity{}, h.lost()
 	}
-	return locker.Validity{Since: answer.Since, TTL: h.ttl}, nil
+	return driver.Validity{Since: answer.Since, TTL: h.ttl}, nil
 }
 
 // renewInTurn renews a lock whose row is locked: alone, and in the queue for the row, since a busy one goes from
@@ -311,7 +311,7 @@ func (b *Backend) renew(
 	return answers, err
 }
 
-// Release implements [locker.Hold].
+// Release implements [driver.Hold].
 func (h *hold) Release(ctx context.Context) error {
 	answer, err := h.kind.releases.Do(ctx, request{name: h.name, owner: h.owner})
 	switch {
@@ -325,7 +325,7 @@ func (h *hold) Release(ctx context.Context) error {
 	return h.lost()
 }
 
-// Undo implements [locker.Hold].
+// Undo implements [driver.Hold].
 func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
 
 // errLostRelease is why it is not known whether a release was in time.
@@ -363,7 +363,7 @@ func (b *Backend) end(
 
 func (h *hold) lost() error {
 	return fmt.Errorf("postgres %s: its row is not the holder's any more, or has expired: %w",
-		h.b.addr, locker.ErrLost)
+		h.b.addr, driver.ErrLost)
 }
 
 func namesOf(requests []request) (names [][]byte, owners []string) {

@@ -14,11 +14,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Openers are the schemes that this package serves; see the package documentation.
-var Openers = locker.Openers{"postgres": Open, "postgresql": Open}
+var Openers = driver.Openers{"postgres": Open, "postgresql": Open}
 
 // driverParams are the parameters of the address that are pgx's and libpq's own.
 var driverParams = []string{
@@ -33,9 +33,9 @@ var driverParams = []string{
 	"pool_max_conn_idle_time", "pool_health_check_period", "pool_ping_timeout",
 }
 
-// Open is the [locker.Opener] of this package. It connects once, so that a wrong address or password is told
+// Open is the [driver.Opener] of this package. It connects once, so that a wrong address or password is told
 // at once.
-func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	o := Options{
 		Table:        u.Param("table", ""),
 		NoCreate:     !u.Bool("create", true),

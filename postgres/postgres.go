@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/batch"
 	"github.com/golockers/locker/internal/wake"
 )
@@ -93,14 +93,14 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend  = (*Backend)(nil)
-	_ locker.Notifier = (*Backend)(nil)
-	_ locker.Prompt   = (*Backend)(nil)
-	_ locker.Operator = (*Backend)(nil)
-	_ locker.Checker  = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Notifier = (*Backend)(nil)
+	_ driver.Prompt   = (*Backend)(nil)
+	_ driver.Operator = (*Backend)(nil)
+	_ driver.Checker  = (*Backend)(nil)
 
-	_ locker.TokenRaiser = (*hold)(nil)
-	_ locker.Aser        = (*hold)(nil)
+	_ driver.TokenRaiser = (*hold)(nil)
+	_ driver.Aser        = (*hold)(nil)
 )
 
 // New returns a Backend on pool, which stays its caller's: Close does not close it. New does no I/O. A
@@ -151,17 +151,17 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 }
 
 // Guarantees says what one PostgreSQL promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees { return Guarantees(&b.opts) }
+func (b *Backend) Guarantees() driver.Guarantees { return Guarantees(&b.opts) }
 
 // Guarantees says what a Backend with these options promises.
-func Guarantees(opts *Options) locker.Guarantees {
-	g := locker.Guarantees{
+func Guarantees(opts *Options) driver.Guarantees {
+	g := driver.Guarantees{
 		Backend:         "postgres",
-		Scope:           locker.ScopeNetwork,
-		Exclusion:       locker.ExclusionServer,
-		Fencing:         locker.FencingUnlessRewind,
-		Shared:          locker.SharingWithTokens,
-		DeadHolder:      locker.RecoveryAfterTTL,
+		Scope:           driver.ScopeNetwork,
+		Exclusion:       driver.ExclusionServer,
+		Fencing:         driver.FencingUnlessRewind,
+		Shared:          driver.SharingWithTokens,
+		DeadHolder:      driver.RecoveryAfterTTL,
 		MaxMinHold:      366 * 24 * time.Hour, // a row stays for as long as it is told to
 		DeadHolderSlack: 100 * time.Millisecond,
 		SurvivesRestart: true,
@@ -261,7 +261,7 @@ func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (l
 	}
 }
 
-// Prompt implements [locker.Prompt]: a caller alone waits for pgx, which returns when its context ends, and
+// Prompt implements [driver.Prompt]: a caller alone waits for pgx, which returns when its context ends, and
 // those who share a statement leave it to the others. A goroutine for each request would make a lone caller's
 // lock and unlock take 12 to 20 % longer.
 func (b *Backend) Prompt() bool { return true }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -28,11 +29,11 @@ func TestMain(m *testing.M) {
 // owner is one that no other attempt has.
 func owner(i int) string { return fmt.Sprintf("%040x", i) }
 
-func request(name, owner string) locker.Request {
-	return locker.Request{Name: name, Owner: owner, TTL: time.Minute, Lost: func() {}}
+func request(name, owner string) driver.Request {
+	return driver.Request{Name: name, Owner: owner, TTL: time.Minute, Lost: func() {}}
 }
 
-func acquire(t *testing.T, b locker.Backend, name, owner string) locker.Grant {
+func acquire(t *testing.T, b driver.Backend, name, owner string) driver.Grant {
 	t.Helper()
 	g := locktest.Acquire(t, b, request(name, owner))
 	return g
@@ -48,7 +49,7 @@ func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
 		IF NEW.owner = '`+owner(7)+`' THEN PERFORM pg_sleep(1); END IF; RETURN NEW; END $$`)
 	s.Exec(t, `CREATE TRIGGER late BEFORE INSERT ON locker_locks FOR EACH ROW EXECUTE FUNCTION late()`)
 	type answer struct {
-		grant locker.Grant
+		grant driver.Grant
 		err   error
 	}
 	late := make(chan answer)
@@ -65,7 +66,7 @@ func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
 		require.NoError(t, g.Hold.Release(t.Context()))
 		s.Exec(t, `DELETE FROM locker_locks WHERE owner = ''`) // as a sweep would
 	} else {
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	l := <-late
 	require.NoError(t, l.err)
@@ -92,7 +93,7 @@ func TestRaiseTokenAndSweptRows(t *testing.T) {
 	s, b, _ := server(t)
 	other, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	g := acquire(t, b, "a", owner(1))
-	raiser, ok := g.Hold.(locker.TokenRaiser)
+	raiser, ok := g.Hold.(driver.TokenRaiser)
 	require.True(t, ok)
 	require.NoError(t, raiser.RaiseToken(t.Context(), 5), "less than it has may be")
 	const far = 1_800_000_000_000_000
@@ -100,15 +101,15 @@ func TestRaiseTokenAndSweptRows(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			h := acquire(t, b, fmt.Sprint("other", i), owner(i))
-			assert.NoError(t, h.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), far+uint64(i)))
+			assert.NoError(t, h.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), far+uint64(i)))
 		})
 	}
 	all.Wait()
 	require.NoError(t, g.Hold.Release(t.Context()))
-	require.ErrorIs(t, raiser.RaiseToken(t.Context(), far), locker.ErrLost)
+	require.ErrorIs(t, raiser.RaiseToken(t.Context(), far), driver.ErrLost)
 	last := acquire(t, other, "a", owner(2)).Token
 	assert.Greater(t, last, uint64(far+7))
-	require.ErrorIs(t, raiser.RaiseToken(t.Context(), 1<<63), locker.ErrInvalid)
+	require.ErrorIs(t, raiser.RaiseToken(t.Context(), 1<<63), driver.ErrInvalid)
 
 	s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() - interval '1 hour'`)
 	require.NoError(t, postgres.Sweep(t.Context(), b))
@@ -123,8 +124,8 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 	none, _ := newBackend(t, url, &postgres.Options{NoCreate: true})
 	_, err := none.Acquire(t.Context(), request("a", owner(1)))
 	require.ErrorContains(t, err, "make the table with what postgres.Schema returns")
-	require.NotErrorIs(t, err, locker.ErrUnavailable)
-	_, err = postgres.Openers.Open(t.Context(), url+"&create=off", nil)
+	require.NotErrorIs(t, err, driver.ErrUnavailable)
+	_, err = locker.Open(t.Context(), url+"&create=off", nil, postgres.Openers)
 	require.ErrorContains(t, err, "make the table")
 
 	s.Exec(t, "CREATE SEQUENCE made")
@@ -156,15 +157,15 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 	acquire(t, own, "a", owner(2))
 	for _, bad := range []string{"a b", `a"`, "a.b.c", strings.Repeat("x", 56), "1a"} {
 		_, err = postgres.Schema(bad)
-		require.ErrorIs(t, err, locker.ErrInvalid, bad)
+		require.ErrorIs(t, err, driver.ErrInvalid, bad)
 	}
 }
 
 // Operators list the locks that are held, and take a lock from its holder.
 func TestBreakTellsWhoWaits(t *testing.T) {
 	_, b, _ := server(t)
-	st := locker.State{Name: "b", Held: true, Holder: "etcd 1"}
-	require.ErrorIs(t, b.Break(t.Context(), st), locker.ErrInvalid, "it is another backend's")
+	st := driver.State{Name: "b", Held: true, Holder: "etcd 1"}
+	require.ErrorIs(t, b.Break(t.Context(), st), driver.ErrInvalid, "it is another backend's")
 	st.Holder = "postgres 1 " + owner(1)
 	require.NoError(t, b.Break(t.Context(), st), "before there is a table")
 	acquire(t, b, "b", owner(1))
@@ -210,13 +211,13 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`,
 				[]byte(name)) // it was paused for long
 			_, err := other.Acquire(t.Context(), request(name, owner(1)))
-			require.ErrorIs(t, err, locker.ErrHeld)
+			require.ErrorIs(t, err, driver.ErrHeld)
 			require.NoError(t, tx.Commit(t.Context()))
 			next := acquire(t, other, name, owner(1))
 
 			// Too late.
 			tx = begin()
-			require.ErrorIs(t, postgres.Held(t.Context(), tx, lease), locker.ErrLost)
+			require.ErrorIs(t, postgres.Held(t.Context(), tx, lease), driver.ErrLost)
 			require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxClosed)
 
 			// A snapshot from the time when it held does not deceive it.
@@ -243,7 +244,7 @@ func TestAWaiterThatMeetsAReleaseAsksAgain(t *testing.T) {
 		req := request("a", owner(2))
 		req.Wait = true
 		_, err := b.Acquire(t.Context(), req)
-		var held *locker.HeldError
+		var held *driver.HeldError
 		require.ErrorAs(t, err, &held)
 		return held.Remaining
 	}
@@ -269,7 +270,7 @@ func TestQueryModes(t *testing.T) {
 		l, err := c.Lock(t.Context(), "a\x00ä'")
 		require.NoError(t, err, mode)
 		_, err = c.TryLock(t.Context(), "a\x00ä'")
-		require.ErrorIs(t, err, locker.ErrHeld, mode)
+		require.ErrorIs(t, err, driver.ErrHeld, mode)
 		require.NoError(t, l.Renew(t.Context()), mode)
 		require.NoError(t, l.Unlock(t.Context()), mode)
 	}
@@ -287,7 +288,7 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 		FOR EACH ROW EXECUTE FUNCTION fail()`)
 	for code, undone := range map[string]bool{"53100": true, "08006": false} {
 		g, err := b.Acquire(t.Context(), request(code, owner(2)))
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.ErrorContains(t, err, "at the commit")
 		assert.Equal(t, undone, g.Hold == nil, code)
 	}
@@ -301,7 +302,7 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 	b, _ := newBackend(t, url, nil)
 	acquire(t, b, "a", owner(1))
 	try := func(url string) error {
-		c, err := postgres.Openers.Open(t.Context(), url, nil)
+		c, err := locker.Open(t.Context(), url, nil, postgres.Openers)
 		if err == nil {
 			defer func() { _ = c.Close() }()
 			var l *locker.Lease
@@ -344,7 +345,7 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 			}
 			err := try(want.url)
 			require.ErrorContains(t, err, text)
-			assert.Equal(t, want.may, errors.Is(err, locker.ErrUnavailable), "%v", err)
+			assert.Equal(t, want.may, errors.Is(err, driver.ErrUnavailable), "%v", err)
 			assert.NotContains(t, err.Error(), "\n")
 			assert.NotContains(t, err.Error(), "hunter2")
 			assert.NotContains(t, err.Error(), lab.PostgresPassword)
@@ -362,7 +363,7 @@ func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Release()
 	_, err = b.Acquire(t.Context(), request("a", owner(1)))
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "no free connection in the pool, for 50ms")
 }
@@ -373,7 +374,7 @@ func TestRaisedTokensAndBrokenLocksAreDurable(t *testing.T) {
 	s := lab.StartPostgres(t, lab.WithConfig("synchronous_commit", "off"),
 		lab.WithConfig("wal_writer_delay", "10s"))
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	raiser := acquire(t, b, "a", owner(1)).Hold.(locker.TokenRaiser)
+	raiser := acquire(t, b, "a", owner(1)).Hold.(driver.TokenRaiser)
 	acquire(t, b, "b", owner(2))
 	for what, change := range map[string]func() error{
 		"RaiseToken": func() error { return raiser.RaiseToken(t.Context(), 1<<40) },
@@ -427,8 +428,8 @@ func TestWaitersAskLessOftenWhileATransactionGoesOn(t *testing.T) {
 
 // In a mistyped URL the user's name may be a part of the password.
 func TestAnErrorDoesNotNameTheUser(t *testing.T) {
-	_, err := postgres.Openers.Open(t.Context(), "postgres://sesame:pw@127.0.0.1:1/db", nil)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	_, err := locker.Open(t.Context(), "postgres://sesame:pw@127.0.0.1:1/db", nil, postgres.Openers)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.NotContains(t, err.Error(), "sesame")
 }
 

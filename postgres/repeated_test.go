@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -41,7 +42,7 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 	links := make(chan *lab.Link, 1) // that of the first copy
 	p.OnRequest(owner(1), func(l *lab.Link) { links <- l })
 	answered := make(chan error, 1)
-	var g locker.Grant
+	var g driver.Grant
 	go func() {
 		var err error
 		g, err = b.Acquire(t.Context(), request("a", owner(1)))
@@ -51,7 +52,7 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 		return s.Query(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1"
 	}, 30*time.Second, time.Millisecond)
 	(<-links).Reset()
-	require.ErrorIs(t, <-answered, locker.ErrHeld)
+	require.ErrorIs(t, <-answered, driver.ErrHeld)
 	require.NoError(t, gate.Close(t.Context()))
 	require.Eventually(t, func() bool {
 		st, err := b.Inspect(t.Context(), "a")
@@ -65,13 +66,13 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 func TestACopyOfABreakFindsNobody(t *testing.T) {
 	s, p, b := proxied(t)
 	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	for name, ask := range map[string]func(name string, i int) locker.Request{
-		"a":      func(name string, i int) locker.Request { return request(name, owner(i)) },
+	for name, ask := range map[string]func(name string, i int) driver.Request{
+		"a":      func(name string, i int) driver.Request { return request(name, owner(i)) },
 		"shared": sharer,
 	} {
 		locktest.Acquire(t, direct, ask(name, 1))
 		const statement = "RETURNING o.*"
-		var next locker.Grant
+		var next driver.Grant
 		var err error
 		p.OnRequest(statement, func(l *lab.Link) {
 			l.CutOnReply()
@@ -92,7 +93,7 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 // A copy of a request that comes late does not shorten what a later one has been promised.
 func TestALateCopyShortensNothing(t *testing.T) {
 	s, b, _ := server(t)
-	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+	for _, req := range []driver.Request{request("a", owner(1)), sharer("shared", 2)} {
 		g := locktest.Acquire(t, b, req)
 		s.Exec(t, "UPDATE locker_locks SET expires = clock_timestamp() + interval '1 hour'")
 		again := locktest.Acquire(t, b, req)
@@ -112,7 +113,7 @@ func TestALockedRowDelaysNoOtherRenewal(t *testing.T) {
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=8"),
 		&postgres.Options{Timeout: 20 * time.Second})
 	for _, shared := range []bool{false, true} {
-		var holds []locker.Hold
+		var holds []driver.Hold
 		for i := range 32 {
 			req := request(fmt.Sprint(shared, i), owner(i))
 			req.Shared = shared
@@ -168,7 +169,7 @@ func TestADefaultOfSerializableIsNoOutage(t *testing.T) {
 					mine.Add(-1)
 					err = l.Unlock(t.Context())
 				}
-				if !errors.Is(err, locker.ErrHeld) {
+				if !errors.Is(err, driver.ErrHeld) {
 					assert.NoError(t, err)
 				}
 			}
@@ -183,7 +184,7 @@ func TestABusyRowKeepsNoHolderFromRenewing(t *testing.T) {
 	s := lab.StartPostgres(t)
 	url := s.URL(s.Addr(), "sslmode=disable")
 	b, _ := newBackend(t, url, &postgres.Options{Timeout: 30 * time.Second})
-	for _, req := range []locker.Request{request("alone", owner(1)), sharer("shared", 2)} {
+	for _, req := range []driver.Request{request("alone", owner(1)), sharer("shared", 2)} {
 		g := locktest.Acquire(t, b, req)
 		ctx, cancel := context.WithCancel(t.Context())
 		var others sync.WaitGroup

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
-func sharer(name string, i int) locker.Request {
+func sharer(name string, i int) driver.Request {
 	req := request(name, owner(i))
 	req.Shared = true
 	return req
@@ -39,13 +40,13 @@ func TestHeldOfASharer(t *testing.T) {
 	require.NoError(t, g.Hold.Release(t.Context()))
 	_, err = locktest.Break(t.Context(), other, "a")
 	require.NoError(t, err)
-	for _, req := range []locker.Request{request("a", owner(3)), sharer("a", 4)} {
+	for _, req := range []driver.Request{request("a", owner(3)), sharer("a", 4)} {
 		_, err = other.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, locker.ErrHeld, "the transaction goes on (shared: %t)", req.Shared)
+		require.ErrorIs(t, err, driver.ErrHeld, "the transaction goes on (shared: %t)", req.Shared)
 	}
 	late, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	require.ErrorIs(t, postgres.Held(t.Context(), late, l), locker.ErrLost)
+	require.ErrorIs(t, postgres.Held(t.Context(), late, l), driver.ErrLost)
 	require.NoError(t, tx.Commit(t.Context()))
 	acquire(t, other, "a", owner(3))
 }
@@ -61,7 +62,7 @@ func TestSharersThatComeAndLeaveAtOnce(t *testing.T) {
 		backends = append(backends, b)
 	}
 	for round := range 30 {
-		var grants [8]locker.Grant
+		var grants [8]driver.Grant
 		each := func(do func(i int) error) {
 			var all sync.WaitGroup
 			for i := range grants {
@@ -111,10 +112,10 @@ func TestSharersWhoseRowWasLost(t *testing.T) {
 	second := locktest.Acquire(t, b, sharer("a", 2))
 	assert.Greater(t, second.Token, first.Token)
 	_, err := first.Hold.Renew(t.Context())
-	require.ErrorIs(t, err, locker.ErrLost)
-	require.ErrorIs(t, first.Hold.Release(t.Context()), locker.ErrLost)
+	require.ErrorIs(t, err, driver.ErrLost)
+	require.ErrorIs(t, first.Hold.Release(t.Context()), driver.ErrLost)
 	_, err = b.Acquire(t.Context(), request("a", owner(3)))
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, second.Hold.Release(t.Context()))
 	acquire(t, b, "a", owner(3))
 }
@@ -137,7 +138,7 @@ func TestOldEntriesAreSwept(t *testing.T) {
 	waits := request("a", owner(2))
 	waits.Wait = true
 	_, err := b.Acquire(t.Context(), waits)
-	var held *locker.HeldError
+	var held *driver.HeldError
 	require.ErrorAs(t, err, &held)
 	require.NotNil(t, held.Leave)
 	var names []string
@@ -174,7 +175,7 @@ func TestNotesOfManyWritersShareRequests(t *testing.T) {
 			req := request(fmt.Sprint(i), owner(many+i))
 			req.Wait = true
 			_, err := b.Acquire(t.Context(), req)
-			assert.ErrorIs(t, err, locker.ErrHeld)
+			assert.ErrorIs(t, err, driver.ErrHeld)
 		})
 	}
 	w.Wait()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // All statements use clock_timestamp(), and not now(), which is the beginning of the transaction, and no
@@ -251,7 +251,7 @@ func statementsFor(schema, table string) *statements {
 	literal := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 	sequence := quote(table + "_tokens")
 	sharers := strings.NewReplacer(
-		"ENTRIES_OF_L", entriesSQL, "SHARERS_OWNER", sharersOwner, "MAX_SHARERS", strconv.Itoa(locker.MaxSharers),
+		"ENTRIES_OF_L", entriesSQL, "SHARERS_OWNER", sharersOwner, "MAX_SHARERS", strconv.Itoa(driver.MaxSharers),
 	)
 	tokens := strings.NewReplacer(
 		"BYTE_FF", "decode('ff', 'hex')",
@@ -292,7 +292,7 @@ func Schema(table string) (string, error) {
 	return statementsFor(schema, name).schema, nil
 }
 
-// invalid is an error that matches locker.ErrInvalid.
+// invalid is an error that matches driver.ErrInvalid.
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("postgres: %w: %w", locker.ErrInvalid, fmt.Errorf(format, args...))
+	return fmt.Errorf("postgres: %w: %w", driver.ErrInvalid, fmt.Errorf(format, args...))
 }

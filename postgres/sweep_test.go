@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -67,7 +68,7 @@ func TestWaitersAskSeldomWhoseRowWasSwept(t *testing.T) {
 	req := request("a", owner(1))
 	req.Wait = true
 	_, err = other.Acquire(t.Context(), req)
-	var held *locker.HeldError
+	var held *driver.HeldError
 	require.ErrorAs(t, err, &held)
 	assert.Equal(t, 500*time.Millisecond, held.Remaining)
 	require.NoError(t, tx.Commit(t.Context()))
@@ -88,7 +89,7 @@ func TestCheckNamesAnOldSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "SELECT count(*) FROM locker_locks")
 	require.NoError(t, err)
-	old := func() locker.Finding {
+	old := func() driver.Finding {
 		all, err := b.Check(t.Context())
 		require.NoError(t, err)
 		for _, f := range all {
@@ -97,12 +98,12 @@ func TestCheckNamesAnOldSnapshot(t *testing.T) {
 			}
 		}
 		t.Fatal("it is not looked at")
-		return locker.Finding{}
+		return driver.Finding{}
 	}
-	assert.Equal(t, locker.SeverityOK, old().Severity)
+	assert.Equal(t, driver.SeverityOK, old().Severity)
 	s.JumpClock(t, time.Hour)
 	pool.Reset()
 	f := old()
-	assert.Equal(t, locker.SeverityWarning, f.Severity)
+	assert.Equal(t, driver.SeverityWarning, f.Severity)
 	assert.Contains(t, f.Advice, "pg_dump")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -44,25 +45,25 @@ func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
 		for who, b := range map[string]*postgres.Backend{"one that runs": running, "a new one": fresh} {
 			_, err := b.Acquire(t.Context(), request(name+" next", owner(3)))
 			require.ErrorContains(t, err, "which a crash does not empty", "%s: %s", name, who)
-			require.NotErrorIs(t, err, locker.ErrUnavailable)
+			require.NotErrorIs(t, err, driver.ErrUnavailable)
 			sharer.Owner = owner(4)
 			_, err = b.Acquire(t.Context(), sharer)
 			require.ErrorContains(t, err, "which a crash does not empty", "%s: %s", name, who)
 			all, err := b.Check(t.Context())
 			require.NoError(t, err)
-			assert.Contains(t, all, locker.Finding{Severity: locker.SeverityProblem, What: "table locker_locks of " +
+			assert.Contains(t, all, driver.Finding{Severity: driver.SeverityProblem, What: "table locker_locks of " +
 				s.Addr() + "/postgres", Found: c.says, Advice: "locks need an ordinary table, which a crash does not " +
 				"empty: ALTER TABLE … SET LOGGED, or name another"}, "%s: %s", name, who)
 		}
-		_, err := postgres.Openers.Open(t.Context(), url, nil)
+		_, err := locker.Open(t.Context(), url, nil, postgres.Openers)
 		require.ErrorContains(t, err, c.says, name)
-		for _, h := range []locker.Hold{held, shared} {
+		for _, h := range []driver.Hold{held, shared} {
 			_, err = h.Renew(t.Context())
 			require.Error(t, err, "what a crash would undo is no renewal: %s", name)
-			require.NotErrorIs(t, err, locker.ErrLost)
+			require.NotErrorIs(t, err, driver.ErrLost)
 		}
 		script(t, s, c.mend)
-		for _, h := range []locker.Hold{held, shared} {
+		for _, h := range []driver.Hold{held, shared} {
 			_, err = h.Renew(t.Context())
 			require.NoError(t, err, name)
 			require.NoError(t, h.Release(t.Context()), name)
@@ -110,7 +111,7 @@ func TestATableThatWasFoundIsNotMadeAgain(t *testing.T) {
 			for _, b := range []*postgres.Backend{b, looked} {
 				_, err := b.Acquire(t.Context(), request("a", owner(2)))
 				require.ErrorContains(t, err, "is gone", away)
-				require.NotErrorIs(t, err, locker.ErrUnavailable)
+				require.NotErrorIs(t, err, driver.ErrUnavailable)
 				_, err = b.Inspect(t.Context(), "a")
 				require.ErrorContains(t, err, "is gone", "it is not free: %s", away)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -52,7 +53,7 @@ func TestTokensRiseWithoutTheirSequence(t *testing.T) {
 	// RaiseToken is remembered as well.
 	g := acquire(t, running, "a", owner(1000))
 	last = 1 << 50
-	require.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), last))
+	require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), last))
 	s.Exec(t, "ALTER SEQUENCE locker_locks_tokens RESTART")
 	next(running, "b")
 }
@@ -70,12 +71,12 @@ func TestASequenceOutOfOrderIsRefused(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			s.Exec(t, "ALTER SEQUENCE locker_locks_tokens MINVALUE -5 "+wrong)
 			defer s.Exec(t, "ALTER SEQUENCE locker_locks_tokens CACHE 1 NO CYCLE INCREMENT 1")
-			_, err := postgres.Openers.Open(t.Context(), url, nil)
+			_, err := locker.Open(t.Context(), url, nil, postgres.Openers)
 			require.ErrorContains(t, err, how)
 			fresh, _ := newBackend(t, url, nil)
 			_, err = fresh.Acquire(t.Context(), request("b", owner(2)))
 			require.ErrorContains(t, err, how)
-			require.NotErrorIs(t, err, locker.ErrUnavailable)
+			require.NotErrorIs(t, err, driver.ErrUnavailable)
 		})
 	}
 	// One that runs is refused as soon as a token does not rise.
@@ -154,7 +155,7 @@ func TestTwoSchemas(t *testing.T) {
 	require.NoError(t, acquire(t, moving, "c", owner(4)).Hold.Release(t.Context()))
 	s.Exec(t, "ALTER TABLE two.locker_locks SET SCHEMA three")
 	_, err = moving.Acquire(t.Context(), request("b", owner(5)))
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	after := acquire(t, moving, "d", owner(6))
 	assert.Greater(t, after.Token, before.Token)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
@@ -40,7 +40,7 @@ func TestUndoWaitsForWhatOthersMaySend(t *testing.T) {
 				b, err := postgres.New(pool, &postgres.Options{Timeout: timeout})
 				require.NoError(t, err)
 				began := time.Now()
-				ask := func(i int, wait time.Duration) locker.Grant {
+				ask := func(i int, wait time.Duration) driver.Grant {
 					ctx, cancel := context.WithTimeout(t.Context(), wait)
 					defer cancel()
 					req := request(owner(i), owner(i))
@@ -76,12 +76,12 @@ func TestUndoWaitsForWhatOthersMaySend(t *testing.T) {
 func TestUndoOfACopyWaitsForTheFirst(t *testing.T) {
 	_, p, b := proxied(t)
 	acquire(t, b, "another", owner(9)) // the table is there
-	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+	for _, req := range []driver.Request{request("a", owner(1)), sharer("shared", 2)} {
 		req.TTL = 500 * time.Millisecond
 		p.CutReply("nextval")
 		g := locktest.Acquire(t, b, req)
 		began := time.Now()
-		require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost, "nothing is there now")
+		require.ErrorIs(t, g.Hold.Undo(t.Context()), driver.ErrLost, "nothing is there now")
 		require.Eventually(t, func() bool { return g.Hold.Undo(t.Context()) == nil }, 30*time.Second, time.Millisecond)
 		assert.GreaterOrEqual(t, time.Since(began), req.TTL*9/10)
 	}
@@ -91,7 +91,7 @@ func TestUndoOfACopyWaitsForTheFirst(t *testing.T) {
 func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
 	_, p, b := proxied(t)
 	acquire(t, b, "another", owner(9)) // the table is there
-	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+	for _, req := range []driver.Request{request("a", owner(1)), sharer("shared", 2)} {
 		req.TTL = time.Second
 		ctx, cancel := context.WithCancel(t.Context())
 		p.OnRequest("nextval", func(l *lab.Link) { l.Requests(lab.Hold); cancel() })
@@ -109,7 +109,7 @@ func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
 func TestUndoBesideARenewalInTurn(t *testing.T) {
 	s, p, b := proxied(t)
 	_, direct := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+	for _, req := range []driver.Request{request("a", owner(1)), sharer("shared", 2)} {
 		g := locktest.Acquire(t, b, req)
 		tx, err := direct.Begin(t.Context())
 		require.NoError(t, err)
@@ -124,9 +124,9 @@ func TestUndoBesideARenewalInTurn(t *testing.T) {
 		go func() { _, err := g.Hold.Renew(t.Context()); renewed <- err }()
 		l := <-links
 		require.NoError(t, tx.Rollback(t.Context()))
-		require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost, "it is removed, and the renewal is not there yet")
+		require.ErrorIs(t, g.Hold.Undo(t.Context()), driver.ErrLost, "it is removed, and the renewal is not there yet")
 		l.Requests(lab.Pass)
-		require.ErrorIs(t, <-renewed, locker.ErrLost)
+		require.ErrorIs(t, <-renewed, driver.ErrLost)
 		require.NoError(t, g.Hold.Undo(t.Context()))
 	}
 }

@@ -34,7 +34,7 @@ FROM pg_settings WHERE name = 'idle_session_timeout'`
 var errDeaf = errors.New("NOTIFY is not heard: a proxy between here and the server, " +
 	"such as pgbouncer in transaction mode, does not pass it on; waiters ask again and again instead")
 
-// Notify implements [locker.Notifier]. It returns when the connection hears; until then, and where it never
+// Notify implements [driver.Notifier]. It returns when the connection hears; until then, and where it never
 // does, the engine asks from time to time.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	if stop, err = b.wakes.Notify(ctx, name, wake); err != nil {

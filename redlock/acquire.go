@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -34,15 +34,15 @@ const (
 // outage (R21), and a lease counts from its own round.
 const maxRounds = 512
 
-// Acquire implements [locker.Backend]: rounds of votes, until one is won or another
+// Acquire implements [driver.Backend]: rounds of votes, until one is won or another
 // makes no sense. The steps are those of the package documentation.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if longest := max(req.TTL, req.MinHold); longest > b.opts.MaxTTL {
-		return locker.Grant{}, invalid("a TTL or MinHold of %v is above the MaxTTL of %v, which the restart "+
+		return driver.Grant{}, invalid("a TTL or MinHold of %v is above the MaxTTL of %v, which the restart "+
 			"guard rests on", longest, b.opts.MaxTTL)
 	}
 	stalls := 0
-	var left, earlier locker.Grant // what all rounds may have left, and those may that were enough to keep others out
+	var left, earlier driver.Grant // what all rounds may have left, and those may that were enough to keep others out
 	for n := 0; ; n++ {
 		if err := b.enter(ctx); err != nil {
 			return left, err
@@ -61,14 +61,14 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		b.leave()
 		err := b.twice()
 		if err == nil && result == won {
-			return locker.Grant{Hold: r.hold, Validity: r.hold.win(r, req.MinHold), Token: r.token}, nil
+			return driver.Grant{Hold: r.hold, Validity: r.hold.win(r, req.MinHold), Token: r.token}, nil
 		}
 		left = r.hold.giveUp() // step 3
 		switch {
 		case err != nil:
 			return left, err
 		case b.isClosed():
-			return left, locker.ErrClosed
+			return left, driver.ErrClosed
 		case ctx.Err() != nil:
 			return left, ctx.Err()
 		}
@@ -118,7 +118,7 @@ func (b *Backend) enter(ctx context.Context) error {
 	case <-b.ctx.Done():
 	}
 	if b.isClosed() {
-		return locker.ErrClosed
+		return driver.ErrClosed
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (b *Backend) leave() { <-b.rounds }
 func (b *Backend) twice() error {
 	for _, n := range b.nodes {
 		if d := n.twin.Load(); d != nil {
-			return fmt.Errorf("%w: redlock: %w", locker.ErrInvalid, d)
+			return fmt.Errorf("%w: redlock: %w", driver.ErrInvalid, d)
 		}
 	}
 	return nil

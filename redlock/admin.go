@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -30,13 +30,13 @@ func fromAll[T any](ctx context.Context, b *Backend, op string, limit time.Durat
 	return answers, causes, b.tooFew(ctx, op, causes)
 }
 
-// Inspect implements [locker.Operator]: held is what a quorum of nodes has, or
+// Inspect implements [driver.Operator]: held is what a quorum of nodes has, or
 // may have where some do not answer. How many wait is not known to Redis. A key that is no lock
 // is a node's error, as it is to those who ask for the lock.
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	value, seen, err := b.inspect(ctx, "inspect", name)
 	if err != nil {
-		return locker.State{}, err
+		return driver.State{}, err
 	}
 	return b.picture(name, value, seen), nil
 }
@@ -88,8 +88,8 @@ func (b *Backend) inspect(
 }
 
 // picture makes one state of what the nodes have of the holder with that value.
-func (b *Backend) picture(name, value string, seen []redisconn.Status) locker.State {
-	state := locker.State{Name: name, Holder: value, Waiters: -1}
+func (b *Backend) picture(name, value string, seen []redisconn.Status) driver.State {
+	state := driver.State{Name: name, Holder: value, Waiters: -1}
 	if value == "" {
 		return state
 	}
@@ -107,16 +107,16 @@ func (b *Backend) picture(name, value string, seen []redisconn.Status) locker.St
 	return state
 }
 
-// List implements [locker.Operator]: names that a quorum holds, or that somebody
+// List implements [driver.Operator]: names that a quorum holds, or that somebody
 // waits for. It yields what it finds while the nodes tell it of names.
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
+	return func(yield func(driver.State, error) bool) {
 		walk, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(b.ctx, stop)() // Close may be called in the loop, which takes no name meanwhile
 		names, told := make(chan string), make(chan error, 1)
 		if !b.start(func() { told <- b.names(walk, prefix, names) }) {
-			yield(locker.State{}, locker.ErrClosed)
+			yield(driver.State{}, driver.ErrClosed)
 			return
 		}
 		for seen := map[string]bool{}; ; {
@@ -124,7 +124,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			select {
 			case err := <-told:
 				if err != nil {
-					yield(locker.State{}, err)
+					yield(driver.State{}, err)
 				}
 				return
 			case name = <-names:
@@ -138,7 +138,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			case onlyForeign(err):
 				continue
 			case err != nil:
-				yield(locker.State{}, err)
+				yield(driver.State{}, err)
 				return
 			}
 			waited := slices.ContainsFunc(nodes, func(s redisconn.Status) bool { return s.Waited })
@@ -177,9 +177,9 @@ func onlyForeign(err error) bool {
 	})
 }
 
-// Break implements [locker.Operator]: it removes the holder from the nodes that answer, a quorum at least, and
+// Break implements [driver.Operator]: it removes the holder from the nodes that answer, a quorum at least, and
 // keeps votes and repairs of the holder out that are still under way there.
-func (b *Backend) Break(ctx context.Context, st locker.State) error {
+func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	if st.Holder == "" {
 		return nil // nobody is
 	}
@@ -202,25 +202,25 @@ const clockTolerance = time.Second
 // checkTime bounds Check, which makes connections.
 const checkTime = 2 * redisconn.DialTimeout
 
-// Check implements [locker.Checker]. It asks for the rights to a name that begins with the prefix of the URL, or
+// Check implements [driver.Checker]. It asks for the rights to a name that begins with the prefix of the URL, or
 // with none for a Backend that New has made.
-func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	type looked struct {
 		redisconn.Server
-		findings []locker.Finding
+		findings []driver.Finding
 	}
-	forgets := locker.SeverityInfo // the restart guard keeps the server out
+	forgets := driver.SeverityInfo // the restart guard keeps the server out
 	if b.opts.NoRestartGuard {
-		forgets = locker.SeverityWarning
+		forgets = driver.SeverityWarning
 	}
 	ask := func(ctx context.Context, n *node) (l looked, err error) {
 		needs := n.conn.Needs(b.prefix + "locker-check")
-		needs[0].Severity, needs[0].Advice = locker.SeverityWarning, "the node does not vote, or not release: the lock "+
+		needs[0].Severity, needs[0].Advice = driver.SeverityWarning, "the node does not vote, or not release: the lock "+
 			"has one node less to spare"
 		if !b.opts.NoRestartGuard {
 			needs = append(needs, redisconn.Need{
 				Commands: [][]string{{"info"}, {"script|load", ""}, {"eval", "", "0"}, {"mget", redisconn.RunsKey}},
-				Severity: locker.SeverityWarning, Advice: "the restart guard keeps the node out"})
+				Severity: driver.SeverityWarning, Advice: "the restart guard keeps the node out"})
 		}
 		found, servers, err := n.conn.Check(ctx, needs, forgets)
 		if err == nil && len(servers) > 0 {
@@ -233,25 +233,25 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := []locker.Finding{b.checkCount()}
+	found := []driver.Finding{b.checkCount()}
 	runs := map[string]string{}
 	var first time.Time
 	for i, s := range servers {
 		if causes[i] != nil {
-			found = append(found, locker.Finding{Severity: locker.SeverityWarning,
+			found = append(found, driver.Finding{Severity: driver.SeverityWarning,
 				What: "node " + b.nodes[i].addr, Found: causes[i].Error(),
 				Advice: "it does not vote: the lock has one node less to spare"})
 			continue
 		}
 		found = append(found, s.findings...)
 		if other, ok := runs[s.RunID]; ok && s.RunID != "" {
-			found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: "server of " + s.Addr,
+			found = append(found, driver.Finding{Severity: driver.SeverityProblem, What: "server of " + s.Addr,
 				Found:  "the same as " + other,
 				Advice: "one vote would count twice: give each server once"})
 		}
 		runs[s.RunID] = b.nodes[i].addr
 		if s.Replicas > 0 {
-			found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "replicas of " + s.Addr,
+			found = append(found, driver.Finding{Severity: driver.SeverityInfo, What: "replicas of " + s.Addr,
 				Found: fmt.Sprint(s.Replicas),
 				Advice: "Redlock has no use for replicas: never let one take its master's place, since it may lack " +
 					"votes"})
@@ -263,7 +263,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 			first = s.Clock
 		}
 		if off := s.Clock.Sub(first); off.Abs() > clockTolerance {
-			found = append(found, locker.Finding{Severity: locker.SeverityWarning, What: "clock of " + s.Addr,
+			found = append(found, driver.Finding{Severity: driver.SeverityWarning, What: "clock of " + s.Addr,
 				Found:  fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), b.nodes[0].addr),
 				Advice: "a clock that is stepped ends locks early or late: keep the servers' clocks by NTP, slewed"})
 		}
@@ -272,14 +272,14 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 }
 
 // checkCount looks at how many nodes there are.
-func (b *Backend) checkCount() locker.Finding {
-	f := locker.Finding{What: "number of nodes", Found: fmt.Sprintf("%d, of which %d can fail",
+func (b *Backend) checkCount() driver.Finding {
+	f := driver.Finding{What: "number of nodes", Found: fmt.Sprintf("%d, of which %d can fail",
 		len(b.nodes), len(b.nodes)-b.quorum)}
 	switch {
 	case len(b.nodes) < 3:
-		f.Severity, f.Advice = locker.SeverityWarning, "no node can fail: give three or five"
+		f.Severity, f.Advice = driver.SeverityWarning, "no node can fail: give three or five"
 	case len(b.nodes)%2 == 0:
-		f.Severity, f.Advice = locker.SeverityInfo, "an even number tolerates no more failures than one less, "+
+		f.Severity, f.Advice = driver.SeverityInfo, "an even number tolerates no more failures than one less, "+
 			"and votes can be split evenly"
 	}
 	return f

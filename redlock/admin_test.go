@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -43,10 +44,10 @@ func TestListBreakAndCheck(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, st.Held)
 
-	find := func(what string) locker.Severity {
+	find := func(what string) driver.Severity {
 		all, err := b.Check(t.Context())
 		require.NoError(t, err)
-		worst := locker.SeverityOK
+		worst := driver.SeverityOK
 		for _, f := range all {
 			if strings.HasPrefix(f.What, what) {
 				worst = max(worst, f.Severity)
@@ -54,12 +55,12 @@ func TestListBreakAndCheck(t *testing.T) {
 		}
 		return worst
 	}
-	assert.Equal(t, locker.SeverityOK, find(""))
+	assert.Equal(t, driver.SeverityOK, find(""))
 	s.servers[0].MustDo(t, "CONFIG", "SET", "maxmemory", "1gb")
 	s.servers[0].MustDo(t, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
-	assert.Equal(t, locker.SeverityProblem, find("maxmemory-policy"))
+	assert.Equal(t, driver.SeverityProblem, find("maxmemory-policy"))
 	s.servers[2].Kill()
-	assert.Equal(t, locker.SeverityWarning, find("node "+s.servers[2].Addr()))
+	assert.Equal(t, driver.SeverityWarning, find("node "+s.servers[2].Addr()))
 }
 
 // Among many keys of others, far away: what was found before the time was up has been yielded.
@@ -98,24 +99,24 @@ func TestCloseEndsAList(t *testing.T) {
 			t.Fatal("Close waits for the walk, and that for whoever calls Close")
 		}
 	}
-	require.ErrorIs(t, last, locker.ErrClosed)
+	require.ErrorIs(t, last, driver.ErrClosed)
 }
 
 // What the restart guard prevents is no warning, so that a pipeline can be green: without it, it is one.
 func TestCheckDoesNotWarnOfWhatTheGuardPrevents(t *testing.T) {
 	s := start(t, 3)
-	for off, worst := range map[bool]locker.Severity{false: locker.SeverityInfo, true: locker.SeverityWarning} {
+	for off, worst := range map[bool]driver.Severity{false: driver.SeverityInfo, true: driver.SeverityWarning} {
 		b := s.backend(t, redlock.Options{NoRestartGuard: off})
 		lab.Again(t, func() bool { // a node of a machine that stalls does not answer in time
 			all, err := b.Check(t.Context())
-			if err != nil || slices.ContainsFunc(all, func(f locker.Finding) bool { return strings.HasPrefix(f.What, "node ") }) {
+			if err != nil || slices.ContainsFunc(all, func(f driver.Finding) bool { return strings.HasPrefix(f.What, "node ") }) {
 				return false
 			}
 			for _, f := range all {
 				if strings.HasPrefix(f.What, "appendonly") {
 					assert.Equal(t, worst, f.Severity, f)
 				} else {
-					assert.Equal(t, locker.SeverityOK, f.Severity, f)
+					assert.Equal(t, driver.SeverityOK, f.Severity, f)
 				}
 			}
 			return true
@@ -150,7 +151,7 @@ func TestListTellsWhatItCouldNotLookAt(t *testing.T) {
 	assert.Equal(t, []string{"a"}, names)
 	s.proxies[1].Set(lab.Reset)
 	_, err = list()
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 }
 
 func TestMinHold(t *testing.T) {
@@ -167,16 +168,16 @@ func TestMinHold(t *testing.T) {
 	release(t, g)
 	r.MinHold = 2 * time.Hour
 	_, err := b.Acquire(t.Context(), r)
-	require.ErrorIs(t, err, locker.ErrInvalid, "the restart guard would not know")
+	require.ErrorIs(t, err, driver.ErrInvalid, "the restart guard would not know")
 }
 
 // A wrong password is told when opening, also where nobody looks at the servers.
 func TestOpenTellsWrongPasswordsWithoutTheGuard(t *testing.T) {
 	s := start(t, 3, lab.WithPassword("sesame"))
 	url := strings.Replace(s.url(), "redlock://", "redlock://:sesami@", 1) + "?restart_guard=off"
-	_, err := openers.Open(t.Context(), url, nil)
+	_, err := locker.Open(t.Context(), url, nil, openers)
 	require.ErrorContains(t, err, "WRONGPASS")
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.NotErrorIs(t, err, driver.ErrUnavailable)
 }
 
 // Break misses two nodes, and the holder's Release two others: it looks the same as a lock that is still held, of
@@ -195,7 +196,7 @@ func TestABreakAndAReleaseThatMissDifferentNodes(t *testing.T) {
 			s.proxies[i].Set(lab.Reset)
 		}
 		if err := g.Hold.Release(t.Context()); lost {
-			require.ErrorIs(t, err, locker.ErrLost, "three of five do not have it")
+			require.ErrorIs(t, err, driver.ErrLost, "three of five do not have it")
 		} else {
 			require.NoError(t, err, "one that was asked does not have it")
 		}
@@ -224,7 +225,7 @@ func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
 			name := fmt.Sprintf("without %s from step %d on", command, from)
 			r := request(name, time.Minute)
 			r.Wait = true
-			var g, other locker.Grant
+			var g, other driver.Grant
 			for i, step := range []func(){
 				func() { g, _ = b.Acquire(t.Context(), r) },
 				func() { other, _ = b.Acquire(t.Context(), request(name, time.Minute)) },

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
@@ -37,7 +37,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 	options := func() redlock.Options {
 		return redlock.Options{Fencing: fencing}
 	}
-	on := func(ct conformance.T, timeout time.Duration, clients []*redis.Client) locker.Backend {
+	on := func(ct conformance.T, timeout time.Duration, clients []*redis.Client) driver.Backend {
 		o := options()
 		o.NodeTimeout = timeout
 		b, err := redlock.New(clients, &o)
@@ -47,7 +47,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		}
 		return b
 	}
-	connect := func(ct conformance.T, timeout time.Duration, addr func(i int) string) locker.Backend {
+	connect := func(ct conformance.T, timeout time.Duration, addr func(i int) string) driver.Backend {
 		return on(ct, timeout, s.clients(ct, addr))
 	}
 	direct := func(i int) string { return s.servers[i].Addr() }
@@ -57,16 +57,16 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 	}
 	return conformance.Harness{
 		TTL: 600 * time.Millisecond,
-		New: func(ct conformance.T) locker.Backend { return connect(ct, slack, direct) },
-		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
+		New: func(ct conformance.T) driver.Backend { return connect(ct, slack, direct) },
+		Pair: func(ct conformance.T) (driver.Backend, driver.Backend) {
 			clients := s.clients(ct, direct)
 			return on(ct, slack, clients), on(ct, slack, clients)
 		},
-		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct)
 			return connect(ct, time.Second, func(i int) string { return w.Through(direct(i))[0] }), w
 		},
-		CutSome: func(ct conformance.T, some []int) (locker.Backend, conformance.Fault) {
+		CutSome: func(ct conformance.T, some []int) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct)
 			return connect(ct, slack, func(i int) string {
 				if slices.Contains(some, i) {
@@ -116,7 +116,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 			"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).queuedNewConn.func2",
 		},
 		URL:  s.url() + "?node_timeout=300ms&fencing=" + fenced,
-		Open: locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open},
+		Open: conformance.OpenWith(redlock.Openers),
 	}
 }
 

@@ -20,7 +20,7 @@
 //
 //     TTL − (now − start) − drift, drift = TTL / 100 + 2 ms
 //
-//     if that is more than zero (round.go, run; locker.Validity). The engine counts the
+//     if that is more than zero (round.go, run; driver.Validity). The engine counts the
 //     lease from the start, which is the same.
 //
 //  3. Otherwise the key is released at once on every node that may have it. If votes
@@ -38,7 +38,7 @@
 //     answered; it is sent again to the others for as long as they could have the lock (release.go).
 //
 //  6. "Another holds it" and "too few nodes answered" are different errors:
-//     [locker.ErrHeld], and [locker.ErrUnavailable] as a [*QuorumError] with the
+//     [driver.ErrHeld], and [driver.ErrUnavailable] as a [*QuorumError] with the
 //     cause for every node.
 //
 //  7. A node that does not answer costs little: no caller waits for it, a bounded number
@@ -167,8 +167,8 @@
 //   - An operator's Break, cut off from 1 and 2, removes A's lock from 3, 4 and 5. A, cut off from 4 and 5,
 //     then unlocks: 1 and 2 had the lock, 3 did not. That looks the same as a lock that A still holds, of
 //     which 3 has lost its copy. In both cases a majority is free of the lock now, so Unlock returns nil.
-//     It returns [locker.ErrLost] only if so many nodes no longer had the lock that no majority can have
-//     had it. A holder that has to know relies on the lease's validity ([locker.Lease.Until]).
+//     It returns [driver.ErrLost] only if so many nodes no longer had the lock that no majority can have
+//     had it. A holder that has to know relies on the lease's validity (locker.Lease.Until).
 //
 // "go test ./redlock -run Search" tries all interleavings of two clients and three nodes, with
 // late and repeated deliveries, lost answers, renewals and repairs, in models of the protocol,
@@ -217,7 +217,7 @@
 //
 // Ports default to 6379, IPv6 hosts stand in brackets. Two addresses that lead to
 // the same server (the same run_id) are an error. Parameters beside the common
-// ones of [locker.Openers.Open]:
+// ones of locker.Open:
 //
 //	node_timeout    Options.NodeTimeout
 //	restart_guard   on (MaxTTL is 30 s), off, or a duration: the longest TTL of any client

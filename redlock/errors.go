@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
 // QuorumError is the error of an operation that too few nodes answered, with
-// each node's cause. It matches [locker.ErrUnavailable], unless so many nodes
+// each node's cause. It matches [driver.ErrUnavailable], unless so many nodes
 // refuse the client (wrong password, no permission) that trying again is no use.
 type QuorumError struct {
 	Op       string // such as "acquire", "renew", "release"
@@ -59,11 +59,11 @@ func (e *QuorumError) Error() string {
 	return s.String()
 }
 
-// Unwrap returns locker.ErrUnavailable, where it matches that, and the causes.
+// Unwrap returns driver.ErrUnavailable, where it matches that, and the causes.
 func (e *QuorumError) Unwrap() []error {
 	var errs []error
 	if !e.final {
-		errs = append(errs, locker.ErrUnavailable)
+		errs = append(errs, driver.ErrUnavailable)
 	}
 	for _, c := range e.Causes {
 		errs = append(errs, c.Err)
@@ -110,7 +110,7 @@ func (b *Backend) tooFew(ctx context.Context, op string, causes []error) error {
 	case err.Answered >= b.quorum:
 		return nil
 	case b.isClosed():
-		return locker.ErrClosed
+		return driver.ErrClosed
 	case ctx.Err() != nil:
 		return errors.Join(ctx.Err(), err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -119,8 +119,8 @@ func TestMajorityBroken(t *testing.T) {
 			for _, name := range []string{"x", "y"} { // held, and free
 				began := time.Now()
 				_, err := b.Acquire(t.Context(), request(name, time.Minute))
-				require.ErrorIs(t, err, locker.ErrUnavailable)
-				assert.NotErrorIs(t, err, locker.ErrHeld)
+				require.ErrorIs(t, err, driver.ErrUnavailable)
+				assert.NotErrorIs(t, err, driver.ErrHeld)
 				assert.Less(t, time.Since(began), 30*time.Second)
 				var q *redlock.QuorumError
 				require.ErrorAs(t, err, &q)
@@ -134,9 +134,9 @@ func TestMajorityBroken(t *testing.T) {
 			_, err := g.Hold.Renew(ctx)
 			cancel()
 			require.Error(t, err)
-			assert.NotErrorIs(t, err, locker.ErrLost, "nobody knows that yet")
+			assert.NotErrorIs(t, err, driver.ErrLost, "nobody knows that yet")
 			err = g.Hold.Release(t.Context())
-			require.ErrorIs(t, err, locker.ErrUnavailable)
+			require.ErrorIs(t, err, driver.ErrUnavailable)
 			for _, mend := range mends {
 				mend(t)
 			}
@@ -318,7 +318,7 @@ func trySplit(t *testing.T, s *nodes) {
 					won++
 					return
 				}
-				assert.True(t, errors.Is(err, locker.ErrHeld) != errors.Is(err, locker.ErrUnavailable), err)
+				assert.True(t, errors.Is(err, driver.ErrHeld) != errors.Is(err, driver.ErrUnavailable), err)
 			})
 		}
 		wg.Wait()
@@ -384,7 +384,7 @@ func TestRenewalRepairs(t *testing.T) {
 	// Three of five have lost it: a repair is no renewal.
 	del(0, 1, 2)
 	_, err := g.Hold.Renew(t.Context())
-	require.ErrorIs(t, err, locker.ErrLost)
+	require.ErrorIs(t, err, driver.ErrLost)
 	time.Sleep(20 * time.Millisecond)
 	assert.Equal(t, 2, s.holders(t, "x"), "a lease that is lost was repaired")
 }
@@ -399,7 +399,7 @@ func TestARaisedTokenExpelsNoLaterHolder(t *testing.T) {
 	later, counter := fmt.Sprint(g.Token+5, " later"), redisconn.LockKey("n")+":quorum"
 	s.servers[0].MustDo(t, "SET", counter, later)
 	high := g.Token + 1_000_000
-	require.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), high))
+	require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), high))
 	_, err := g.Hold.Renew(t.Context())
 	require.NoError(t, err, "two of three have it")
 	assert.Equal(t, later, s.servers[0].MustDo(t, "GET", counter))
@@ -416,7 +416,7 @@ func TestWhoAsksAgainAfterRaiseTokenHasItsToken(t *testing.T) {
 	g := locktest.Acquire(t, b, req)
 	s.everywhere(t, g, "n") // this Hold gives it to no node afterwards
 	high := g.Token + 1_000_000
-	require.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), high))
+	require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), high))
 	again := locktest.Acquire(t, b, req)
 	assert.Equal(t, g.Token, again.Token)
 	release(t, again)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
@@ -17,7 +18,7 @@ const guardTTL = 3 * time.Second
 
 // lockOnThree has a client take a lock on the nodes 1, 2 and 3 of five alone,
 // and restarts the third empty while it is held.
-func lockOnThree(t *testing.T, o redlock.Options) (s *nodes, b *redlock.Backend, g locker.Grant) {
+func lockOnThree(t *testing.T, o redlock.Options) (s *nodes, b *redlock.Backend, g driver.Grant) {
 	s = start(t, 5)
 	a, b := s.through(t, o), s.backend(t, o)
 	// Until the guard lets new servers vote.
@@ -85,18 +86,18 @@ func TestNewServersAreGuarded(t *testing.T) {
 	s := start(t, 3)
 	b := s.backend(t, redlock.Options{MaxTTL: 30 * time.Second})
 	_, err := b.Acquire(t.Context(), request("x", time.Second))
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	for _, r := range s.servers {
 		assert.Contains(t, err.Error(), r.Addr())
 	}
 	assert.Contains(t, err.Error(), "restart guard of 30s")
 	assert.Zero(t, s.holders(t, "x"))
-	c, err := locker.Openers{"redlock": redlock.Open}.Open(t.Context(), s.url(), nil)
+	c, err := locker.Open(t.Context(), s.url(), nil, redlock.Openers)
 	require.NoError(t, err, "to open is to connect")
 	require.NoError(t, c.Close())
 
 	_, err = b.Acquire(t.Context(), request("x", time.Minute))
-	require.ErrorIs(t, err, locker.ErrInvalid, "a TTL above what the guard rests on")
+	require.ErrorIs(t, err, driver.ErrInvalid, "a TTL above what the guard rests on")
 }
 
 // A clock that is stepped forward makes a fresh server look old. Who has seen
@@ -111,7 +112,7 @@ func TestGuardDoesNotBelieveASteppedClock(t *testing.T) {
 	s.servers[0].Restart(t)
 	s.servers[0].JumpClock(t, time.Hour)
 	_, err = b.Acquire(t.Context(), request("x", 10*time.Second))
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.Contains(t, err.Error(), "restart guard")
 	_ = g
 }
@@ -126,7 +127,7 @@ func TestServersThatDoNotAlwaysFsyncAreGuarded(t *testing.T) {
 		before := s.servers[0].MustDo(t, "CONFIG", "GET", setting).([]any)[1]
 		s.servers[0].MustDo(t, "CONFIG", "SET", setting, value)
 		_, err := s.backend(t, redlock.Options{}).Acquire(t.Context(), request("x", time.Second))
-		require.ErrorIs(t, err, locker.ErrUnavailable, setting)
+		require.ErrorIs(t, err, driver.ErrUnavailable, setting)
 		assert.Contains(t, err.Error(), "restart guard", setting)
 		s.servers[0].MustDo(t, "CONFIG", "SET", setting, before)
 	}
@@ -143,7 +144,7 @@ func TestANoteDoesNotSpeakForARunThatIsNotDurable(t *testing.T) {
 	server.MustDo(t, "DEL", redisconn.LockKey("x"))
 	server.Restart(t) // with appendfsync always, as its configuration says
 	_, err := s.backend(t, redlock.Options{}).Acquire(t.Context(), request("x", 30*time.Second))
-	require.ErrorIs(t, err, locker.ErrUnavailable, "two holders")
+	require.ErrorIs(t, err, driver.ErrUnavailable, "two holders")
 	assert.Contains(t, err.Error(), "restart guard")
 	assert.Positive(t, time.Until(g.Validity.Until()), "the first lease is over: this test tests nothing")
 }
@@ -193,7 +194,7 @@ func TestDurableServersAreNotGuarded(t *testing.T) {
 }
 
 // lockWhenGuardEnds takes a lock as soon as new or restarted nodes vote.
-func lockWhenGuardEnds(t *testing.T, b *redlock.Backend, name string) (g locker.Grant) {
+func lockWhenGuardEnds(t *testing.T, b *redlock.Backend, name string) (g driver.Grant) {
 	t.Helper()
 	within(t, 3*guardTTL, "they vote", func() bool {
 		var err error

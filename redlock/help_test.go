@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -110,7 +110,7 @@ func (s *nodes) holders(t testing.TB, name string) int {
 
 // everywhere waits until all nodes have the lock: renewals give it to those
 // that were too slow for the acquire.
-func (s *nodes) everywhere(t testing.TB, g locker.Grant, name string) {
+func (s *nodes) everywhere(t testing.TB, g driver.Grant, name string) {
 	t.Helper()
 	within(t, 30*time.Second, "all nodes have it", func() bool {
 		if s.holders(t, name) == len(s.servers) {
@@ -121,14 +121,14 @@ func (s *nodes) everywhere(t testing.TB, g locker.Grant, name string) {
 	})
 }
 
-func request(name string, ttl time.Duration) locker.Request {
+func request(name string, ttl time.Duration) driver.Request {
 	var raw [20]byte
 	_, _ = rand.Read(raw[:])
-	return locker.Request{Name: name, Owner: hex.EncodeToString(raw[:]), Label: "test", TTL: ttl,
+	return driver.Request{Name: name, Owner: hex.EncodeToString(raw[:]), Label: "test", TTL: ttl,
 		Lost: func() {}}
 }
 
-func acquire(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) locker.Grant {
+func acquire(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) driver.Grant {
 	t.Helper()
 	g := locktest.Acquire(t, b, request(name, ttl))
 	return g
@@ -143,7 +143,7 @@ func warm(t testing.TB, b *redlock.Backend) {
 	})
 }
 
-func release(t testing.TB, g locker.Grant) {
+func release(t testing.TB, g driver.Grant) {
 	t.Helper()
 	require.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context())))
 }
@@ -155,6 +155,6 @@ var within = locktest.Eventually
 func refused(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) {
 	t.Helper()
 	_, err := b.Acquire(t.Context(), request(name, ttl))
-	require.ErrorIs(t, err, locker.ErrHeld)
-	require.False(t, errors.Is(err, locker.ErrUnavailable), fmt.Sprint(err))
+	require.ErrorIs(t, err, driver.ErrHeld)
+	require.False(t, errors.Is(err, driver.ErrUnavailable), fmt.Sprint(err))
 }

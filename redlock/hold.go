@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/probe"
 	"github.com/golockers/locker/internal/redisconn"
@@ -26,7 +26,7 @@ type hold struct {
 	token uint64    // with fencing
 	floor uint64    // what counters are to stand at: the token, or what RaiseToken has made of it
 	until time.Time // of the lease; renewals move it on
-	undo  locker.Undo
+	undo  driver.Undo
 	keep  time.Time // a node that is given the lock again keeps it up to here (MinHold)
 	sites []site
 
@@ -87,11 +87,11 @@ func (s *site) voted(a answer) {
 }
 
 var (
-	_ locker.Hold        = (*hold)(nil)
-	_ locker.TokenRaiser = (*hold)(nil)
+	_ driver.Hold        = (*hold)(nil)
+	_ driver.TokenRaiser = (*hold)(nil)
 )
 
-// As implements [locker.Aser].
+// As implements [driver.Aser].
 func (h *hold) As(target any) bool {
 	remains, ok := target.(*probe.Remains)
 	if ok {
@@ -113,7 +113,7 @@ func newHold(b *Backend, c claim) *hold {
 }
 
 // win makes the hold the winner's of round r.
-func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
+func (h *hold) win(r *round, minHold time.Duration) driver.Validity {
 	v := r.validity()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,11 +163,11 @@ func (h *hold) lookedAt(round *answers) {
 	}
 }
 
-// Renew implements [locker.Hold] (step 5): it holds if a quorum had the lock,
+// Renew implements [driver.Hold] (step 5): it holds if a quorum had the lock,
 // and has it for another TTL. Nodes that have lost it are given it again
 // afterwards, and do not count: another may have had the lock in between (R12).
-func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	v := locker.Validity{Since: time.Now(), TTL: h.claim.ttl}
+func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
+	v := driver.Validity{Since: time.Now(), TTL: h.claim.ttl}
 	h.mu.Lock()
 	h.hear()
 	token, floor := h.token, h.floor
@@ -176,7 +176,7 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		n.renew(&h.claim, token, floor, h.patience(), answered)
 	})
 	if err := p.wait(ctx, "renew"); err != nil {
-		return locker.Validity{}, err
+		return driver.Validity{}, err
 	}
 	h.mu.Lock()
 	if until := v.Until(); until.After(h.until) {
@@ -273,7 +273,7 @@ func (h *hold) repairOne(i int) (has bool) {
 // maxToken is up to where a Lua number counts exactly, less one for the next.
 const maxToken = 1<<53 - 2
 
-// RaiseToken implements [locker.TokenRaiser], with fencing: a quorum's counters
+// RaiseToken implements [driver.TokenRaiser], with fencing: a quorum's counters
 // are raised, and renewals keep them there. The lease's own token stays as it was, and decides which
 // nodes admit the lease: what one raises it to is no right against a later holder.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
@@ -329,9 +329,9 @@ func (p *poll) wait(ctx context.Context, op string) error {
 		case p.mine >= p.b.quorum:
 			return nil
 		case p.lost > n-p.b.quorum:
-			return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", p.lost, n, locker.ErrLost)
+			return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", p.lost, n, driver.ErrLost)
 		case p.b.isClosed():
-			return locker.ErrClosed
+			return driver.ErrClosed
 		case p.open == 0:
 			return p.b.quorumError(op, "", p.causes)
 		}

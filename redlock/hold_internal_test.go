@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -81,14 +81,14 @@ func TestWhatComesOfARelease(t *testing.T) {
 		{releasing, "rr...", nil},
 		{releasing, "rrr..", errDone},
 		{releasing, "rrr--", errDone},
-		{releasing, "rrggg", locker.ErrLost},
-		{releasing, "ggg..", locker.ErrLost},
+		{releasing, "rrggg", driver.ErrLost},
+		{releasing, "ggg..", driver.ErrLost},
 		{releasing, "rrg-.", nil},
 		{releasing, "rrg--", errDone}, // others can have it
-		{releasing, "rr---", locker.ErrUnavailable},
-		{releasing, "gg---", locker.ErrUnavailable},
+		{releasing, "rr---", driver.ErrUnavailable},
+		{releasing, "gg---", driver.ErrUnavailable},
 		{abandoned, "rrr..", nil},
-		{abandoned, "rrrr-", locker.ErrUnavailable}, // a request may still arrive
+		{abandoned, "rrrr-", driver.ErrUnavailable}, // a request may still arrive
 		{abandoned, "rgggg", errDone},
 		{abandoned, "ggggg", errDone},
 	} {
@@ -131,7 +131,7 @@ func TestANodeIsRepairedOnceAtATime(t *testing.T) {
 	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true, NodeTimeout: 20 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
-	grant := locktest.Acquire(t, b, locker.Request{Name: "x", Owner: "o", TTL: time.Minute, Lost: func() {}})
+	grant := locktest.Acquire(t, b, driver.Request{Name: "x", Owner: "o", TTL: time.Minute, Lost: func() {}})
 	h := grant.Hold.(*hold)
 	left := func() leftover {
 		h.mu.Lock()

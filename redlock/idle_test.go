@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -99,7 +100,7 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 		url += []string{"", ","}[min(i, 1)] + p.Addr()
 	}
 	for what, ask := range map[string]func(ctx context.Context) error{
-		"open": func(ctx context.Context) error { _, err := openers.Open(ctx, url, nil); return err },
+		"open": func(ctx context.Context) error { _, err := locker.Open(ctx, url, nil, openers); return err },
 		"acquire": func(ctx context.Context) error {
 			g, err := b.Acquire(ctx, request("x", 10*time.Second))
 			assert.NotNil(t, g.Hold, "a vote may arrive later")
@@ -111,7 +112,7 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 		},
 		"renew": func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },
 		"raise": func(ctx context.Context) error {
-			return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, uint64(time.Now().Add(time.Hour).UnixMicro()))
+			return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, uint64(time.Now().Add(time.Hour).UnixMicro()))
 		},
 		"release": func(ctx context.Context) error { return g.Hold.Release(ctx) },
 		"inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "x"); return err },
@@ -131,7 +132,7 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 			assert.Less(t, time.Since(began), 20*time.Second, "the driver is patient for a minute")
 			began = time.Now()
 			err := ask(t.Context())
-			require.ErrorIs(t, err, locker.ErrUnavailable)
+			require.ErrorIs(t, err, driver.ErrUnavailable)
 			assert.Less(t, time.Since(began), 30*time.Second)
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, context.Canceled)
@@ -161,7 +162,7 @@ func TestNotifyAndCloseWithHungNodes(t *testing.T) {
 			stop, err := b.Notify(t.Context(), "x", func() { woken.Store(true) })
 			assert.Less(t, time.Since(began), patient)
 			if !c.ok {
-				require.ErrorIs(t, err, locker.ErrUnavailable)
+				require.ErrorIs(t, err, driver.ErrUnavailable)
 				return
 			}
 			require.NoError(t, err)
@@ -206,7 +207,7 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 		for _, reply := range append(also, strange...) {
 			err := ask(reply, fencing)
 			require.ErrorContains(t, err, "a reply that this script does not give", reply)
-			assert.NotErrorIs(t, err, locker.ErrUnavailable, reply)
+			assert.NotErrorIs(t, err, driver.ErrUnavailable, reply)
 		}
 	}
 	require.NoError(t, ask(":0\r\n", false), "as a free lock answers")
@@ -225,7 +226,7 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	req := request("x", 2*time.Second)
 	req.MinHold = time.Hour
 	g, err := b.Acquire(t.Context(), req)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	for _, p := range s.proxies {
 		p.PassNew()
 	}
@@ -257,7 +258,7 @@ func TestAVoteThatWasSentTwiceIsKeptOut(t *testing.T) {
 		cuts = append(cuts, p.CutReply(req.Owner))
 	}
 	_, err := b.Acquire(t.Context(), req)
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	for i, r := range s.servers {
 		if cuts[i]() {
 			continue // a quorum had refused before this one was asked

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/internal/rediswake"
@@ -76,7 +76,7 @@ type claim struct {
 	keys    redisconn.Keys // with the owner value, which is compared whole (R9)
 	ttl     time.Duration
 	lasts   time.Duration // how long a vote for it lasts, unless it is released: the longer of TTL and MinHold
-	undo    *locker.Undo  // of the hold: told of what may store or prolong it
+	undo    *driver.Undo  // of the hold: told of what may store or prolong it
 	fenced  bool          // the nodes keep counters for tokens
 	waiting bool          // a release is to be published
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -241,7 +241,7 @@ func TestQuorumRepair(t *testing.T) {
 	assert.True(t, q.votes(a).void)
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
 	broken := of("broken", q.votes(of("broken", 0)).token)
-	require.NoError(t, q.node.b.Break(t.Context(), locker.State{Name: "x", Holder: "broken"}))
+	require.NoError(t, q.node.b.Break(t.Context(), driver.State{Name: "x", Holder: "broken"}))
 	assert.Equal(t, redisconn.Gone, q.repairs(broken), "it stays so")
 	require.True(t, q.votes(of("b", 0)).granted)
 	assert.Equal(t, redisconn.Theirs, q.renews(a))

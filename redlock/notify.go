@@ -11,7 +11,7 @@ import (
 // messages may be lost.
 const gather = 2 * time.Millisecond
 
-// Notify implements [locker.Notifier]: wake is called when so many nodes have
+// Notify implements [driver.Notifier]: wake is called when so many nodes have
 // told of a release that a quorum may be free.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	w := &watch{b: b, wake: wake}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -17,12 +17,12 @@ import (
 const restTime = 200 * time.Millisecond
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{
+var Openers = driver.Openers{
 	"redlock":  Open,
 	"redlocks": Open,
 }
 
-// Open is the [locker.Opener] of this package, for the schemes redlock and
+// Open is the [driver.Opener] of this package, for the schemes redlock and
 // redlocks (TLS); see the package documentation. It connects to all nodes, and
 // fails if a majority is out of reach or refuses the client, or if two
 // addresses lead to the same server. A minority that refuses the client (another
@@ -31,12 +31,12 @@ var Openers = locker.Openers{
 // not answer: what is wrong with nodes that answer more than 200 ms after a
 // quorum has is found out by the Acquires after that, and by [Backend.Check].
 // Nodes that are kept out of votes by the restart guard are no error.
-func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	o := Options{
 		NodeTimeout: u.Duration("node_timeout", 0),
 		// What all clients have whose URLs say nothing of it, whatever their ttl: a guard of this one
 		// alone must not be over before the others' locks are.
-		MaxTTL:  locker.DefaultTTL,
+		MaxTTL:  driver.DefaultTTL,
 		Fencing: u.Bool("fencing", false),
 		Logger:  opts.Logger,
 	}
@@ -100,7 +100,7 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 				time.AfterFunc(restTime, cancel) // for what else Open is to find out
 			}
 		case errors.As(o.err, &d):
-			return fmt.Errorf("%w: %w", locker.ErrInvalid, d)
+			return fmt.Errorf("%w: %w", driver.ErrInvalid, d)
 		}
 	}
 	if ctx.Err() != nil || reached < b.quorum {

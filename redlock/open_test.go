@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -24,7 +25,7 @@ import (
 	"github.com/golockers/locker/single"
 )
 
-var openers = locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open}
+var openers = driver.Openers{"redlock": redlock.Open, "redlocks": redlock.Open}
 
 func TestProveOpenWithTLSAndPassword(t *testing.T) {
 	lab.NeedProve(t)
@@ -40,7 +41,7 @@ func TestProveOpenWithTLSAndPassword(t *testing.T) {
 		"redlocks://:ses%2Fame@" + hosts + "/2?" + ca,
 		"redlock://:ses%2Fame@" + hosts + "/2?tls=on&fencing=on&node_timeout=1s&restart_guard=1m&" + ca,
 	} {
-		c, err := openers.Open(t.Context(), raw, nil)
+		c, err := locker.Open(t.Context(), raw, nil, openers)
 		require.NoError(t, err)
 		l := locktest.Lock(t, c, "x")
 		_, fenced := l.Token()
@@ -48,9 +49,9 @@ func TestProveOpenWithTLSAndPassword(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 		require.NoError(t, c.Close())
 	}
-	_, err := openers.Open(t.Context(), "redlocks://:wrong@"+hosts+"?"+ca, nil)
+	_, err := locker.Open(t.Context(), "redlocks://:wrong@"+hosts+"?"+ca, nil, openers)
 	require.Error(t, err)
-	assert.NotErrorIs(t, err, locker.ErrUnavailable, "a wrong password stays wrong")
+	assert.NotErrorIs(t, err, driver.ErrUnavailable, "a wrong password stays wrong")
 	assert.Contains(t, err.Error(), "WRONGPASS")
 	assert.NotContains(t, err.Error(), "wrong@")
 }
@@ -64,12 +65,12 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 		"redlock://h1,h2,h3?fencing=perhaps":     "write on or off",
 		"redlock://::1,h2":                       "brackets",
 	} {
-		_, err := openers.Open(t.Context(), raw, nil)
-		require.ErrorIs(t, err, locker.ErrInvalid, raw)
+		_, err := locker.Open(t.Context(), raw, nil, openers)
+		require.ErrorIs(t, err, driver.ErrInvalid, raw)
 		assert.Contains(t, err.Error(), want, raw)
 	}
-	_, err := openers.Open(t.Context(), "redlock://user:sesame@127.0.0.1:1,[::1]:1,127.0.0.1:2", nil)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	_, err := locker.Open(t.Context(), "redlock://user:sesame@127.0.0.1:1,[::1]:1,127.0.0.1:2", nil, openers)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.Contains(t, err.Error(), "[::1]:1")
 	assert.NotContains(t, err.Error(), "sesame")
 }
@@ -79,27 +80,27 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 func TestShorterTTLInURLDoesNotShortenTheGuard(t *testing.T) {
 	s := start(t, 1)
 	for params, want := range map[string]time.Duration{
-		"":                             locker.DefaultTTL,
-		"?ttl=2s":                      locker.DefaultTTL,
-		"?ttl=2s&restart_guard=on":     locker.DefaultTTL,
+		"":                             driver.DefaultTTL,
+		"?ttl=2s":                      driver.DefaultTTL,
+		"?ttl=2s&restart_guard=on":     driver.DefaultTTL,
 		"?ttl=1m&restart_guard=1m":     time.Minute,
 		"?ttl=2s&restart_guard=3m":     3 * time.Minute,
 		"?ttl=2s&restart_guard=2500ms": 2500 * time.Millisecond,
 	} {
-		c, err := openers.Open(t.Context(), s.url()+params, nil)
+		c, err := locker.Open(t.Context(), s.url()+params, nil, openers)
 		require.NoError(t, err)
 		assert.Equal(t, want, c.Guarantees().MaxTTL, params)
 		_, err = c.TryLock(t.Context(), "x")
-		if assert.ErrorIs(t, err, locker.ErrUnavailable, params) {
+		if assert.ErrorIs(t, err, driver.ErrUnavailable, params) {
 			assert.Contains(t, err.Error(), fmt.Sprintf("restart guard of %v", want), params)
 		}
 		require.NoError(t, c.Close())
 	}
 	for _, params := range []string{"?ttl=1m&restart_guard=30s", "?ttl=1m&restart_guard=on", "?ttl=1m"} {
-		_, err := openers.Open(t.Context(), s.url()+params, nil)
-		require.ErrorIs(t, err, locker.ErrInvalid, "a TTL above what the guard rests on: %s", params)
+		_, err := locker.Open(t.Context(), s.url()+params, nil, openers)
+		require.ErrorIs(t, err, driver.ErrInvalid, "a TTL above what the guard rests on: %s", params)
 	}
-	_, err := openers.Open(t.Context(), s.url()+"?ttl=1m", nil)
+	_, err := locker.Open(t.Context(), s.url()+"?ttl=1m", nil, openers)
 	require.ErrorContains(t, err, "restart_guard=1m0s", "it says what would be right")
 }
 
@@ -116,13 +117,13 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	for what, nodes := range map[string][]*redis.Client{"no nodes": nil, "is nil": {c(), nil, c()},
 		"same client": {one, c(), one}, "Sentinel": {c(), follows}} {
 		_, err := redlock.New(nodes, nil)
-		require.ErrorIs(t, err, locker.ErrInvalid, what)
+		require.ErrorIs(t, err, driver.ErrInvalid, what)
 		assert.Contains(t, err.Error(), what)
 	}
 	for _, o := range []redlock.Options{{NodeTimeout: -1}, {NodeTimeout: time.Microsecond},
 		{MaxTTL: time.Millisecond}, {MaxTTL: 1e18}} {
 		_, err := redlock.New([]*redis.Client{c()}, &o)
-		require.ErrorIs(t, err, locker.ErrInvalid)
+		require.ErrorIs(t, err, driver.ErrInvalid)
 	}
 }
 
@@ -172,7 +173,7 @@ func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
 				undo = hang(nodes...)
 			}
 			began := time.Now()
-			c, err := openers.Open(t.Context(), s.url(), nil)
+			c, err := locker.Open(t.Context(), s.url(), nil, openers)
 			require.NoError(t, err)
 			opened := time.Since(began)
 			if what == "after Open" {
@@ -203,7 +204,7 @@ func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {
 		g, err := b.Acquire(t.Context(), request("x", time.Second))
 		if guard {
 			require.Error(t, err)
-			assert.NotErrorIs(t, err, locker.ErrUnavailable, "it will not get better by itself")
+			assert.NotErrorIs(t, err, driver.ErrUnavailable, "it will not get better by itself")
 			assert.Contains(t, err.Error(), "NOPERM")
 		} else {
 			require.NoError(t, err)
@@ -218,7 +219,7 @@ func TestNoPartOfAPasswordIsInAnError(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // nothing is connected to
-	all := locker.Openers{"redlock": redlock.Open, "redis": single.Open, "redis+sentinel": single.Open}
+	all := driver.Openers{"redlock": redlock.Open, "redis": single.Open, "redis+sentinel": single.Open}
 	n := 0
 	for _, scheme := range []string{"redlock", "redis"} {
 		for _, c := range "/?#@:,;&=%[]{} \"'\\<>|^`~!$*()+.-_0" {
@@ -227,7 +228,7 @@ func TestNoPartOfAPasswordIsInAnError(t *testing.T) {
 					"%s://%s@127.0.0.1:1/0?ttl=1s", "%s://%s:x@127.0.0.1:1,127.0.0.1:2", "%s://127.0.0.1:1?%s=1",
 					"%s://%s"} {
 					secret := "S3cret" + string(c) + "Pa5s" + d + "W0rd"
-					_, err := all.Open(ctx, fmt.Sprintf(form, scheme, secret), nil)
+					_, err := locker.Open(ctx, fmt.Sprintf(form, scheme, secret), nil, all)
 					if err == nil {
 						continue
 					}
@@ -243,8 +244,8 @@ func TestNoPartOfAPasswordIsInAnError(t *testing.T) {
 		}
 	}
 	assert.Greater(t, n, 1000)
-	_, err := all.Open(t.Context(), "redlock://h1,Us3r:S3cret@h2", nil)
-	require.ErrorIs(t, err, locker.ErrInvalid)
+	_, err := locker.Open(t.Context(), "redlock://h1,Us3r:S3cret@h2", nil, all)
+	require.ErrorIs(t, err, driver.ErrInvalid)
 	assert.Contains(t, err.Error(), "user or password", "it would be one node")
 }
 
@@ -275,8 +276,8 @@ func TestAMinorityThatRefusesIsOneNodeLess(t *testing.T) {
 				database = "/1?restart_guard=off&"
 			}
 			open := func(addrs ...string) (*locker.Client, error) {
-				return openers.Open(t.Context(), "redlock://locker:sesame@"+strings.Join(addrs, ",")+database+"node_timeout=300ms",
-					&locker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				return locker.Open(t.Context(), "redlock://locker:sesame@"+strings.Join(addrs, ",")+database+"node_timeout=300ms",
+					&locker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, openers)
 			}
 			c, err := open(well.servers[0].Addr(), refuses, well.servers[1].Addr())
 			require.NoError(t, err)
@@ -285,8 +286,8 @@ func TestAMinorityThatRefusesIsOneNodeLess(t *testing.T) {
 			}
 			found, err := c.Check(t.Context())
 			require.NoError(t, err)
-			assert.True(t, slices.ContainsFunc(found, func(f locker.Finding) bool {
-				return f.Severity >= locker.SeverityWarning && strings.Contains(f.What, refuses)
+			assert.True(t, slices.ContainsFunc(found, func(f driver.Finding) bool {
+				return f.Severity >= driver.SeverityWarning && strings.Contains(f.What, refuses)
 			}), found)
 			require.NoError(t, c.Close())
 			if refusal == "" {
@@ -307,7 +308,7 @@ func TestAMinorityThatRefusesIsOneNodeLess(t *testing.T) {
 				assert.Empty(t, log.String(), "it is an error already")
 			}
 			require.Error(t, err)
-			assert.NotErrorIs(t, err, locker.ErrUnavailable, "nothing changes by itself")
+			assert.NotErrorIs(t, err, driver.ErrUnavailable, "nothing changes by itself")
 		})
 	}
 }
@@ -317,10 +318,10 @@ func TestCloseRightAfterARefusalLeavesNoVote(t *testing.T) {
 	s := start(t, 2, lab.WithAppendOnly())
 	s.servers[0].MustDo(t, "SET", redisconn.RunsKey, " before") // the other may not vote yet
 	for range 20 {
-		c, err := openers.Open(t.Context(), s.url(), nil)
+		c, err := locker.Open(t.Context(), s.url(), nil, openers)
 		require.NoError(t, err)
 		_, err = c.TryLock(t.Context(), "x")
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.NoError(t, c.Close())
 		require.Zero(t, s.holders(t, "x"))
 	}
@@ -341,7 +342,7 @@ func TestNodesOfClusters(t *testing.T) {
 			return strings.Contains(fmt.Sprint(r.MustDo(t, "CLUSTER", "INFO")), "cluster_state:ok")
 		})
 	}
-	c, err := openers.Open(t.Context(), address(alone), nil)
+	c, err := locker.Open(t.Context(), address(alone), nil, openers)
 	require.NoError(t, err)
 	defer c.Close()
 	var all sync.WaitGroup
@@ -356,10 +357,10 @@ func TestNodesOfClusters(t *testing.T) {
 	all.Wait()
 	found, err := c.Check(t.Context())
 	require.NoError(t, err)
-	assert.False(t, slices.ContainsFunc(found, func(f locker.Finding) bool { return f.Severity > locker.SeverityWarning }), found)
+	assert.False(t, slices.ContainsFunc(found, func(f driver.Finding) bool { return f.Severity > driver.SeverityWarning }), found)
 
-	_, err = openers.Open(t.Context(), address(lab.StartCluster(t).Addrs()), nil)
+	_, err = locker.Open(t.Context(), address(lab.StartCluster(t).Addrs()), nil, openers)
 	require.ErrorContains(t, err, "a node of a Redis Cluster")
-	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	require.NotErrorIs(t, err, driver.ErrUnavailable)
 	require.NotContains(t, err.Error(), "MOVED", "it is known before a key is looked for")
 }

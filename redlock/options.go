@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -26,7 +26,7 @@ type Options struct {
 
 	// MaxTTL is the longest TTL that any client uses, and with it how long a
 	// node that was restarted without its data is kept out of votes. A lease
-	// with a longer TTL is refused. Equal in all clients. 0: locker.DefaultTTL,
+	// with a longer TTL is refused. Equal in all clients. 0: driver.DefaultTTL,
 	// or 30 days with NoRestartGuard.
 	MaxTTL time.Duration
 
@@ -87,11 +87,11 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend  = (*Backend)(nil)
-	_ locker.Notifier = (*Backend)(nil)
-	_ locker.Prompt   = (*Backend)(nil)
-	_ locker.Operator = (*Backend)(nil)
-	_ locker.Checker  = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Notifier = (*Backend)(nil)
+	_ driver.Prompt   = (*Backend)(nil)
+	_ driver.Operator = (*Backend)(nil)
+	_ driver.Checker  = (*Backend)(nil)
 )
 
 // New returns a Backend on nodes, which stay their caller's: Close does not
@@ -148,7 +148,7 @@ func (o *Options) complete() error {
 			MaxTTL)
 	}
 	if o.MaxTTL == 0 {
-		o.MaxTTL = locker.DefaultTTL
+		o.MaxTTL = driver.DefaultTTL
 		if o.NoRestartGuard {
 			o.MaxTTL = MaxTTL
 		}
@@ -174,25 +174,25 @@ func (b *Backend) patience(ttl time.Duration) time.Duration {
 }
 
 // Guarantees says what this quorum promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees { return Guarantees(len(b.nodes), &b.opts) }
+func (b *Backend) Guarantees() driver.Guarantees { return Guarantees(len(b.nodes), &b.opts) }
 
-// Prompt implements [locker.Prompt]: nodes are asked without waiting, and the caller that waits for the
+// Prompt implements [driver.Prompt]: nodes are asked without waiting, and the caller that waits for the
 // answers looks at its ctx.
 func (b *Backend) Prompt() bool { return true }
 
 // Guarantees says what a Backend on so many nodes, with these options,
 // promises. Options that New would refuse promise nothing in particular.
-func Guarantees(nodes int, opts *Options) locker.Guarantees {
+func Guarantees(nodes int, opts *Options) driver.Guarantees {
 	var o Options
 	if opts != nil {
 		o = *opts
 	}
 	_ = o.complete()
-	g := locker.Guarantees{
+	g := driver.Guarantees{
 		Backend:         "redlock",
-		Scope:           locker.ScopeNetwork,
-		Exclusion:       locker.ExclusionQuorum,
-		DeadHolder:      locker.RecoveryAfterTTL,
+		Scope:           driver.ScopeNetwork,
+		Exclusion:       driver.ExclusionQuorum,
+		DeadHolder:      driver.RecoveryAfterTTL,
 		DeadHolderSlack: 100 * time.Millisecond,
 		ServerCrashes:   nodes - (nodes/2 + 1),
 		SurvivesPause:   true,
@@ -211,7 +211,7 @@ func Guarantees(nodes int, opts *Options) locker.Guarantees {
 			"clients have this MaxTTL", o.MaxTTL)
 	}
 	if o.Fencing {
-		g.Fencing = locker.FencingWhileKept
+		g.Fencing = driver.FencingWhileKept
 		g.RestsOn += "; tokens rise whatever the clocks do while counters survive on a majority"
 	} else {
 		g.RestsOn += "; there are no tokens, which cost one more round trip, unless all clients set Options.Fencing " +
@@ -280,7 +280,7 @@ func (b *Backend) isClosed() bool {
 	return b.closed
 }
 
-// invalid is fmt.Errorf for errors that match locker.ErrInvalid.
+// invalid is fmt.Errorf for errors that match driver.ErrInvalid.
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: redlock: %w", locker.ErrInvalid, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: redlock: %w", driver.ErrInvalid, fmt.Errorf(format, args...))
 }

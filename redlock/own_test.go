@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
 )
@@ -51,7 +51,7 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		next(r.Owner+".0", vote, func() { next(r.Owner+".0", takeBack, func() { close(sent) }) })
 		next(r.Owner+".1", again, func() {})
 		p.OnRequest(r.Owner+".2", func(*lab.Link) { close(third) })
-		var g locker.Grant
+		var g driver.Grant
 		var err error
 		answered := make(chan struct{})
 		go func() {
@@ -79,8 +79,8 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		case <-answered:
 		}
 		<-answered
-		require.NotErrorIs(t, err, locker.ErrHeld, "by itself")
-		if errors.Is(err, locker.ErrUnavailable) {
+		require.NotErrorIs(t, err, driver.ErrHeld, "by itself")
+		if errors.Is(err, driver.ErrUnavailable) {
 			continue // too slow for the second round
 		}
 		require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -47,16 +47,16 @@ func (t *try) done(err error) {
 	close(t.over)
 }
 
-// Release implements [locker.Hold]: it removes the lock from all nodes that may
+// Release implements [driver.Hold]: it removes the lock from all nodes that may
 // have it, and returns when a quorum has confirmed that. The others go on in
 // the background.
 func (h *hold) Release(ctx context.Context) error { return h.free(ctx, releasing) }
 
-// Undo implements [locker.Hold], for all rounds of the attempt. What may be late finds its value void on each
+// Undo implements [driver.Hold], for all rounds of the attempt. What may be late finds its value void on each
 // node that has answered.
 func (h *hold) Undo(ctx context.Context) error {
 	err := h.undo.Undo(ctx, func(ctx context.Context) error { return h.free(ctx, abandoned) })
-	if h.before == nil || err != nil && !errors.Is(err, locker.ErrLost) {
+	if h.before == nil || err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
 	if before := h.before.Undo(ctx); before != nil {
@@ -73,7 +73,7 @@ func (h *hold) free(ctx context.Context, as stage) error {
 		h.stage = as // from here on nothing is repaired
 	case h.stage == released:
 		h.mu.Unlock()
-		return fmt.Errorf("redlock: it was released before: %w", locker.ErrLost)
+		return fmt.Errorf("redlock: it was released before: %w", driver.ErrLost)
 	}
 	t := h.try()
 	h.mu.Unlock()
@@ -90,7 +90,7 @@ func (h *hold) free(ctx context.Context, as stage) error {
 // giveUp is the end of a round that was not won: nothing of it may stay. It returns what
 // the engine is told: something to release, if it is not known what a node may have, from this round or from one
 // before.
-func (h *hold) giveUp() (left locker.Grant) {
+func (h *hold) giveUp() (left driver.Grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage = abandoned
@@ -124,7 +124,7 @@ func (h *hold) try() *try {
 	if !h.b.start(h.run) {
 		h.sent()
 		h.end = nil
-		t.done(locker.ErrClosed)
+		t.done(driver.ErrClosed)
 	}
 	return t
 }
@@ -256,14 +256,14 @@ func (h *hold) decide() (open int) {
 	case t == nil:
 		return open
 	case won && wasNot > n-quorum:
-		err = fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, locker.ErrLost)
+		err = fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, driver.ErrLost)
 	case won && was >= quorum:
 	case open > 0:
 		return open
 	case won && was+wasNot >= quorum, !won && unanswered == 0:
 		// Others can have it. Of a round that was not won, nothing is left.
 	case h.b.isClosed():
-		err = locker.ErrClosed
+		err = driver.ErrClosed
 	default:
 		err = h.unreleased()
 	}

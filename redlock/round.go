@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -103,8 +103,8 @@ func (r *round) run(ctx context.Context) result {
 }
 
 // validity is what a quorum that has voted has promised. It takes off the default drift.
-func (r *round) validity() locker.Validity {
-	return locker.Validity{Since: r.since, TTL: r.hold.claim.ttl}
+func (r *round) validity() driver.Validity {
+	return driver.Validity{Since: r.since, TTL: r.hold.claim.ttl}
 }
 
 // await takes answers until count says that a quorum agrees, or that none will. Less than
@@ -356,7 +356,7 @@ func (r *round) heldError() error {
 		}
 	}
 	slices.Sort(left)
-	e := &locker.HeldError{}
+	e := &driver.HeldError{}
 	if n := r.b.quorum - free; n > 0 && n <= len(left) {
 		e.Remaining = max(left[n-1], time.Millisecond)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -101,7 +102,7 @@ func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 	time.AfterFunc(700*time.Millisecond, func() { s.proxies[0].Replies(lab.Pass) })
 	within(t, 30*time.Second, "it is released", func() bool {
 		err := g.Hold.Release(t.Context())
-		require.NotErrorIs(t, err, locker.ErrLost)
+		require.NotErrorIs(t, err, driver.ErrLost)
 		return err == nil
 	})
 }
@@ -192,12 +193,12 @@ func TestFullMemory(t *testing.T) {
 	waiting := request("x", time.Minute)
 	waiting.Wait = true
 	_, err = b.Acquire(t.Context(), waiting)
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	refused(t, b, "x", time.Minute)
 	require.NoError(t, given.Hold.Release(t.Context()))
 	within(t, 30*time.Second, "what was released is gone", func() bool { return s.holders(t, "given") == 0 })
 	_, err = b.Acquire(t.Context(), request("free", time.Minute))
-	require.ErrorIs(t, err, locker.ErrUnavailable, "there is no room for another lock")
+	require.ErrorIs(t, err, driver.ErrUnavailable, "there is no room for another lock")
 	s.full(t, false)
 	release(t, g)
 }
@@ -219,7 +220,7 @@ func TestGivenUpWithFullMemory(t *testing.T) {
 	if err == nil {
 		require.NoError(t, g.Hold.Release(t.Context()))
 	} else {
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		if g.Hold != nil {
 			_ = g.Hold.Release(t.Context())
 		}
@@ -257,7 +258,7 @@ func TestAReleaseOnSilentConnectionsIsConfirmed(t *testing.T) {
 	t.Parallel()
 	s := durable(t, 3)
 	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
-	var grants []locker.Grant
+	var grants []driver.Grant
 	for i := range 100 {
 		grants = append(grants, acquire(t, b, fmt.Sprint("n", i), time.Minute))
 	}

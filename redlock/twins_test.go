@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -52,10 +52,10 @@ func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 		}
 		return err
 	}
-	within(t, 30*time.Second, "it is found out", func() bool { return errors.Is(try(), locker.ErrInvalid) })
+	within(t, 30*time.Second, "it is found out", func() bool { return errors.Is(try(), driver.ErrInvalid) })
 	for range 50 {
 		err := try()
-		require.ErrorIs(t, err, locker.ErrInvalid)
+		require.ErrorIs(t, err, driver.ErrInvalid)
 		require.Contains(t, err.Error(), "the same server")
 	}
 	nodes := b.Nodes()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -23,12 +23,12 @@ func TestUndoIsForAllNodes(t *testing.T) {
 	const life = 2 * time.Second
 	for what, test := range map[string]struct {
 		minHold time.Duration
-		before  func(t *testing.T, g locker.Grant)
+		before  func(t *testing.T, g driver.Grant)
 	}{
 		"granted":       {},
 		"with MinHold":  {minHold: life},
-		"after Release": {before: func(t *testing.T, g locker.Grant) { release(t, g) }},
-		"renewed": {before: func(t *testing.T, g locker.Grant) {
+		"after Release": {before: func(t *testing.T, g driver.Grant) { release(t, g) }},
+		"renewed": {before: func(t *testing.T, g driver.Grant) {
 			_, err := g.Hold.Renew(t.Context())
 			require.NoError(t, err)
 		}},
@@ -103,16 +103,16 @@ func TestHeldBesideWhatAnEarlierRoundHasLeft(t *testing.T) {
 			p.OnRequest(req.Owner+".0:", func(l *lab.Link) { l.Requests(lab.Drop) })
 		}
 		g, err := b.Acquire(t.Context(), req)
-		if errors.Is(err, locker.ErrHeld) {
+		if errors.Is(err, driver.ErrHeld) {
 			require.NotNil(t, g.Hold, "a vote of the first round may yet arrive")
 		} else {
-			require.ErrorIs(t, err, locker.ErrUnavailable, "too slow for the second round as well")
+			require.ErrorIs(t, err, driver.ErrUnavailable, "too slow for the second round as well")
 			require.NotNil(t, g.Hold)
 		}
 		within(t, 30*time.Second, "it is over", func() bool {
 			return g.Hold.Undo(locktest.Within(t, time.Second)) == nil
 		})
-		return errors.Is(err, locker.ErrHeld)
+		return errors.Is(err, driver.ErrHeld)
 	})
 }
 
@@ -129,13 +129,13 @@ func TestAKeyThatIsNoLock(t *testing.T) {
 			assert.False(t, st.Held)
 		} else {
 			require.ErrorContains(t, err, "delete it")
-			assert.NotErrorIs(t, err, locker.ErrUnavailable)
+			assert.NotErrorIs(t, err, driver.ErrUnavailable)
 		}
 	}
 	all, err := locktest.List(t.Context(), b, "")
 	require.NoError(t, err)
 	assert.Empty(t, all)
-	require.NoError(t, b.Break(t.Context(), locker.State{Name: "n", Holder: "no lock"}))
+	require.NoError(t, b.Break(t.Context(), driver.State{Name: "n", Holder: "no lock"}))
 	assert.Equal(t, int64(1), s.servers[0].MustDo(t, "LLEN", key))
 }
 
@@ -147,7 +147,7 @@ func TestRaiseTokenOfALostHold(t *testing.T) {
 	g := acquire(t, b, "n", time.Minute)
 	s.everywhere(t, g, "n")
 	raise := func(by uint64) error {
-		return g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), g.Token+by)
+		return g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), g.Token+by)
 	}
 	require.NoError(t, raise(1000))
 	st, err := b.Inspect(t.Context(), "n")
@@ -158,6 +158,6 @@ func TestRaiseTokenOfALostHold(t *testing.T) {
 	require.NoError(t, raise(0))
 	_, err = locktest.Break(t.Context(), b, "n")
 	require.NoError(t, err)
-	assert.ErrorIs(t, raise(1000), locker.ErrLost)
+	assert.ErrorIs(t, raise(1000), driver.ErrLost)
 	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, g.Token+1000)
 }

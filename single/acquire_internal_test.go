@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -233,8 +233,8 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 	_, err := newFake(t, ":3\r\n").server.renew(t.Context(), keys("n", "me"), false, ttl, nil)
 	refused(err, "a state of redlock's scripts")
 
-	g, err := newFake(t, ":0\r\n").Acquire(t.Context(), locker.Request{Name: "n", Owner: "me", TTL: ttl})
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	g, err := newFake(t, ":0\r\n").Acquire(t.Context(), driver.Request{Name: "n", Owner: "me", TTL: ttl})
+	assert.NotErrorIs(t, err, driver.ErrUnavailable)
 	assert.NotNil(t, g.Hold, "it may have been carried out: for the engine to take back")
 	assert.Zero(t, g.Validity)
 }

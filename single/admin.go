@@ -8,28 +8,28 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
 // What people ask of a Redis with locks in it: who holds, which names are there,
 // free this one, is it set up as it should be.
 
-// Inspect implements [locker.Operator]. How many wait is not known to Redis. A key that is no lock is an error, as
+// Inspect implements [driver.Operator]. How many wait is not known to Redis. A key that is no lock is an error, as
 // it is to those who ask for the lock; List leaves it out, and Break does not touch it.
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := b.server.inspect(ctx, name)
 	switch {
 	case err != nil:
-		return locker.State{}, failure(err)
+		return driver.State{}, failure(err)
 	case s.Foreign:
-		return locker.State{}, b.foreign(name)
+		return driver.State{}, b.foreign(name)
 	}
 	return stateOf(name, s), nil
 }
 
-func stateOf(name string, s status) locker.State {
-	state := locker.State{Name: name, Held: s.Held, Waiters: -1}
+func stateOf(name string, s status) driver.State {
+	state := driver.State{Name: name, Held: s.Held, Waiters: -1}
 	if s.Held {
 		state.Holder = s.Value
 		state.Remaining, state.Token = max(s.Left, 0), s.Token
@@ -45,10 +45,10 @@ func stateOf(name string, s status) locker.State {
 // sharersMark stands before the token of those who share a lock, in State.Holder: no owner begins with it.
 const sharersMark = "sharers "
 
-// List implements [locker.Operator]: it walks through the keys of the server, on a
+// List implements [driver.Operator]: it walks through the keys of the server, on a
 // Cluster of all masters, a few hundred at a time, and yields what it finds as it goes.
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
+	return func(yield func(driver.State, error) bool) {
 		var failed error
 		stopped := false
 		err := b.server.Names(ctx, prefix, func(name string) (more bool) {
@@ -59,13 +59,13 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			return failed == nil && !stopped
 		})
 		if err = cmp.Or(failed, err); err != nil && !stopped {
-			yield(locker.State{}, failure(err))
+			yield(driver.State{}, failure(err))
 		}
 	}
 }
 
-// Break implements [locker.Operator]. A copy of the holder's acquire that is still under way finds itself void.
-func (b *Backend) Break(ctx context.Context, st locker.State) error {
+// Break implements [driver.Operator]. A copy of the holder's acquire that is still under way finds itself void.
+func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	k := redisconn.KeysOf(st.Name, st.Holder, "", "")
 	var err error
 	if of, shared := strings.CutPrefix(st.Holder, sharersMark); shared {
@@ -80,27 +80,27 @@ func (b *Backend) Break(ctx context.Context, st locker.State) error {
 	return failure(err)
 }
 
-// Check implements [locker.Checker]. On a Cluster it looks at every master. It asks for the rights to a name
+// Check implements [driver.Checker]. On a Cluster it looks at every master. It asks for the rights to a name
 // that begins with the prefix of the URL, or with none for a Backend that New has made.
-func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	name := b.prefix + "locker-check"
 	set := redisconn.LockKey(name) + ":shared"
 	needs := append(b.server.Needs(name), redisconn.Need{
 		Commands: [][]string{{"set", fmt.Sprint(b.server.tokens(name)), ""}},
-		Severity: locker.SeverityProblem, Advice: "locks have no tokens, and so cannot be had",
+		Severity: driver.SeverityProblem, Advice: "locks have no tokens, and so cannot be had",
 	}, redisconn.Need{
 		Commands: [][]string{{"zadd", set, "0", ""}, {"zrem", set, ""}, {"zrange", set, "0", "-1"}, {"zscore", set, ""},
 			{"zcount", set, "0", "1"}, {"zremrangebyscore", set, "0", "1"}},
-		Severity: locker.SeverityInfo, Advice: "locks cannot be shared",
+		Severity: driver.SeverityInfo, Advice: "locks cannot be shared",
 	})
-	found, servers, err := b.server.Check(ctx, needs, locker.SeverityWarning)
+	found, servers, err := b.server.Check(ctx, needs, driver.SeverityWarning)
 	if err != nil {
 		return nil, failure(err)
 	}
 	for _, s := range servers {
-		f := locker.Finding{What: "replicas of " + s.Addr, Found: fmt.Sprintf("%d connected", s.Replicas)}
+		f := driver.Finding{What: "replicas of " + s.Addr, Found: fmt.Sprintf("%d connected", s.Replicas)}
 		if s.Replicas > 0 {
-			f.Severity = locker.SeverityWarning
+			f.Severity = driver.SeverityWarning
 			f.Advice = "replication is asynchronous: a fail-over can lose locks; redlock, etcd and zookeeper avoid it"
 		}
 		found = append(found, f)

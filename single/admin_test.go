@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -30,9 +31,9 @@ func backend(t *testing.T, rdb redis.UniversalClient, opts *single.Options) *sin
 	return b
 }
 
-func grant(t *testing.T, b *single.Backend, name string, minHold time.Duration) locker.Grant {
+func grant(t *testing.T, b *single.Backend, name string, minHold time.Duration) driver.Grant {
 	t.Helper()
-	g, err := b.Acquire(t.Context(), locker.Request{Name: name, Owner: rand.Text(), Label: "me", TTL: ttl,
+	g, err := b.Acquire(t.Context(), driver.Request{Name: name, Owner: rand.Text(), Label: "me", TTL: ttl,
 		MinHold: minHold})
 	require.NoError(t, err)
 	return g
@@ -50,8 +51,8 @@ func TestListAndBreak(t *testing.T) {
 			for _, name := range names {
 				grant(t, b, name, 0)
 			}
-			list := func(prefix string) map[string]locker.State {
-				all := map[string]locker.State{}
+			list := func(prefix string) map[string]driver.State {
+				all := map[string]driver.State{}
 				for st, err := range b.List(t.Context(), prefix) {
 					require.NoError(t, err)
 					assert.NotContains(t, all, st.Name)
@@ -76,7 +77,7 @@ func TestListAndBreak(t *testing.T) {
 			assert.Equal(t, "me", st.Label)
 			grant(t, b, "a/{x}", 0)
 			for _, owner := range []string{"one", "another"} {
-				_, err = b.Acquire(t.Context(), locker.Request{Name: "c", Owner: owner, Label: owner, TTL: ttl,
+				_, err = b.Acquire(t.Context(), driver.Request{Name: "c", Owner: owner, Label: owner, TTL: ttl,
 					Shared: true})
 				require.NoError(t, err)
 			}
@@ -110,11 +111,11 @@ func TestListYieldsAsItGoes(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	server := lab.StartRedis(t)
-	find := func(b *single.Backend, what string) locker.Finding {
+	find := func(b *single.Backend, what string) driver.Finding {
 		all, err := b.Check(t.Context())
 		require.NoError(t, err)
 		for _, f := range all {
-			assert.Equal(t, f.Severity == locker.SeverityOK, f.Advice == "", f.What)
+			assert.Equal(t, f.Severity == driver.SeverityOK, f.Advice == "", f.What)
 			if strings.HasPrefix(f.What, what) {
 				return f
 			}
@@ -124,13 +125,13 @@ func TestCheck(t *testing.T) {
 	}
 	rdb := newClient(t, &redis.Options{Addr: server.Addr()})
 	b := backend(t, rdb, nil)
-	assert.Equal(t, locker.SeverityOK, find(b, "version").Severity)
-	assert.Equal(t, locker.SeverityOK, find(b, "maxmemory-policy").Severity)
-	assert.Equal(t, locker.SeverityWarning, find(b, "appendonly").Severity)
-	assert.Equal(t, locker.SeverityOK, find(b, "replicas").Severity)
+	assert.Equal(t, driver.SeverityOK, find(b, "version").Severity)
+	assert.Equal(t, driver.SeverityOK, find(b, "maxmemory-policy").Severity)
+	assert.Equal(t, driver.SeverityWarning, find(b, "appendonly").Severity)
+	assert.Equal(t, driver.SeverityOK, find(b, "replicas").Severity)
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1gb")
 	server.MustDo(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	assert.Equal(t, locker.SeverityProblem, find(b, "maxmemory-policy").Severity)
+	assert.Equal(t, driver.SeverityProblem, find(b, "maxmemory-policy").Severity)
 }
 
 // check returns what Check says that is worse than fine, as "severity what: found (advice)".
@@ -140,7 +141,7 @@ func check(t *testing.T, b *single.Backend) string {
 	require.NoError(t, err)
 	var bad []string
 	for _, f := range all {
-		if f.Severity != locker.SeverityOK {
+		if f.Severity != driver.SeverityOK {
 			bad = append(bad, fmt.Sprintf("%v %s: %s (%s)", f.Severity, f.What, f.Found, f.Advice))
 		}
 	}
@@ -229,10 +230,10 @@ func TestANodeOfAClusterIsNoServerOfItsOwn(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithConfig("cluster-enabled", "yes"))
 	server.MustDo(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
 	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
-	_, err := b.Acquire(t.Context(), locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
+	_, err := b.Acquire(t.Context(), driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
 	require.ErrorContains(t, err, "CROSSSLOT")
 	require.ErrorContains(t, err, "write redis+cluster://")
-	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	require.NotErrorIs(t, err, driver.ErrUnavailable)
 	assert.Contains(t, check(t, b), "problem kind of "+server.Addr())
 }
 
@@ -240,13 +241,13 @@ func TestANodeOfAClusterIsNoServerOfItsOwn(t *testing.T) {
 func TestAUserForOnePrefix(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithAppendOnly(), lab.WithUser("app", "on", ">secret", "~locker:1:{app/*",
 		"~locker:1:tokens*", "&locker:1:{app/*", "+@all"))
-	c, err := openers.Open(t.Context(), "redis://app:secret@"+server.Addr()+"?prefix=app/", nil)
+	c, err := locker.Open(t.Context(), "redis://app:secret@"+server.Addr()+"?prefix=app/", nil, openers)
 	require.NoError(t, err)
 	require.NoError(t, locktest.Lock(t, c, "n").Unlock(t.Context()))
 	found, err := c.Check(t.Context())
 	require.NoError(t, err)
 	for _, f := range found {
-		assert.Equal(t, locker.SeverityOK, f.Severity, f)
+		assert.Equal(t, driver.SeverityOK, f.Severity, f)
 	}
 	require.NoError(t, c.Close())
 }
@@ -258,26 +259,26 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	proxy := lab.StartProxy(t, server.Addr())
 	b := backend(t, newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond}),
 		&single.Options{Timeout: 300 * time.Millisecond})
-	late := func(acquire func(locker.Request) (locker.Grant, error)) {
+	late := func(acquire func(driver.Request) (driver.Grant, error)) {
 		t.Helper()
-		req := locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl, MinHold: time.Hour}
+		req := driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl, MinHold: time.Hour}
 		proxy.Replies(lab.Drop)
 		g, err := acquire(req)
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		proxy.PassNew()
 		locktest.Eventually(t, soon, "the driver is done", func() bool { return g.Hold.Undo(t.Context()) == nil })
 		assert.Greater(t, server.TTL(t, redisconn.LockKey("n")+":void:"+req.Owner+":"), 50*time.Minute)
 	}
-	late(func(req locker.Request) (locker.Grant, error) { return b.Acquire(t.Context(), req) })
-	h, ok := grant(t, b, "n", 0).Hold.(locker.Passer)
+	late(func(req driver.Request) (driver.Grant, error) { return b.Acquire(t.Context(), req) })
+	h, ok := grant(t, b, "n", 0).Hold.(driver.Passer)
 	require.True(t, ok)
-	late(func(req locker.Request) (locker.Grant, error) { return h.Pass(t.Context(), req, false) })
+	late(func(req driver.Request) (driver.Grant, error) { return h.Pass(t.Context(), req, false) })
 }
 
 func TestATokenThatTheCounterCannotHoldIsRefused(t *testing.T) {
 	b := backend(t, newClient(t, &redis.Options{Addr: lab.StartRedis(t).Addr()}), nil)
 	g := grant(t, b, "n", 0)
-	assert.ErrorIs(t, g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), 1<<60), locker.ErrInvalid)
+	assert.ErrorIs(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), 1<<60), driver.ErrInvalid)
 }
 
 // The error says what a wrong URL leads to.
@@ -289,8 +290,8 @@ func TestProveOpenSaysWhatWouldBeRight(t *testing.T) {
 			",") + "?master_name=nobody": "watch no master of this name",
 		"redis://" + cluster.Addrs()[0]: "write redis+cluster://",
 	} {
-		_, err := openers.Open(t.Context(), url, nil)
+		_, err := locker.Open(t.Context(), url, nil, openers)
 		require.ErrorContains(t, err, want)
-		assert.NotErrorIs(t, err, locker.ErrUnavailable, "that does not get better")
+		assert.NotErrorIs(t, err, driver.ErrUnavailable, "that does not get better")
 	}
 }

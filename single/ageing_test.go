@@ -55,7 +55,7 @@ func ages(t *testing.T, url string, ttl time.Duration, names []string, steps int
 	t.Helper()
 	var clients []*locker.Client
 	for range 5 {
-		c, err := openers.Open(t.Context(), url, &locker.Options{TTL: ttl, Patience: time.Minute})
+		c, err := locker.Open(t.Context(), url, &locker.Options{TTL: ttl, Patience: time.Minute}, openers)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)

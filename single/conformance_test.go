@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/single"
@@ -108,11 +108,11 @@ func TestProveConformance(t *testing.T) {
 
 // conform runs the suite, or some of its checks.
 func conform(t *testing.T, d deployment, only ...string) {
-	opener := locker.Openers{}
+	opener := driver.Openers{}
 	for _, scheme := range []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"} {
 		opener[scheme] = single.Open
 	}
-	on := func(ct conformance.T, client redis.UniversalClient) locker.Backend {
+	on := func(ct conformance.T, client redis.UniversalClient) driver.Backend {
 		b, err := single.New(client, nil)
 		if err != nil {
 			ct.Errorf("single.New: %v", err)
@@ -121,15 +121,15 @@ func conform(t *testing.T, d deployment, only ...string) {
 		ct.Cleanup(func() { _ = client.Close() })
 		return b
 	}
-	connect := func(ct conformance.T, dial dialer) locker.Backend { return on(ct, d.client(dial)) }
+	connect := func(ct conformance.T, dial dialer) driver.Backend { return on(ct, d.client(dial)) }
 	h := conformance.Harness{
 		TTL: 600 * time.Millisecond,
-		New: func(ct conformance.T) locker.Backend { return connect(ct, nil) },
-		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
+		New: func(ct conformance.T) driver.Backend { return connect(ct, nil) },
+		Pair: func(ct conformance.T) (driver.Backend, driver.Backend) {
 			client := d.client(nil)
 			return on(ct, client), on(ct, client)
 		},
-		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct)
 			return connect(ct, w.Dial), w
 		},
@@ -151,7 +151,7 @@ func conform(t *testing.T, d deployment, only ...string) {
 		Names: []string{"a}", "{a", "a}:fence", "a:fence", "a:wait", "a:shared", "a}:shared",
 			"%", "%7B", "{", "}", "{}", "locker:1:{a}"},
 		URL:  d.url,
-		Open: opener,
+		Open: conformance.OpenWith(opener),
 		// The driver's Close ends neither the connections that it is making, which it
 		// tries for some seconds, nor its questions to Sentinels and those who wait
 		// for them.

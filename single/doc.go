@@ -11,10 +11,10 @@
 //
 // While that server keeps running, keeps its data, and its clock makes no step: no
 // two clients hold a name at once, up to the end of each lease
-// ([locker.Lease.Until]); the lock of a dead holder is free after its TTL; and every
+// (locker.Lease.Until); the lock of a dead holder is free after its TTL; and every
 // token is greater than all earlier tokens.
 //
-// Those who share a lock ([locker.Shared]) have one token, and nobody holds the lock alone
+// Those who share a lock (locker.Shared) have one token, and nobody holds the lock alone
 // beside them. Each of them ends by itself, by the server's clock. A writer that waits leaves
 // a note that keeps new ones out; it lasts for a second, and is renewed while the writer waits.
 //
@@ -48,9 +48,9 @@
 //     matches ErrUnavailable. A lease whose renewals fail for so long ends in time.
 //   - A release that had to be sent twice, since its first answer was lost, answers nil although the lock may have
 //     been lost before: the second copy cannot tell the first one's work from a loss. A holder that must
-//     know relies on the lease's validity ([locker.Lease.Until]).
+//     know relies on the lease's validity (locker.Lease.Until).
 //   - A holder that is paused past its lease can still act: check
-//     [locker.Lease.Token] at the resource (package fencing).
+//     locker.Lease.Token at the resource (package fencing).
 //
 // # Keys
 //
@@ -67,7 +67,7 @@
 //
 // locker:1:tokens, without expiry, is the counter of tokens: one for all names, on a
 // Cluster one for the names of each slot (locker:1:tokens:{N}). So
-// [locker.Lease.RaiseToken] raises the tokens of all of them. The 1 is the version of
+// locker.Lease.RaiseToken raises the tokens of all of them. The 1 is the version of
 // this layout.
 //
 // # Connections that end
@@ -91,7 +91,7 @@
 //
 // A Backend sends most requests by way of copies of its client with timeouts of its own
 // (WithTimeout), and the driver's copies have no hooks: those of the client see few requests. To trace or
-// count what is locked use [locker.Trace], or package observe.
+// count what is locked use locker.Trace, or package observe.
 //
 // # A server that is not to be trusted
 //
@@ -128,7 +128,7 @@
 //	redis+cluster://[…@]host:port,host:port                some nodes of a Cluster
 //	rediss+sentinel://…, rediss+cluster://…                over TLS
 //
-// Parameters beside the common ones of [locker.Openers.Open]:
+// Parameters beside the common ones of locker.Open:
 //
 //	db                 the database, as the path
 //	timeout            the longest wait for one answer; default 3s

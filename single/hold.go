@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/probe"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -23,30 +23,30 @@ type hold struct {
 	lasts    time.Duration // what a request sets for the lock to last: the longer of TTL and MinHold
 	inFlight bool          // a copy of the acquire may still arrive, and has to find itself void
 	shared   bool
-	undo     locker.Undo
+	undo     driver.Undo
 }
 
-func (b *Backend) newHold(req locker.Request) *hold {
+func (b *Backend) newHold(req driver.Request) *hold {
 	return &hold{
 		b: b, keys: redisconn.KeysOf(req.Name, req.Owner, labelMark, req.Label),
 		ttl: req.TTL, lasts: max(req.TTL, req.MinHold), shared: req.Shared,
 	}
 }
 
-// Renew implements [locker.Hold].
-func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+// Renew implements [driver.Hold].
+func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	since := time.Now()
 	state, err := h.b.server.renew(ctx, &h.keys, h.shared, h.ttl, &h.undo)
 	if err == nil && state != redisconn.Mine {
 		err = h.lost(state)
 	}
 	if err != nil {
-		return locker.Validity{}, failure(err)
+		return driver.Validity{}, failure(err)
 	}
-	return locker.Validity{Since: since, TTL: h.ttl}, nil
+	return driver.Validity{Since: since, TTL: h.ttl}, nil
 }
 
-// Release implements [locker.Hold]. Where it had to be sent twice, nil means that the lock is not the holder's
+// Release implements [driver.Hold]. Where it had to be sent twice, nil means that the lock is not the holder's
 // any more: the second copy cannot tell the first one's work from a loss before.
 func (h *hold) Release(ctx context.Context) error {
 	void := time.Duration(0)
@@ -60,7 +60,7 @@ func (h *hold) Release(ctx context.Context) error {
 	return failure(err)
 }
 
-// Undo implements [locker.Hold]. Copies of the acquire that may still be under way find themselves void.
+// Undo implements [driver.Hold]. Copies of the acquire that may still be under way find themselves void.
 func (h *hold) Undo(ctx context.Context) error {
 	return h.undo.Undo(ctx, func(ctx context.Context) error {
 		_, err := h.b.server.release(ctx, &h.keys, h.shared, h.void())
@@ -75,7 +75,7 @@ func (h *hold) Undo(ctx context.Context) error {
 // lasted (R7), and no less than a minute.
 func (h *hold) void() time.Duration { return max(h.lasts, voidTime) }
 
-// As implements [locker.Aser].
+// As implements [driver.Aser].
 func (h *hold) As(target any) bool {
 	remains, ok := target.(*probe.Remains)
 	if ok {
@@ -89,7 +89,7 @@ func (h *hold) As(target any) bool {
 // voidTime is how late a request may arrive and still be refused, at least.
 const voidTime = time.Minute
 
-// RaiseToken implements [locker.TokenRaiser].
+// RaiseToken implements [driver.TokenRaiser].
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	if token > maxToken {
 		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
@@ -108,33 +108,33 @@ const maxToken = 1<<53 - 2
 // a copy of the acquire may still be under way, which only Release makes void.
 type passing struct{ *hold }
 
-func (b *Backend) passing(h *hold) locker.Hold {
+func (b *Backend) passing(h *hold) driver.Hold {
 	if h.inFlight || h.shared || b.server.IsCluster() {
 		return h
 	}
 	return passing{h}
 }
 
-// Pass implements [locker.Passer]. A copy of the request that arrives late does
+// Pass implements [driver.Passer]. A copy of the request that arrives late does
 // nothing: it passes on only what the old owner has, which by then has nothing and
 // never will. Where that is not certain yet, next is made void first (R7).
-func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (locker.Grant, error) {
+func (h passing) Pass(ctx context.Context, req driver.Request, yield bool) (driver.Grant, error) {
 	next := h.b.newHold(req)
 	since := time.Now()
 	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, next.lasts, yield, &next.undo)
 	switch {
 	case err != nil && unknown(err):
-		return locker.Grant{Hold: next}, failure(err)
+		return driver.Grant{Hold: next}, failure(err)
 	case err == nil && answer.granted:
-		return locker.Grant{Hold: passing{next}, Validity: locker.Validity{Since: since, TTL: req.TTL},
+		return driver.Grant{Hold: passing{next}, Validity: driver.Validity{Since: since, TTL: req.TTL},
 			Token: answer.token}, nil
 	case err == nil && (answer.turn || answer.lost && answer.repeated):
 		// If it is lost after a repetition, a copy before may have released it: see Release.
-		return locker.Grant{}, nil
+		return driver.Grant{}, nil
 	case err == nil && answer.lost:
-		return locker.Grant{}, failure(h.lost(answer.state))
+		return driver.Grant{}, failure(h.lost(answer.state))
 	}
-	return locker.Grant{}, h.Release(ctx) // it cannot be granted to next, whatever the reason
+	return driver.Grant{}, h.Release(ctx) // it cannot be granted to next, whatever the reason
 }
 
 // lost says what was found in the lock's place.
@@ -143,7 +143,7 @@ func (h *hold) lost(state redisconn.State) error {
 	if state == redisconn.Theirs {
 		what = "another has the lock"
 	}
-	return fmt.Errorf("redis %s: %s: %w", h.b.server.Addr(), what, locker.ErrLost)
+	return fmt.Errorf("redis %s: %s: %w", h.b.server.Addr(), what, driver.ErrLost)
 }
 
 // unknown reports whether the request may have been carried out.
@@ -161,13 +161,13 @@ func failure(err error) error {
 	}
 	var e *redisconn.Error
 	switch {
-	case errors.Is(err, locker.ErrLost), errors.Is(err, context.Canceled),
+	case errors.Is(err, driver.ErrLost), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, redisconn.ErrClosed):
-		return fmt.Errorf("%w: %w", locker.ErrClosed, err)
+		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	case errors.As(err, &e) && e.Refused:
 		return err
 	}
-	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }

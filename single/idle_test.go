@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/single"
@@ -57,11 +57,11 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	ctx := t.Context()
-	request := func() locker.Request {
-		return locker.Request{Name: rand.Text(), Owner: rand.Text(),
+	request := func() driver.Request {
+		return driver.Request{Name: rand.Text(), Owner: rand.Text(),
 			TTL: time.Minute}
 	}
-	held := func() (locker.Request, locker.Grant) {
+	held := func() (driver.Request, driver.Grant) {
 		req := request()
 		g := locktest.Acquire(t, b, req)
 		return req, g
@@ -81,10 +81,10 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	})
 	req, g := held()
 	closed("renew", func() error { _, err := g.Hold.Renew(ctx); return err })
-	closed("raise", func() error { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, g.Token+1) })
+	closed("raise", func() error { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, g.Token+1) })
 	closed("refused", func() error {
-		g, err := b.Acquire(ctx, locker.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute})
-		assert.ErrorIs(t, err, locker.ErrHeld)
+		g, err := b.Acquire(ctx, driver.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute})
+		assert.ErrorIs(t, err, driver.ErrHeld)
 		assert.NotNil(t, g.Hold, "the first copy of the request may still arrive: it has to be taken back")
 		return g.Hold.Undo(ctx)
 	})
@@ -92,21 +92,21 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	closed("list", func() error { return locktest.Lists(ctx, b) })
 	closed("check", func() error { _, err := b.Check(ctx); return err })
 	closed("notify", func() error { _, err := b.Notify(ctx, rand.Text(), func() {}); return err })
-	var all []locker.Grant
+	var all []driver.Grant
 	for range 9 {
 		_, g := held()
 		all = append(all, g)
 	}
-	next := func() (g locker.Grant) { g, all = all[0], all[1:]; return g }
+	next := func() (g driver.Grant) { g, all = all[0], all[1:]; return g }
 	closed("release", func() error { return next().Hold.Release(ctx) })
 	closed("break", func() error { req, _ := held(); _, err := locktest.Break(ctx, b, req.Name); return err })
 	for range 3 { // with pass, the connections are closed before it and not before the acquire
 		req, g := held()
-		p, ok := g.Hold.(locker.Passer)
+		p, ok := g.Hold.(driver.Passer)
 		require.True(t, ok)
 		idle(t, rdb, 4)
 		server.HangUp(t)
-		_, err := p.Pass(ctx, locker.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute}, false)
+		_, err := p.Pass(ctx, driver.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute}, false)
 		require.NoError(t, err, "pass")
 	}
 
@@ -139,8 +139,8 @@ func TestAnAddressThatMoves(t *testing.T) {
 	b, err := single.New(rdb, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
-	request := func() locker.Request {
-		return locker.Request{Name: rand.Text(), Owner: rand.Text(),
+	request := func() driver.Request {
+		return driver.Request{Name: rand.Text(), Owner: rand.Text(),
 			TTL: time.Minute}
 	}
 	g := locktest.Acquire(t, b, request())
@@ -181,7 +181,7 @@ func TestAPasswordThatWasChanged(t *testing.T) {
 	}
 	b, old := backend(rdb), backend(fixed)
 	lock := func(b *single.Backend) error {
-		_, err := b.Acquire(t.Context(), locker.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
+		_, err := b.Acquire(t.Context(), driver.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
 		return err
 	}
 	require.NoError(t, lock(b))
@@ -197,13 +197,13 @@ func TestAPasswordThatWasChanged(t *testing.T) {
 	require.NoError(t, err)
 	err = lock(old)
 	require.ErrorContains(t, err, "WRONGPASS")
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.NotErrorIs(t, err, driver.ErrUnavailable)
 	asked.Store(0)
 	answers = []string{"one"}
 	server.HangUp(t)
 	err = lock(b)
 	require.ErrorContains(t, err, "WRONGPASS", "no password is right any more")
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.NotErrorIs(t, err, driver.ErrUnavailable)
 	assert.LessOrEqual(t, asked.Load(), int64(10), "it is not asked for ever")
 }
 
@@ -239,7 +239,7 @@ func TestProveACertificateThatWasReplaced(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	lock := func() error {
-		_, err := b.Acquire(t.Context(), locker.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
+		_, err := b.Acquire(t.Context(), driver.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
 		return err
 	}
 	require.NoError(t, lock())
@@ -248,7 +248,7 @@ func TestProveACertificateThatWasReplaced(t *testing.T) {
 	server.HangUp(t)
 	err = lock()
 	require.Error(t, err, "the client does not trust it yet")
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.NotErrorIs(t, err, driver.ErrUnavailable)
 	current.Store(two)
 	require.NoError(t, lock())
 }

@@ -10,12 +10,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{
+var Openers = driver.Openers{
 	"redis":           Open,
 	"rediss":          Open,
 	"unix":            Open,
@@ -25,11 +25,11 @@ var Openers = locker.Openers{
 	"rediss+cluster":  Open,
 }
 
-// Open is the [locker.Opener] of this package, for the schemes redis, rediss,
+// Open is the [driver.Opener] of this package, for the schemes redis, rediss,
 // unix, redis+sentinel, rediss+sentinel, redis+cluster and rediss+cluster; see
 // the package documentation. It connects once, so that a wrong address or
 // password is told at once.
-func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	o := Options{Timeout: u.Duration("timeout", 0)}
 	conn, err := connOptions(u, o.Timeout)
 	if err == nil {
@@ -41,7 +41,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	client := redis.NewUniversalClient(conn)
 	b, err := New(client, &o)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrInvalid, u, err), client.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", driver.ErrInvalid, u, err), client.Close())
 	}
 	b.client, b.prefix = client, opts.Prefix
 	if err := b.contact(ctx, opts.Logger); err != nil {
@@ -69,7 +69,7 @@ func (b *Backend) contact(ctx context.Context, log *slog.Logger) error {
 }
 
 // connOptions is what a URL says about the connections.
-func connOptions(u *locker.URL, timeout time.Duration) (*redis.UniversalOptions, error) {
+func connOptions(u *driver.URL, timeout time.Duration) (*redis.UniversalOptions, error) {
 	base, kind, _ := strings.Cut(u.Scheme, "+")
 	db, path, port := u.Param("db", ""), strings.Trim(u.Path, "/"), "6379"
 	if kind == "sentinel" {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -29,12 +30,12 @@ func pass(t *testing.T, node *Backend, old, next string, yield bool) answer {
 // yet what it was to release.
 func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {
 	server, proxy, node := behindProxy(t)
-	get := func() locker.Grant {
-		g := locktest.Acquire(t, node, locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
+	get := func() driver.Grant {
+		g := locktest.Acquire(t, node, driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
 		return g
 	}
-	request := func() locker.Request { return locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl} }
-	g, err := get().Hold.(locker.Passer).Pass(t.Context(), request(), true) // the server knows the scripts
+	request := func() driver.Request { return driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl} }
+	g, err := get().Hold.(driver.Passer).Pass(t.Context(), request(), true) // the server knows the scripts
 	require.NoError(t, err)
 	require.NoError(t, g.Hold.Release(t.Context()))
 
@@ -42,10 +43,10 @@ func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {
 	letGo := holdRequest(t, server, proxy, req.Owner)
 	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
 	defer cancel()
-	g, err = old.Hold.(locker.Passer).Pass(ctx, req, false)
+	g, err = old.Hold.(driver.Passer).Pass(ctx, req, false)
 	require.Error(t, err)
 	require.NotNil(t, g.Hold)
-	require.ErrorIs(t, g.Hold.Undo(t.Context()), locker.ErrLost, "it finds itself void, and is still under way")
+	require.ErrorIs(t, g.Hold.Undo(t.Context()), driver.ErrLost, "it finds itself void, and is still under way")
 	letGo()
 	_, err = old.Hold.Renew(t.Context())
 	require.NoError(t, err, "R7: a ghost has the lock")
@@ -229,7 +230,7 @@ func TestWhoGivesUpHasNoTurn(t *testing.T) {
 		gone, leave := wait(1)
 		_, goToo := wait(2)
 		leave()
-		require.ErrorIs(t, <-gone, locker.ErrHeld)
+		require.ErrorIs(t, <-gone, driver.ErrHeld)
 		require.Eventually(t, func() bool { return line(t, server, nodes) == "2" }, soon, time.Millisecond)
 		goToo()
 		require.Eventually(t, func() bool { return line(t, server, nodes) == "" }, soon, time.Millisecond)
@@ -259,7 +260,7 @@ func TestAClientStaysInLineForItsOtherCallers(t *testing.T) {
 	_, goToo := wait(2)
 	asked := server.Commands(t)
 	leave()
-	require.ErrorIs(t, <-first, locker.ErrHeld)
+	require.ErrorIs(t, <-first, driver.ErrHeld)
 	require.Eventually(t, func() bool { return server.Commands(t).Since(asked)["evalsha"] > 0 }, soon,
 		time.Millisecond, "the second one asks")
 	assert.Equal(t, "12", line(t, server, nodes))
@@ -278,7 +279,7 @@ func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
 		first, leave := wait(1)
 		letGo := holdRequest(t, server, proxy, "\r\n"+nodes[1].server.me+"\r\n")
 		leave()
-		require.ErrorIs(t, <-first, locker.ErrHeld)
+		require.ErrorIs(t, <-first, driver.ErrHeld)
 		before := server.Commands(t)
 		again, _ := wait(1)
 		require.Eventually(t, func() bool { return server.Commands(t).Since(before)["evalsha"] >= 2 }, soon,

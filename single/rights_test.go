@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/single"
 )
@@ -21,11 +21,11 @@ var scripted = []string{"mget", "set", "del", "exists", "time", "pttl", "pexpire
 
 // life is what a lock goes through: each step may be refused, and the next goes on with what there is.
 func life(t *testing.T, b *single.Backend, name string) (steps []func()) {
-	request := func(shared, wait bool, ttl time.Duration) locker.Request {
-		return locker.Request{Name: name, Owner: rand.Text(), Label: "me", TTL: ttl, Shared: shared, Wait: wait}
+	request := func(shared, wait bool, ttl time.Duration) driver.Request {
+		return driver.Request{Name: name, Owner: rand.Text(), Label: "me", TTL: ttl, Shared: shared, Wait: wait}
 	}
-	var holds []locker.Hold
-	acquire := func(r locker.Request) func() {
+	var holds []driver.Hold
+	acquire := func(r driver.Request) func() {
 		return func() {
 			g, err := b.Acquire(t.Context(), r)
 			if g.Hold != nil && err == nil {
@@ -33,21 +33,21 @@ func life(t *testing.T, b *single.Backend, name string) (steps []func()) {
 			}
 		}
 	}
-	last := func(use func(h locker.Hold)) func() {
+	last := func(use func(h driver.Hold)) func() {
 		return func() {
 			if len(holds) > 0 {
 				use(holds[len(holds)-1])
 			}
 		}
 	}
-	renew := last(func(h locker.Hold) { _, _ = h.Renew(t.Context()) })
-	release := last(func(h locker.Hold) {
+	renew := last(func(h driver.Hold) { _, _ = h.Renew(t.Context()) })
+	release := last(func(h driver.Hold) {
 		_ = h.Release(t.Context())
 		holds = holds[:len(holds)-1]
 	})
-	undo := last(func(h locker.Hold) { _ = h.Undo(t.Context()) })
-	pass := last(func(h locker.Hold) {
-		if p, ok := h.(locker.Passer); ok {
+	undo := last(func(h driver.Hold) { _ = h.Undo(t.Context()) })
+	pass := last(func(h driver.Hold) {
+		if p, ok := h.(driver.Passer); ok {
 			if g, err := p.Pass(t.Context(), request(false, false, ttl), false); err == nil && g.Hold != nil {
 				holds = append(holds, g.Hold)
 			}

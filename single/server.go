@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -95,7 +95,7 @@ type request struct {
 
 	shared bool // for the lock together with others
 
-	undo *locker.Undo // see redisconn.Call; nil: nobody undoes it
+	undo *driver.Undo // see redisconn.Call; nil: nobody undoes it
 }
 
 // answer is what the server said to a request.
@@ -207,7 +207,7 @@ func isToken(n int64) bool { return n > 0 && n <= maxToken+1 }
 // pass releases the lock of old and acquires it for k, in one step. If yield is set
 // and another client waits, it is that one's turn, and k is not granted it.
 func (s *server) pass(
-	ctx context.Context, old, k *redisconn.Keys, ttl time.Duration, yield bool, undo *locker.Undo,
+	ctx context.Context, old, k *redisconn.Keys, ttl time.Duration, yield bool, undo *driver.Undo,
 ) (answer, error) {
 	turn := "0"
 	if yield {
@@ -233,7 +233,7 @@ func (s *server) unline(ctx context.Context, k *redisconn.Keys) (redisconn.State
 // renew sets the TTL anew, counted from now, if the lock has the value, or the value is among those who share it:
 // Mine. Otherwise it changes nothing.
 func (s *server) renew(
-	ctx context.Context, k *redisconn.Keys, shared bool, ttl time.Duration, undo *locker.Undo,
+	ctx context.Context, k *redisconn.Keys, shared bool, ttl time.Duration, undo *driver.Undo,
 ) (redisconn.State, error) {
 	var c *redisconn.Call
 	if ms := redisconn.Milliseconds(ttl); shared {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -36,7 +36,7 @@ var censusText string
 //go:embed dissolve.lua
 var dissolveText string
 
-var mostText = "local MOST = " + strconv.Itoa(locker.MaxSharers) + "\n"
+var mostText = "local MOST = " + strconv.Itoa(driver.MaxSharers) + "\n"
 
 // askWithin is how soon a writer that waits for sharers asks again: in time for its note,
 // which lasts a second, even if one request and its repetition take long.
@@ -84,7 +84,7 @@ func (s *server) census(ctx context.Context, k *redisconn.Keys, st *status) (boo
 }
 
 // sharing completes the State of a lock that is shared.
-func (st *status) sharing(state *locker.State) {
+func (st *status) sharing(state *driver.State) {
 	state.Sharers = st.sharers
 	for _, owner := range st.some {
 		if _, label, _ := strings.Cut(owner, labelMark); !slices.Contains(state.Sharing, label) {
@@ -98,9 +98,9 @@ func (st *status) sharing(state *locker.State) {
 func (h *hold) refused(a answer, wait bool) error {
 	if a.full > 0 {
 		return fmt.Errorf("redis %s: %d share %q, and no more can: %w", h.b.server.Addr(), a.full, h.keys.Name,
-			locker.ErrRefused)
+			driver.ErrRefused)
 	}
-	held := &locker.HeldError{Remaining: a.left}
+	held := &driver.HeldError{Remaining: a.left}
 	switch {
 	case wait && a.sharers:
 		held.AskWithin, held.Leave = askWithin, h.removeNote

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -21,7 +21,7 @@ func TestSharerRenewsWhileItsSlotMoves(t *testing.T) {
 	c := lab.StartCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
-	g, err := backend(t, client, nil).Acquire(t.Context(), locker.Request{Name: "n", Owner: crand.Text(),
+	g, err := backend(t, client, nil).Acquire(t.Context(), driver.Request{Name: "n", Owner: crand.Text(),
 		TTL: time.Minute, Shared: true})
 	require.NoError(t, err)
 	key := redisconn.LockKey("n")
@@ -39,12 +39,12 @@ func TestSharerRenewsWhileItsSlotMoves(t *testing.T) {
 	for _, key := range []string{key, key + ":shared"} {
 		from.MustDo(t, "MIGRATE", host, port, key, 0, 1000)
 		_, err := g.Hold.Renew(t.Context())
-		require.NotErrorIs(t, err, locker.ErrLost, "%s has moved", key)
+		require.NotErrorIs(t, err, driver.ErrLost, "%s has moved", key)
 	}
 	to.MustDo(t, "CLUSTER", "SETSLOT", slot, "NODE", id) // and the others learn of it
 	require.Eventually(t, func() bool {
 		_, err := g.Hold.Renew(t.Context())
-		require.NotErrorIs(t, err, locker.ErrLost)
+		require.NotErrorIs(t, err, driver.ErrLost)
 		return err == nil
 	}, 30*time.Second, 20*time.Millisecond)
 }

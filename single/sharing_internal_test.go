@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -140,10 +140,10 @@ func TestNoMoreSharersThanThereMayBe(t *testing.T) {
 	locktest.MaxSharers(t, node, func() {
 		// One whose time is over makes room, although nobody has looked since.
 		server.MustDo(t, "ZADD", key+":shared", "XX", 1, fmt.Sprintf("%040x:", 7))
-		locktest.Acquire(t, node, locker.Request{Name: "n", Owner: "another", TTL: ttl, Shared: true})
+		locktest.Acquire(t, node, driver.Request{Name: "n", Owner: "another", TTL: ttl, Shared: true})
 		st, err := locktest.Break(t.Context(), node, "n")
 		require.NoError(t, err)
-		assert.Equal(t, locker.MaxSharers, st.Sharers)
+		assert.Equal(t, driver.MaxSharers, st.Sharers)
 		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key, key+":shared"))
 	})
 }
@@ -197,9 +197,9 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 	most := strings.TrimSuffix(value, ":")
 	for _, crafted := range []string{most, most[17:], fmt.Sprintf("shared %016d", token),
 		"shared 1 x", "a", "w"} {
-		req := locker.Request{Name: "n", Owner: crafted, TTL: ttl}
+		req := driver.Request{Name: "n", Owner: crafted, TTL: ttl}
 		_, err := node.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, locker.ErrHeld, crafted)
+		require.ErrorIs(t, err, driver.ErrHeld, crafted)
 		state, err := node.server.release(t.Context(), keys("n", crafted+":"), false, 0)
 		require.NoError(t, err)
 		assert.Equal(t, redisconn.Theirs, state, crafted)
@@ -207,7 +207,7 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 	assert.Equal(t, value, server.MustDo(t, "GET", redisconn.LockKey("n")))
 	for i, crafted := range []string{"shared 0000000000000001", "shared 0000000000000001 1 x", "turn abcd"} {
 		name := strconv.Itoa(i)
-		g := locktest.Acquire(t, node, locker.Request{Name: name, Owner: crafted, TTL: ttl})
+		g := locktest.Acquire(t, node, driver.Request{Name: name, Owner: crafted, TTL: ttl})
 		assert.False(t, share(t, node, name, "a:").granted)
 		require.NoError(t, g.Hold.Release(t.Context()))
 	}
@@ -264,7 +264,7 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 		st, err = direct.Inspect(t.Context(), "n")
 		require.NoError(t, err)
 		assert.True(t, st.Held, "who came meanwhile has it, shared: %v", shared)
-		require.NoError(t, node.Break(t.Context(), locker.State{Name: "n"}), "nobody's")
+		require.NoError(t, node.Break(t.Context(), driver.State{Name: "n"}), "nobody's")
 		_, err = locktest.Break(t.Context(), direct, "n")
 		require.NoError(t, err)
 		assert.True(t, acquire(t, direct, "n", "a:", request{ttl: ttl, shared: shared}).void, "a copy of its acquire, late")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -49,7 +50,7 @@ func silent(t *testing.T, server *lab.Redis, silence time.Duration, given bool) 
 		c = locker.New(b, opts)
 	} else {
 		var err error
-		c, err = openers.Open(t.Context(), "redis://"+proxy.Addr(), opts)
+		c, err = locker.Open(t.Context(), "redis://"+proxy.Addr(), opts, openers)
 		require.NoError(t, err)
 	}
 	defer func() { _ = c.Close() }()
@@ -94,7 +95,7 @@ func TestErrorsAreClassifiedByCause(t *testing.T) {
 		cancel()
 		server.Resume()
 		if err != nil {
-			assert.True(t, errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded), err)
+			assert.True(t, errors.Is(err, driver.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded), err)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/internal/rediswake"
 )
@@ -42,13 +42,13 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend  = (*Backend)(nil)
-	_ locker.Notifier = (*Backend)(nil)
-	_ locker.Prompt   = (*Backend)(nil)
-	_ locker.Operator = (*Backend)(nil)
-	_ locker.Checker  = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Notifier = (*Backend)(nil)
+	_ driver.Prompt   = (*Backend)(nil)
+	_ driver.Operator = (*Backend)(nil)
+	_ driver.Checker  = (*Backend)(nil)
 
-	_ locker.TokenRaiser = (*hold)(nil)
+	_ driver.TokenRaiser = (*hold)(nil)
 )
 
 // New returns a Backend on client, which stays its caller's: Close does not
@@ -77,23 +77,23 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	return &Backend{server: s, wakes: rediswake.New(conn, s.me)}, nil
 }
 
-// invalid is an error that matches locker.ErrInvalid.
+// invalid is an error that matches driver.ErrInvalid.
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("single: %w: %w", locker.ErrInvalid, fmt.Errorf(format, args...))
+	return fmt.Errorf("single: %w: %w", driver.ErrInvalid, fmt.Errorf(format, args...))
 }
 
 // Guarantees says what one Redis promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees { return Guarantees() }
+func (b *Backend) Guarantees() driver.Guarantees { return Guarantees() }
 
 // Guarantees says what every Backend of this package promises.
-func Guarantees() locker.Guarantees {
-	return locker.Guarantees{
+func Guarantees() driver.Guarantees {
+	return driver.Guarantees{
 		Backend:         "single",
-		Scope:           locker.ScopeNetwork,
-		Exclusion:       locker.ExclusionServer,
-		Fencing:         locker.FencingWhileKept,
-		Shared:          locker.SharingWithTokens,
-		DeadHolder:      locker.RecoveryAfterTTL,
+		Scope:           driver.ScopeNetwork,
+		Exclusion:       driver.ExclusionServer,
+		Fencing:         driver.FencingWhileKept,
+		Shared:          driver.SharingWithTokens,
+		DeadHolder:      driver.RecoveryAfterTTL,
 		DeadHolderSlack: 100 * time.Millisecond,
 		SurvivesPause:   true,
 		MinTTL:          MinTTL,
@@ -106,8 +106,8 @@ func Guarantees() locker.Guarantees {
 	}
 }
 
-// Acquire implements [locker.Backend].
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	h := b.newHold(req)
 	since := time.Now()
 	answer, err := b.server.acquire(ctx, &h.keys, request{
@@ -118,23 +118,23 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	})
 	if err != nil {
 		if unknown(err) {
-			return locker.Grant{Hold: h}, failure(err)
+			return driver.Grant{Hold: h}, failure(err)
 		}
-		return locker.Grant{}, failure(err)
+		return driver.Grant{}, failure(err)
 	}
-	var g locker.Grant
+	var g driver.Grant
 	if h.inFlight = answer.repeated; h.inFlight {
 		g.Hold = h // whatever the answer: a copy may still arrive
 	}
 	switch {
 	case answer.granted:
-		return locker.Grant{Hold: b.passing(h), Validity: locker.Validity{Since: since, TTL: req.TTL},
+		return driver.Grant{Hold: b.passing(h), Validity: driver.Validity{Since: since, TTL: req.TTL},
 			Token: answer.token}, nil
 	case answer.foreign:
 		return g, b.foreign(req.Name)
 	case answer.void:
 		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.server.Addr(),
-			locker.ErrUnavailable)
+			driver.ErrUnavailable)
 	}
 	return g, h.refused(answer, req.Wait)
 }
@@ -145,11 +145,11 @@ func (b *Backend) foreign(name string) error {
 		b.server.Addr(), redisconn.LockKey(name))
 }
 
-// Prompt implements [locker.Prompt]: a request that hangs is left to the
+// Prompt implements [driver.Prompt]: a request that hangs is left to the
 // goroutines of the node, of which there are few.
 func (b *Backend) Prompt() bool { return true }
 
-// Notify implements [locker.Notifier].
+// Notify implements [driver.Notifier].
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	stop, err = b.wakes.Subscribe(ctx, name, wake)
 	return stop, failure(err)

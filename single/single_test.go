@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, known...)
 }
 
-var openers = locker.Openers{
+var openers = driver.Openers{
 	"redis": single.Open, "rediss": single.Open, "unix": single.Open,
 	"redis+sentinel": single.Open, "redis+cluster": single.Open,
 }
@@ -93,23 +94,23 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		url, want string
 		is        error
 	}{
-		"no host":               {"redis://", "it has no host: write redis://host:6379", locker.ErrInvalid},
-		"two hosts":             {"redis://a,b", "use redis+cluster or redis+sentinel", locker.ErrInvalid},
-		"database is a word":    {"redis://a/x", "the database is not a number", locker.ErrInvalid},
-		"database twice":        {"redis://a/1?db=2", "given twice", locker.ErrInvalid},
-		"database of a Cluster": {"redis+cluster://a/1", "only database 0", locker.ErrInvalid},
-		"socket without path":   {"unix://", "three slashes", locker.ErrInvalid},
-		"socket with host":      {"unix://run/redis.sock", "three slashes", locker.ErrInvalid},
-		"no master":             {"redis+sentinel://a", "?master_name=", locker.ErrInvalid},
-		"certificate of none":   {"rediss://a?cert=x", "give both or none", locker.ErrInvalid},
-		"authority of none":     {"rediss://a?ca=/nonexistent", "no such file", locker.ErrInvalid},
-		"TLS without TLS":       {"redis://a?ca=/x", `unknown parameter`, locker.ErrInvalid},
-		"unknown parameter":     {"redis://a?ttl=1s&pool=3", `unknown parameter`, locker.ErrInvalid},
+		"no host":               {"redis://", "it has no host: write redis://host:6379", driver.ErrInvalid},
+		"two hosts":             {"redis://a,b", "use redis+cluster or redis+sentinel", driver.ErrInvalid},
+		"database is a word":    {"redis://a/x", "the database is not a number", driver.ErrInvalid},
+		"database twice":        {"redis://a/1?db=2", "given twice", driver.ErrInvalid},
+		"database of a Cluster": {"redis+cluster://a/1", "only database 0", driver.ErrInvalid},
+		"socket without path":   {"unix://", "three slashes", driver.ErrInvalid},
+		"socket with host":      {"unix://run/redis.sock", "three slashes", driver.ErrInvalid},
+		"no master":             {"redis+sentinel://a", "?master_name=", driver.ErrInvalid},
+		"certificate of none":   {"rediss://a?cert=x", "give both or none", driver.ErrInvalid},
+		"authority of none":     {"rediss://a?ca=/nonexistent", "no such file", driver.ErrInvalid},
+		"TLS without TLS":       {"redis://a?ca=/x", `unknown parameter`, driver.ErrInvalid},
+		"unknown parameter":     {"redis://a?ttl=1s&pool=3", `unknown parameter`, driver.ErrInvalid},
 		"TTL too short": {"redis://:sesame@" + plain.Addr() + "?ttl=50ms", "from 100ms to 720h0m0s",
-			locker.ErrInvalid},
-		"nobody there": {"redis://:sesame@" + down, "connection refused", locker.ErrUnavailable},
+			driver.ErrInvalid},
+		"nobody there": {"redis://:sesame@" + down, "connection refused", driver.ErrUnavailable},
 		"no socket there": {"unix://" + filepath.Join(t.TempDir(), "s"), "no such file",
-			locker.ErrUnavailable},
+			driver.ErrUnavailable},
 		"no password": {"redis://" + plain.Addr(), "NOAUTH Authentication required. (check user and password: in a URL",
 			nil},
 		"wrong password": {"redis://:sesami@" + plain.Addr(), "user:password@ before the host", nil},
@@ -118,27 +119,27 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		"no TLS where there is": {"redis://" + secure.Addr(), "if the server wants TLS, write rediss", nil},
 		"unknown authority":     {"rediss://" + secure.Addr(), "certificate", nil},
 		"a node of a Cluster":   {"redis://" + node.Addr(), "write redis+cluster://", nil},
-		"too many clients":      {"redis://" + full.Addr(), "max number of clients reached", locker.ErrUnavailable},
+		"too many clients":      {"redis://" + full.Addr(), "max number of clients reached", driver.ErrUnavailable},
 		"protected mode":        {"redis://" + farewell(t, protected), "protected mode is enabled and no password", nil},
-		"hung up on":            {"redis://" + farewell(t, ""), "if the server wants TLS, write rediss", locker.ErrUnavailable},
+		"hung up on":            {"redis://" + farewell(t, ""), "if the server wants TLS, write rediss", driver.ErrUnavailable},
 		"no Sentinel password":  {"redis+sentinel://:sesame@" + refuses, "parameters sentinel_username and sentinel_password", nil},
 		"wrong Sentinel password": {"redis+sentinel://:sesame@" +
 			sentinel("auth", "-WRONGPASS invalid username-password pair\r\n") + "&sentinel_password=sesami",
 			"sentinel_password", nil},
 		"no way to the master": {"redis+sentinel://" + sentinel("sentinel", "*2\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n"),
-			"cannot connect to 127.0.0.1:1: connect: connection refused", locker.ErrUnavailable},
+			"cannot connect to 127.0.0.1:1: connect: connection refused", driver.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			c, err := openers.Open(ctx, tc.url, nil)
+			c, err := locker.Open(ctx, tc.url, nil, openers)
 			if err == nil {
 				_ = c.Close()
 			}
 			require.ErrorContains(t, err, tc.want)
 			t.Log(err)
 			assert.NotContains(t, err.Error(), "sesam")
-			for _, kind := range []error{locker.ErrInvalid, locker.ErrUnavailable} {
+			for _, kind := range []error{driver.ErrInvalid, driver.ErrUnavailable} {
 				if errors.Is(tc.is, kind) {
 					assert.ErrorIs(t, err, kind)
 				} else if tc.is != nil {
@@ -179,7 +180,7 @@ func TestNewRefuses(t *testing.T) {
 	defer func() { require.NoError(t, rdb.Close()) }()
 	_, err = single.New(rdb, &single.Options{Timeout: -1})
 	require.ErrorContains(t, err, "Timeout is -1ns")
-	assert.ErrorIs(t, err, locker.ErrInvalid)
+	assert.ErrorIs(t, err, driver.ErrInvalid)
 }
 
 func TestKeyInTheWayIsNamed(t *testing.T) {
@@ -191,13 +192,13 @@ func TestKeyInTheWayIsNamed(t *testing.T) {
 	for _, err := range []error{locked, inspected} {
 		require.ErrorContains(t, err, "locker:1:{job}")
 		assert.ErrorContains(t, err, "delete it")
-		assert.NotErrorIs(t, err, locker.ErrHeld)
-		assert.NotErrorIs(t, err, locker.ErrUnavailable)
+		assert.NotErrorIs(t, err, driver.ErrHeld)
+		assert.NotErrorIs(t, err, driver.ErrUnavailable)
 	}
 	all, err := locktest.List(t.Context(), c, "")
 	require.NoError(t, err)
 	assert.Empty(t, all)
-	require.NoError(t, c.Break(t.Context(), locker.State{Name: "job", Held: true, Holder: "x"}))
+	require.NoError(t, c.Break(t.Context(), driver.State{Name: "job", Held: true, Holder: "x"}))
 	assert.Equal(t, int64(1), s.MustDo(t, "EXISTS", redisconn.LockKey("job")))
 }
 
@@ -205,8 +206,8 @@ func TestEvictionIsWarnedOf(t *testing.T) {
 	for policy, warns := range map[string]bool{"allkeys-lru": true, "volatile-ttl": true, "noeviction": false} {
 		s := lab.StartRedis(t, lab.WithConfig("maxmemory", "100mb"), lab.WithConfig("maxmemory-policy", policy))
 		var log bytes.Buffer
-		c, err := openers.Open(t.Context(), "redis://"+s.Addr(),
-			&locker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		c, err := locker.Open(t.Context(), "redis://"+s.Addr(),
+			&locker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, openers)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		assert.Equal(t, warns, strings.Contains(log.String(), policy), log.String())
@@ -237,15 +238,15 @@ func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
 func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	lab.NeedPause(t)
 	s := lab.StartRedis(t)
-	u, err := locker.ParseURL("redis://" + s.Addr())
+	u, err := driver.ParseURL("redis://" + s.Addr())
 	require.NoError(t, err)
-	b, err := single.Open(t.Context(), u, locker.Options{})
+	b, err := single.Open(t.Context(), u, driver.Settings{})
 	require.NoError(t, err)
 	s.Pause()
 	defer s.Resume()
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
 	defer cancel()
-	_, err = b.Acquire(ctx, locker.Request{Name: "n", Owner: "me", TTL: time.Minute})
+	_, err = b.Acquire(ctx, driver.Request{Name: "n", Owner: "me", TTL: time.Minute})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.NoError(t, b.Close())
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
@@ -47,26 +47,26 @@ func slowly(t *testing.T) (server *lab.Redis, node *Backend, hang func() (letGo 
 // send, since it waits for a connection, counts from then on, and not from when its caller left.
 func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
 	const brief, short = 100 * time.Millisecond, 20 * time.Millisecond
-	for what, ask := range map[string]func(ctx context.Context, b *Backend, g locker.Grant) (locker.Grant, error){
-		"acquire": func(ctx context.Context, b *Backend, _ locker.Grant) (locker.Grant, error) {
-			return b.Acquire(ctx, locker.Request{Name: "n", Owner: rand.Text(), TTL: brief})
+	for what, ask := range map[string]func(ctx context.Context, b *Backend, g driver.Grant) (driver.Grant, error){
+		"acquire": func(ctx context.Context, b *Backend, _ driver.Grant) (driver.Grant, error) {
+			return b.Acquire(ctx, driver.Request{Name: "n", Owner: rand.Text(), TTL: brief})
 		},
-		"shared": func(ctx context.Context, b *Backend, _ locker.Grant) (locker.Grant, error) {
-			return b.Acquire(ctx, locker.Request{Name: "n", Owner: rand.Text(), TTL: brief, Shared: true})
+		"shared": func(ctx context.Context, b *Backend, _ driver.Grant) (driver.Grant, error) {
+			return b.Acquire(ctx, driver.Request{Name: "n", Owner: rand.Text(), TTL: brief, Shared: true})
 		},
-		"renew": func(ctx context.Context, _ *Backend, g locker.Grant) (locker.Grant, error) {
+		"renew": func(ctx context.Context, _ *Backend, g driver.Grant) (driver.Grant, error) {
 			_, err := g.Hold.Renew(ctx)
 			return g, err
 		},
-		"pass": func(ctx context.Context, _ *Backend, g locker.Grant) (locker.Grant, error) {
-			return g.Hold.(locker.Passer).Pass(ctx, locker.Request{Name: "n", Owner: rand.Text(), TTL: brief}, false)
+		"pass": func(ctx context.Context, _ *Backend, g driver.Grant) (driver.Grant, error) {
+			return g.Hold.(driver.Passer).Pass(ctx, driver.Request{Name: "n", Owner: rand.Text(), TTL: brief}, false)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			lab.Again(t, func() bool {
 				server, b, hang := slowly(t)
-				held := locker.Request{Name: "held", Owner: rand.Text(), TTL: brief}
+				held := driver.Request{Name: "held", Owner: rand.Text(), TTL: brief}
 				if what == "pass" {
 					held.Name = "n"
 				}
@@ -104,7 +104,7 @@ func TestUndoOfWhatNobodyAnswers(t *testing.T) {
 		load(t, b)
 		proxy.Requests(lab.Drop)
 		began := time.Now()
-		g, err := b.Acquire(locktest.Within(t, 300*time.Millisecond), locker.Request{Name: "n",
+		g, err := b.Acquire(locktest.Within(t, 300*time.Millisecond), driver.Request{Name: "n",
 			Owner: rand.Text(), TTL: keep / 2, MinHold: minHold})
 		require.Error(t, err)
 		require.NotNil(t, g.Hold)

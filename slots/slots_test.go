@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 	"github.com/golockers/locker/slots"
@@ -27,10 +28,10 @@ type shards struct {
 	how sync.Map // by name: "away" or "mute"
 }
 
-func (s *shards) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *shards) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	how, _ := s.how.Load(req.Name)
 	if how == "away" {
-		return locker.Grant{}, fmt.Errorf("shard is away: %w", locker.ErrUnavailable)
+		return driver.Grant{}, fmt.Errorf("shard is away: %w", locker.ErrUnavailable)
 	}
 	g, err := s.Backend.Acquire(ctx, req)
 	if g.Hold != nil && how == "mute" {
@@ -39,7 +40,7 @@ func (s *shards) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	return g, err
 }
 
-type muteHold struct{ locker.Hold }
+type muteHold struct{ driver.Hold }
 
 func (h muteHold) Undo(ctx context.Context) error { return h.Release(ctx) }
 
@@ -231,7 +232,7 @@ type crowd struct {
 	now, most atomic.Int64
 }
 
-func (b *crowd) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *crowd) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	b.most.Store(max(b.most.Load(), b.now.Add(1)))
 	defer b.now.Add(-1)
 	return b.Backend.Acquire(ctx, req)

@@ -9,14 +9,14 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// Acquire implements [locker.Backend]. It waits in the lock's queue if
+// Acquire implements [driver.Backend]. It waits in the lock's queue if
 // req.Wait is set.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := ctx.Err(); err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	dir, mark := b.dir(req.Name), lockMark
 	if req.Shared {
@@ -31,13 +31,13 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			s.leave(0)
 		}
 		if err != nil {
-			return locker.Grant{}, err
+			return driver.Grant{}, err
 		}
 	}
 	room := pathBytes(dir + "/" + req.Owner + mark + sequenceDigits)
 	s, err := b.join(ctx, room)
 	if err != nil {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
 	e := &entry{
 		s: s, dir: dir, owner: req.Owner, label: req.Label, mark: mark, lost: req.Lost,
@@ -54,9 +54,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return e.grant(ctx, since)
 	}
 	if e.settled() {
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	}
-	return locker.Grant{Hold: e, Session: true}, err
+	return driver.Grant{Hold: e, Session: true}, err
 }
 
 // peek returns a *HeldError if somebody in the queue is in the way: a caller who does not
@@ -75,7 +75,7 @@ func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 			return nil
 		}
 	}
-	return &locker.HeldError{}
+	return &driver.HeldError{}
 }
 
 // enter creates the node, and reports whether others may be in the queue. With
@@ -125,7 +125,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 	switch {
 	case err == nil && len(answer) == 2 && answer[1].Stat != nil:
 	case err == nil:
-		return false, fmt.Errorf("zookeeper: the answer to a creation is not one: %w", locker.ErrUnavailable)
+		return false, fmt.Errorf("zookeeper: the answer to a creation is not one: %w", driver.ErrUnavailable)
 	case isRefusal(err):
 		e.become(absent)
 		return false, err
@@ -137,7 +137,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 		return false, fmt.Errorf("zookeeper: %s has had two thousand million nodes, "+
 			"and the servers count no further: remove it at a time when nobody locks the name "+
 			"(and raise its tokens again if they were raised): %w",
-			e.dir, locker.ErrRefused)
+			e.dir, driver.ErrRefused)
 	}
 	return answer[1].Stat.NumChildren > 1, nil
 }
@@ -157,7 +157,7 @@ func (e *entry) send() (chan struct{}, error) {
 // grant makes a hold of an entry that nobody is in the way of. A sharer has no token: the
 // czxids of those who hold together differ, and what they have in common would take a
 // request more.
-func (e *entry) grant(ctx context.Context, since time.Time) (locker.Grant, error) {
+func (e *entry) grant(ctx context.Context, since time.Time) (driver.Grant, error) {
 	v, err := e.s.validity(ctx, since)
 	if err == nil && e.raised && !e.shared() {
 		// No earlier holder can raise them any more.
@@ -167,9 +167,9 @@ func (e *entry) grant(ctx context.Context, since time.Time) (locker.Grant, error
 		err = e.hold()
 	}
 	if err != nil {
-		return locker.Grant{Hold: e, Session: true}, err
+		return driver.Grant{Hold: e, Session: true}, err
 	}
-	g := locker.Grant{Hold: e, Validity: v, Session: true}
+	g := driver.Grant{Hold: e, Validity: v, Session: true}
 	if !e.shared() {
 		g.Token = e.tokens.Of(e.czxid)
 	}

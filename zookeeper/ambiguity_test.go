@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -43,7 +44,7 @@ func lockWhenBack(t *testing.T, c *locker.Client, name string) *locker.Lease {
 		if err == nil {
 			return l
 		}
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.NoError(t, ctx.Err())
 	}
 }
@@ -53,7 +54,7 @@ func lockWhenBack(t *testing.T, c *locker.Client, name string) *locker.Lease {
 func useWhenBack(t *testing.T, c *locker.Client, name string) {
 	t.Helper()
 	if err := lockWhenBack(t, c, name).Unlock(within(t, soon)); err != nil {
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 	}
 }
 
@@ -64,7 +65,7 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
 	other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
-	acquire := func(b *zookeeper.Backend, name string, wait bool) (locker.Grant, error) {
+	acquire := func(b *zookeeper.Backend, name string, wait bool) (driver.Grant, error) {
 		return b.Acquire(within(t, 2*soon), asking(name, wait))
 	}
 	held, err := acquire(b, "given-up", false)
@@ -72,10 +73,10 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	assert.True(t, held.Session)
 	_, err = acquire(other, "given-up-too", false)
 	require.NoError(t, err)
-	waiting := make(chan locker.Grant, 1)
+	waiting := make(chan driver.Grant, 1)
 	go func() {
 		g, err := acquire(b, "given-up-too", true)
-		assert.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.ErrorIs(t, err, driver.ErrUnavailable)
 		waiting <- g
 	}()
 	eventuallyLen(t, z.Addr(), "given-up-too", 2)
@@ -84,14 +85,14 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	require.NotNil(t, waited.Hold, "its node is still there")
 	require.Eventually(t, func() bool {
 		_, err := held.Hold.Renew(within(t, soon))
-		return errors.Is(err, locker.ErrLost)
+		return errors.Is(err, driver.ErrLost)
 	}, soon, time.Millisecond)
 	err = held.Hold.Release(within(t, time.Second/10))
-	require.ErrorIs(t, err, locker.ErrUnavailable, "its node is still there")
-	require.NotErrorIs(t, err, locker.ErrLost)
+	require.ErrorIs(t, err, driver.ErrUnavailable, "its node is still there")
+	require.NotErrorIs(t, err, driver.ErrLost)
 	p.Replies(lab.Pass)
 	for name, left := range map[string]struct {
-		hold  locker.Hold
+		hold  driver.Hold
 		nodes int
 	}{"given-up": {held.Hold, 0}, "given-up-too": {waited.Hold, 1}} {
 		require.Eventually(t, func() bool { return left.hold.Undo(within(t, soon)) == nil }, 2*soon, time.Millisecond)
@@ -115,7 +116,7 @@ func TestUndoAfterClose(t *testing.T) {
 		require.NoError(t, b.Close())
 		err := g.Hold.Undo(within(t, soon))
 		if err == nil {
-			require.ErrorIs(t, g.Hold.Release(within(t, soon)), locker.ErrLost)
+			require.ErrorIs(t, g.Hold.Release(within(t, soon)), driver.ErrLost)
 			assert.Empty(t, queueOf(t, z.Addr(), name))
 		}
 		return err
@@ -125,5 +126,5 @@ func TestUndoAfterClose(t *testing.T) {
 		tries++
 		require.Less(t, tries, 5)
 	}
-	require.ErrorIs(t, undo("unheard"), locker.ErrUnavailable)
+	require.ErrorIs(t, undo("unheard"), driver.ErrUnavailable)
 }

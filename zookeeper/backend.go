@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Backend is a ZooKeeper service as a lock service. Make it with [New] or [Open].
@@ -30,7 +30,7 @@ type Backend struct {
 const maxRequests = 512
 
 var (
-	_ locker.Backend = (*Backend)(nil)
+	_ driver.Backend = (*Backend)(nil)
 )
 
 // New returns a Backend on the servers, each a host or host:port; nil opts
@@ -58,27 +58,27 @@ func New(servers []string, opts *Options) (*Backend, error) {
 }
 
 // Guarantees says what the package comment says, for programs.
-func (b *Backend) Guarantees() locker.Guarantees { return Guarantees(len(b.servers), &b.opts) }
+func (b *Backend) Guarantees() driver.Guarantees { return Guarantees(len(b.servers), &b.opts) }
 
 // Guarantees says what a Backend on so many servers, with these options,
 // promises; nil opts mean the defaults. Options that New would refuse promise
 // nothing in particular.
-func Guarantees(servers int, opts *Options) locker.Guarantees {
+func Guarantees(servers int, opts *Options) driver.Guarantees {
 	var o Options
 	if opts != nil {
 		o = *opts
 	}
 	_ = o.check()
 	timeout := o.SessionTimeout
-	return locker.Guarantees{
+	return driver.Guarantees{
 		Backend:           "zookeeper",
-		Scope:             locker.ScopeNetwork,
-		Exclusion:         locker.ExclusionConsensus,
-		Fencing:           locker.FencingUnlessRewind,
+		Scope:             driver.ScopeNetwork,
+		Exclusion:         driver.ExclusionConsensus,
+		Fencing:           driver.FencingUnlessRewind,
 		Queue:             true,
-		Order:             locker.OrderFIFO,
-		Shared:            locker.SharingTokenless,
-		DeadHolder:        locker.RecoveryAfterTTL,
+		Order:             driver.OrderFIFO,
+		Shared:            driver.SharingTokenless,
+		DeadHolder:        driver.RecoveryAfterTTL,
 		DeadHolderSlack:   deadHolderSlack + timeout, // whatever the TTL, the session lasts for its timeout
 		ServerCrashes:     max(servers-1, 0) / 2,
 		SurvivesRestart:   true,
@@ -95,7 +95,7 @@ func Guarantees(servers int, opts *Options) locker.Guarantees {
 	}
 }
 
-// Prompt implements [locker.Prompt]: see ask.
+// Prompt implements [driver.Prompt]: see ask.
 func (b *Backend) Prompt() bool { return true }
 
 // deadHolderSlack is what a leader adds to a session: it looks every tick who

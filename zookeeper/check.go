@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // server is what one server says of itself.
@@ -31,17 +31,17 @@ var (
 )
 
 // findings are what a Check has found so far.
-type findings []locker.Finding
+type findings []driver.Finding
 
-func (f *findings) add(severity locker.Severity, what string, is any, advice string, args ...any) {
-	*f = append(*f, locker.Finding{
+func (f *findings) add(severity driver.Severity, what string, is any, advice string, args ...any) {
+	*f = append(*f, driver.Finding{
 		Severity: severity, What: what, Found: fmt.Sprint(is), Advice: fmt.Sprintf(advice, args...),
 	})
 }
 
-// Check implements [locker.Checker]. Servers tell more of themselves if their
+// Check implements [driver.Checker]. Servers tell more of themselves if their
 // 4lw.commands.whitelist has srvr, as is the default, and conf.
-func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	servers := make([]server, len(b.servers))
 	var all sync.WaitGroup
 	for i, addr := range b.servers {
@@ -56,23 +56,23 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	s, err := b.join(ctx, 0)
 	switch {
 	case isRefusal(err):
-		found.add(locker.SeverityProblem, "rights and session", err, "no lock can be had as this client")
+		found.add(driver.SeverityProblem, "rights and session", err, "no lock can be had as this client")
 		return found, nil
 	case err != nil:
 		return found, err
 	}
 	defer s.leave(0)
-	found.add(locker.SeverityOK, "rights under "+b.prefix, "enough to make nodes", "")
+	found.add(driver.SeverityOK, "rights under "+b.prefix, "enough to make nodes", "")
 	const what = "session timeout"
 	switch _, timeout := s.granted(); {
 	case timeout < b.opts.SessionTimeout:
-		found.add(locker.SeverityProblem, what, timeout, "%v is asked for, and TTLs over %v are refused: "+
+		found.add(driver.SeverityProblem, what, timeout, "%v is asked for, and TTLs over %v are refused: "+
 			"ask for less, or raise maxSessionTimeout", b.opts.SessionTimeout, timeout)
 	case timeout > b.opts.SessionTimeout:
-		found.add(locker.SeverityInfo, what, timeout, "%v is asked for: the lock of a dead holder lasts longer "+
+		found.add(driver.SeverityInfo, what, timeout, "%v is asked for: the lock of a dead holder lasts longer "+
 			"by the difference; minSessionTimeout is two ticks if it is not set", b.opts.SessionTimeout)
 	default:
-		found.add(locker.SeverityOK, what, timeout, "")
+		found.add(driver.SeverityOK, what, timeout, "")
 	}
 	for _, one := range servers {
 		if one.err == nil && len(servers) > 1 {
@@ -81,7 +81,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	}
 	config, _, err := s.get(ctx, "/zookeeper/config")
 	if voters := strings.Count(config, ":participant"); err == nil && voters > len(b.servers) {
-		found.add(locker.SeverityWarning, "members of the ensemble", voters,
+		found.add(driver.SeverityWarning, "members of the ensemble", voters,
 			"%d are named here, and a client knows no other: name all of them", len(b.servers))
 	}
 	return found, nil
@@ -106,9 +106,9 @@ func (b *Backend) checkEnsemble(ctx context.Context, s *session, addr string, fo
 	switch {
 	case there:
 	case err != nil || link == nil || s.isOver():
-		found.add(locker.SeverityWarning, "ensemble of "+addr, "not known: no session with it alone", "check again")
+		found.add(driver.SeverityWarning, "ensemble of "+addr, "not known: no session with it alone", "check again")
 	default:
-		found.add(locker.SeverityProblem, "ensemble of "+addr, "it is another one than that of "+link.server,
+		found.add(driver.SeverityProblem, "ensemble of "+addr, "it is another one than that of "+link.server,
 			"two clients can hold one lock, one in each: name the servers of one ensemble")
 	}
 }
@@ -117,16 +117,16 @@ func (b *Backend) checkEnsemble(ctx context.Context, s *session, addr string, fo
 func (f *findings) server(s server, timeout time.Duration) {
 	switch {
 	case s.err != nil:
-		f.add(locker.SeverityWarning, "server "+s.addr, s.err,
+		f.add(driver.SeverityWarning, "server "+s.addr, s.err,
 			"locks are served while most servers are: start it, or correct its address")
 	case s.version == "":
-		f.add(locker.SeverityInfo, "server "+s.addr, "it does not tell its version and role",
+		f.add(driver.SeverityInfo, "server "+s.addr, "it does not tell its version and role",
 			"add srvr and conf to its 4lw.commands.whitelist to have them checked")
 	default:
-		f.add(locker.SeverityOK, "server "+s.addr, strings.TrimSpace(s.version+" "+s.mode), "")
+		f.add(driver.SeverityOK, "server "+s.addr, strings.TrimSpace(s.version+" "+s.mode), "")
 	}
 	if s.tick > 0 && timeout < 3*s.tick {
-		f.add(locker.SeverityWarning, "tickTime of "+s.addr, s.tick,
+		f.add(driver.SeverityWarning, "tickTime of "+s.addr, s.tick,
 			"a session of %v is shorter than three ticks, and a leader that is late can cost leases, "+
 				"or exclusion: give a longer ttl", timeout)
 	}
@@ -141,20 +141,20 @@ func (f *findings) servers(servers []server) {
 	const what = "number of servers"
 	switch n := len(servers); {
 	case modes["standalone"] > 1 || modes["standalone"] == 1 && n > 1:
-		f.add(locker.SeverityProblem, "the servers", fmt.Sprintf("%d of %d stand alone", modes["standalone"], n),
+		f.add(driver.SeverityProblem, "the servers", fmt.Sprintf("%d of %d stand alone", modes["standalone"], n),
 			"they are no ensemble, or one server under several names: each has locks of its own, "+
 				"and two can hold one. Name the members of one ensemble")
 	case modes["leader"] > 1:
-		f.add(locker.SeverityProblem, "the servers", fmt.Sprintf("%d of them lead", modes["leader"]),
+		f.add(driver.SeverityProblem, "the servers", fmt.Sprintf("%d of them lead", modes["leader"]),
 			"one server has several of these addresses, or they are of several ensembles: "+
 				"name each member of one ensemble once")
 	case n == 1:
-		f.add(locker.SeverityInfo, what, n, "no lock can be had while it is down: an ensemble of three serves on")
+		f.add(driver.SeverityInfo, what, n, "no lock can be had while it is down: an ensemble of three serves on")
 	case n%2 == 0:
-		f.add(locker.SeverityWarning, what, n, "an even number survives no more crashes than one server fewer: "+
+		f.add(driver.SeverityWarning, what, n, "an even number survives no more crashes than one server fewer: "+
 			"have an odd number, and name all of them")
 	default:
-		f.add(locker.SeverityOK, what, n, "")
+		f.add(driver.SeverityOK, what, n, "")
 	}
 }
 

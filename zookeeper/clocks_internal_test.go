@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clocktest"
 )
 
@@ -61,6 +61,6 @@ func TestProofIsTooOldByEitherClock(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := s.validity(ctx, now)
-		assert.ErrorIs(t, err, locker.ErrUnavailable, what)
+		assert.ErrorIs(t, err, driver.ErrUnavailable, what)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
@@ -66,9 +66,9 @@ const sessionsUntold = "a server tells nobody how long the session of another la
 func (s *service) harness() conformance.Harness {
 	return conformance.Harness{
 		TTL:   suiteTTL,
-		New:   func(ct conformance.T) locker.Backend { return newForSuite(ct, s.addrs(ct.Name())) },
+		New:   func(ct conformance.T) driver.Backend { return newForSuite(ct, s.addrs(ct.Name())) },
 		Names: []string{"%beat-x", "%2E", ".", "..", "zookeeper", "x-lock-0000000001"},
-		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct)
 			return newForSuite(ct, w.Through(s.addrs(ct.Name())...)), w
 		},
@@ -108,11 +108,11 @@ func (s *service) harness() conformance.Harness {
 
 		URL: "zookeeper://" + strings.Join(s.addrs("url"),
 			",") + "/locker?ttl=" + sessionOf("url").String(),
-		Open: locker.Openers{"zookeeper": zookeeper.Open},
+		Open: conformance.OpenWith(zookeeper.Openers),
 	}
 }
 
-func newForSuite(ct conformance.T, addrs []string) locker.Backend {
+func newForSuite(ct conformance.T, addrs []string) driver.Backend {
 	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: sessionOf(ct.Name())})
 	if err != nil {
 		ct.Errorf("%v", err)

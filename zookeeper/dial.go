@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -105,9 +105,9 @@ func (s *session) failed(server string, err error) {
 		s.outage = &refusal{fmt.Errorf("zookeeper: no server can be used: %s", all)}
 	case serving:
 		s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w: %w",
-			all, errNotServing, locker.ErrUnavailable)
+			all, errNotServing, driver.ErrUnavailable)
 	default:
-		s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w", all, locker.ErrUnavailable)
+		s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w", all, driver.ErrUnavailable)
 	}
 	s.change()
 }

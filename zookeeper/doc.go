@@ -8,7 +8,7 @@
 // # What it promises
 //
 // No two clients hold a name at once, up to the end of each lease
-// ([locker.Lease.Until]): while a minority of servers is down, through the change
+// (locker.Lease.Until): while a minority of servers is down, through the change
 // of the leader, and through a restart of all servers that is shorter than the
 // lease. Waiters of all clients get the lock in the order in which their nodes
 // were created; a release wakes one of them. Each lease has a fencing token, the
@@ -31,7 +31,7 @@
 // A write every tenth of the timeout keeps a session, for all its locks together: the
 // renewal of a lease costs no request. A lease is valid for less than the timeout:
 // the age of the last write that is proven to count is subtracted. While the servers
-// answer, [locker.Lease.Until] of a new lease is half of the timeout ahead or a
+// answer, locker.Lease.Until of a new lease is half of the timeout ahead or a
 // little more, and renewals keep it at a third or more. If the servers are late, the
 // backend grants and renews nothing that is valid for less than about a quarter.
 //
@@ -58,7 +58,7 @@
 //
 // # Shared locks
 //
-// A sharer ([locker.Shared]) has a node of its own in the same queue, with another
+// A sharer (locker.Shared) has a node of its own in the same queue, with another
 // mark. Nobody but those before it that want the lock alone keeps it out, and whoever
 // wants it alone waits until all before it are gone: so a writer that waits keeps those
 // out who come later, the readers between two writers get in together, and the order
@@ -68,7 +68,7 @@
 // they have in common would take one more request. A writer's token is the czxid of its
 // node, as ever. A writer that waits for many readers watches one of them at a time, the
 // last; each reader that waits watches the same writer, and reads the queue once when it
-// goes. Beyond [locker.MaxSharers] that share a name or wait to, a sharer is refused.
+// goes. Beyond [driver.MaxSharers] that share a name or wait to, a sharer is refused.
 //
 // # What it does not promise
 //
@@ -82,7 +82,7 @@
 //     that is late. At two ticks, ZooKeeper's minimum, a follower that is cut off at
 //     the wrong moment can break exclusion.
 //   - A holder that is paused past its lease can still act: check
-//     [locker.Lease.Token] at the resource (package fencing).
+//     locker.Lease.Token at the resource (package fencing).
 //   - TryLock looks first, and joins the queue only if it is empty. Two callers that
 //     look at the same moment may both be refused.
 //   - A process that dies, or loses its connection, after it has made a lock's container
@@ -101,7 +101,7 @@
 //	/locker/<name>/<owner>-read-<sequence>      the same, of sharers
 //	/locker/<name>/%tokens                      what is added to the czxids, once tokens were raised
 //
-// [locker.Lease.RaiseToken] makes %tokens, a lasting node, and writes to the holder's
+// locker.Lease.RaiseToken makes %tokens, a lasting node, and writes to the holder's
 // node in the same transaction, which fails if the holder's node is gone. The next
 // waiter finds %tokens in the queue when it is the first, and reads it.
 // A name that was never raised pays nothing. A raised name costs two more
@@ -111,7 +111,7 @@
 // back.
 //
 // In names, % and / and everything that is not printable ASCII are written as % and
-// two hexadecimal digits per byte. With [Node], [locker.Lease.As] returns the node of
+// two hexadecimal digits per byte. With [Node], locker.Lease.As returns the node of
 // a lease.
 //
 // # What can come between
@@ -193,7 +193,7 @@
 //	zookeepers://…        over TLS
 //
 // The port is 2181 if it is not given, the prefix /locker. ttl is the session's
-// timeout. Parameters beside the common ones of [locker.Openers.Open]:
+// timeout. Parameters beside the common ones of locker.Open:
 //
 //	auth               a credential as scheme:credential; auth2: one more
 //	ca, cert, key      PEM files: the authority to trust, the client's certificate and key (TLS only)

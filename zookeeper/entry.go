@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // entry is the queue entry of one attempt: a node of one session. It is a
-// [locker.Hold] when it was granted, and beside an error when there may be
+// [driver.Hold] when it was granted, and beside an error when there may be
 // something to take back.
 type entry struct {
 	s     *session
@@ -38,9 +38,9 @@ type entry struct {
 }
 
 var (
-	_ locker.Hold        = (*entry)(nil)
-	_ locker.Aser        = (*entry)(nil)
-	_ locker.TokenRaiser = (*entry)(nil)
+	_ driver.Hold        = (*entry)(nil)
+	_ driver.Aser        = (*entry)(nil)
+	_ driver.TokenRaiser = (*entry)(nil)
 )
 
 // state is what became of an entry's node:

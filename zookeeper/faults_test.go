@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -35,8 +36,8 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 		all = append(all, done)
 	}
 	began := time.Now()
-	_, err := open.Open(within(t, time.Second), url, nil)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	_, err := locker.Open(within(t, time.Second), url, nil, zookeeper.Openers)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Contains(t, err.Error(), "maxClientCnxns")
 	assert.Greater(t, time.Since(began), 900*time.Millisecond, "it does not fail at the first sign")
@@ -44,7 +45,7 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	_, err = b.Acquire(within(t, soon), asking("a", false))
 	require.NoError(t, b.Close())
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.Contains(t, err.Error(), "maxClientCnxns")
 
 	timer := time.AfterFunc(300*time.Millisecond, all[0])
@@ -55,7 +56,7 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 		all[1]()
 		all[2]()
 	})
-	c, err := open.Open(within(t, soon), url, nil)
+	c, err := locker.Open(within(t, soon), url, nil, zookeeper.Openers)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 }
@@ -69,8 +70,8 @@ func TestProveLocalSessionsAreRefusedAtOnce(t *testing.T) {
 	began := time.Now()
 	_, err := newImpatient(t, e.Addrs(), zookeeper.Options{}).Lock(within(t, soon), "a")
 	require.Error(t, err)
-	assert.NotErrorIs(t, err, locker.ErrUnavailable, "it does not pass")
-	assert.NotErrorIs(t, err, locker.ErrHeld)
+	assert.NotErrorIs(t, err, driver.ErrUnavailable, "it does not pass")
+	assert.NotErrorIs(t, err, driver.ErrHeld)
 	assert.Contains(t, err.Error(), "localSessionsUpgradingEnabled")
 	assert.Less(t, time.Since(began), soon/2)
 }
@@ -119,7 +120,7 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 			return locktest.Lists(ctx, b)
 		},
 		"Break":      func(ctx context.Context) error { _, err := locktest.Break(ctx, b, "silent"); return err },
-		"RaiseToken": func(ctx context.Context) error { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, g.Token+far) },
+		"RaiseToken": func(ctx context.Context) error { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, g.Token+far) },
 		"Check":      func(ctx context.Context) error { _, err := b.Check(ctx); return err },
 		"Release":    func(ctx context.Context) error { return g.Hold.Release(ctx) },
 		"Renew":      func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -173,29 +173,29 @@ func (s *session) interval() time.Duration {
 // The engine is told since, and the age of the proof as a drift: what comes out is the end of the timeout as proven, less
 // the usual allowance for clocks. since carries both clocks, and the age is the
 // greater of the two, so that it comes out so, or earlier, in each of them (R4).
-func (s *session) validity(ctx context.Context, since time.Time) (locker.Validity, error) {
+func (s *session) validity(ctx context.Context, since time.Time) (driver.Validity, error) {
 	for {
 		s.mu.Lock()
 		proven, acked, timeout := s.proof.since, s.proof.acked, s.timeout
 		refused, changed := s.refused, s.changed
 		s.mu.Unlock()
 		if s.isOver() {
-			return locker.Validity{}, s.over()
+			return driver.Validity{}, s.over()
 		}
 		now := time.Now()
 		if clock.Elapsed(acked, now) < timeout/4 && clock.Elapsed(proven, now) < 3*timeout/4 {
 			drift := timeout/100 + 2*time.Millisecond + max(0, clock.Elapsed(proven, since))
-			return locker.Validity{Since: since, TTL: timeout, Drift: drift}, nil
+			return driver.Validity{Since: since, TTL: timeout, Drift: drift}, nil
 		}
 		if refused != nil {
-			return locker.Validity{}, refused
+			return driver.Validity{}, refused
 		}
 		select {
 		case <-changed:
 		case <-s.ctx.Done():
 		case <-ctx.Done():
-			return locker.Validity{}, fmt.Errorf("zookeeper: no heartbeat was answered for %v: %w: %w",
-				clock.Elapsed(acked, now).Round(time.Millisecond), ctx.Err(), locker.ErrUnavailable)
+			return driver.Validity{}, fmt.Errorf("zookeeper: no heartbeat was answered for %v: %w: %w",
+				clock.Elapsed(acked, now).Round(time.Millisecond), ctx.Err(), driver.ErrUnavailable)
 		}
 	}
 }

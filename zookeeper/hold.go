@@ -9,11 +9,11 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/raised"
 )
 
-// Node is what a lock is held by, for [locker.Lease.As]:
+// Node is what a lock is held by, for locker.Lease.As:
 //
 //	var node zookeeper.Node
 //	if lease.As(&node) { … }
@@ -23,7 +23,7 @@ type Node struct {
 	Session int64  // the session that it lives as long as
 }
 
-// As implements what [locker.Lease.As] asks of a hold, for a *[Node].
+// As implements what locker.Lease.As asks of a hold, for a *[Node].
 func (e *entry) As(target any) bool {
 	n, ok := target.(*Node)
 	if ok {
@@ -89,23 +89,23 @@ func (e *entry) happened(gone bool) {
 	e.s.spawn(e.watchAgain)
 }
 
-// Renew implements [locker.Hold]: it costs no request once the node is watched,
+// Renew implements [driver.Hold]: it costs no request once the node is watched,
 // since the session's heartbeat renews all its holds.
-func (e *entry) Renew(ctx context.Context) (locker.Validity, error) {
+func (e *entry) Renew(ctx context.Context) (driver.Validity, error) {
 	e.mu.Lock()
 	watch := e.state == held && !e.guarded
 	e.mu.Unlock()
 	if watch {
 		if err := e.watchOwn(ctx); err != nil && !gone(err) && !e.s.isOver() {
-			return locker.Validity{}, err
+			return driver.Validity{}, err
 		}
 	}
 	if _, err := e.heldNode(ctx); err != nil {
-		return locker.Validity{}, err
+		return driver.Validity{}, err
 	}
 	v, err := e.s.validity(ctx, time.Now())
 	if err != nil && e.s.isOver() {
-		return locker.Validity{}, e.ended()
+		return driver.Validity{}, e.ended()
 	}
 	return v, err
 }
@@ -136,16 +136,16 @@ func (e *entry) heldNode(ctx context.Context) (string, error) {
 }
 
 // errLeaving is what a hold says whose release has failed: its node may still be there.
-var errLeaving = fmt.Errorf("zookeeper: its removal was begun, and not confirmed: %w", locker.ErrUnavailable)
+var errLeaving = fmt.Errorf("zookeeper: its removal was begun, and not confirmed: %w", driver.ErrUnavailable)
 
-var errGone = fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
+var errGone = fmt.Errorf("zookeeper: its node is gone: %w", driver.ErrLost)
 
 // ended is the error of a hold whose session is over.
 func (e *entry) ended() error {
-	return fmt.Errorf("zookeeper: %w: %w", context.Cause(e.s.ctx), locker.ErrLost)
+	return fmt.Errorf("zookeeper: %w: %w", context.Cause(e.s.ctx), driver.ErrLost)
 }
 
-// RaiseToken implements [locker.TokenRaiser]. What is added to czxids is kept in a
+// RaiseToken implements [driver.TokenRaiser]. What is added to czxids is kept in a
 // lasting node beside those of the queue: so the service does not remove the lock's
 // container any more. The holder's node is written to in the same transaction, which
 // fails if that is gone. Whoever comes next reads the queue when it is gone, and finds the node there.
@@ -210,7 +210,7 @@ func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error
 	return t, nil
 }
 
-// Release implements [locker.Hold].
+// Release implements [driver.Hold].
 func (e *entry) Release(ctx context.Context) error {
 	switch e.current() {
 	case absent, sent:
@@ -226,7 +226,7 @@ func (e *entry) Release(ctx context.Context) error {
 	return err
 }
 
-// Undo implements [locker.Hold].
+// Undo implements [driver.Hold].
 //
 // A request that was not answered has been carried out, or never will be, once
 // the session has another connection: a server drops the connections of a

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -74,8 +75,8 @@ func owner() string {
 }
 
 // asking is what the engine would ask.
-func asking(name string, wait bool) locker.Request {
-	return locker.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait, Queued: func() {}, Lost: func() {}}
+func asking(name string, wait bool) driver.Request {
+	return driver.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait, Queued: func() {}, Lost: func() {}}
 }
 
 var within = locktest.Within

@@ -14,7 +14,7 @@ import (
 const beatMark = "%beat-"
 
 // tokensNode is the node among those of a lock that says what is added to their
-// czxids: see [locker.TokenRaiser]. It is there if tokens have ever been raised.
+// czxids: see [driver.TokenRaiser]. It is there if tokens have ever been raised.
 const tokensNode = "%tokens"
 
 // One of them stands between a node's ID and its sequence number: readMark for a sharer.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -116,9 +117,9 @@ func testSessionExpiresWhileHolding(t *testing.T, z *lab.ZooKeeper) {
 	p.Set(lab.Drop)
 	next := locktest.Lock(t, other, "expires")
 	assert.False(t, time.Now().Before(l.Until()), "the holder's time was over before")
-	require.ErrorIs(t, l.Err(), locker.ErrLost)
+	require.ErrorIs(t, l.Err(), driver.ErrLost)
 	p.Set(lab.Pass)
-	require.ErrorIs(t, l.Unlock(within(t, soon)), locker.ErrLost)
+	require.ErrorIs(t, l.Unlock(within(t, soon)), driver.ErrLost)
 	require.NoError(t, next.Unlock(within(t, soon)))
 	l = lockWhenBack(t, c, "expires")
 	require.True(t, l.As(&second))
@@ -140,9 +141,9 @@ func testDeadHolderWithAShortTTL(t *testing.T, z *lab.ZooKeeper) {
 	}
 	dead, c := client(p.Addr()), client(z.Addr())
 	g := c.Guarantees()
-	require.NoError(t, locker.Require(c, locker.Guarantees{DeadHolder: locker.RecoveryAfterTTL,
+	require.NoError(t, locker.Require(c, driver.Guarantees{DeadHolder: driver.RecoveryAfterTTL,
 		DeadHolderSlack: session + 4*time.Second, MinTTL: ttl}))
-	assert.ErrorIs(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: 4 * time.Second}),
+	assert.ErrorIs(t, locker.Require(c, driver.Guarantees{DeadHolderSlack: 4 * time.Second}),
 		errors.ErrUnsupported)
 	assert.Contains(t, g.RestsOn, session.String())
 	locktest.Lock(t, dead, "dies")

@@ -6,20 +6,20 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/tlsurl"
 )
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{
+var Openers = driver.Openers{
 	"zookeeper":  Open,
 	"zookeepers": Open,
 }
 
-// Open is the [locker.Opener] of this package, for the schemes zookeeper and
+// Open is the [driver.Opener] of this package, for the schemes zookeeper and
 // zookeepers (TLS); see the package documentation. It connects and opens the
 // session, so that a wrong address or missing right is told at once.
-func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	o := Options{
 		SessionTimeout: opts.TTL,
 		Prefix:         strings.TrimSuffix(u.Path, "/"),

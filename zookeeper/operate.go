@@ -9,20 +9,20 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 var (
-	_ locker.Operator = (*Backend)(nil)
-	_ locker.Checker  = (*Backend)(nil)
+	_ driver.Operator = (*Backend)(nil)
+	_ driver.Checker  = (*Backend)(nil)
 )
 
-// Inspect implements [locker.Operator]. How long a lock still lasts is not
+// Inspect implements [driver.Operator]. How long a lock still lasts is not
 // known to any client but its holder.
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := b.join(ctx, 0)
 	if err != nil {
-		return locker.State{}, err
+		return driver.State{}, err
 	}
 	defer s.leave(0)
 	return s.inspect(ctx, name, b.dir(name), true)
@@ -65,12 +65,12 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 const holderForm = "zookeeper %d-%d"
 
 // inspect returns what is known of a lock.
-func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (locker.State, error) {
+func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (driver.State, error) {
 	h, err := s.headOf(ctx, dir, sync)
 	if err != nil || len(h.have) == 0 {
-		return locker.State{Name: name}, err
+		return driver.State{Name: name}, err
 	}
-	st := locker.State{Name: name, Held: true, Label: h.label, Waiters: len(h.wait)}
+	st := driver.State{Name: name, Held: true, Label: h.label, Waiters: len(h.wait)}
 	newest := h.czxid
 	if h.have[0].shared {
 		st.Sharers = len(h.have)
@@ -93,7 +93,7 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (loc
 		st.Waiting, err = s.labels(ctx, dir, h.wait)
 	}
 	if err != nil {
-		return locker.State{}, err
+		return driver.State{}, err
 	}
 	st.Holder = fmt.Sprintf(holderForm, h.czxid, newest)
 	return st, nil
@@ -114,13 +114,13 @@ func (s *session) labels(ctx context.Context, dir string, nodes []node) (all []s
 	return all, nil
 }
 
-// List implements [locker.Operator]. It asks twice for each lock, and once
+// List implements [driver.Operator]. It asks twice for each lock, and once
 // for each of the first who wait.
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) {
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
+	return func(yield func(driver.State, error) bool) {
 		s, err := b.join(ctx, 0)
 		if err != nil {
-			yield(locker.State{}, err)
+			yield(driver.State{}, err)
 			return
 		}
 		defer s.leave(0)
@@ -130,7 +130,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			if !ok || !strings.HasPrefix(name, prefix) {
 				continue
 			}
-			var st locker.State
+			var st driver.State
 			if st, err = s.inspect(ctx, name, b.prefix+"/"+node, false); err != nil {
 				break
 			}
@@ -139,13 +139,13 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.Stat
 			}
 		}
 		if err != nil {
-			yield(locker.State{}, err)
+			yield(driver.State{}, err)
 		}
 	}
 }
 
-// Break implements [locker.Operator].
-func (b *Backend) Break(ctx context.Context, st locker.State) error {
+// Break implements [driver.Operator].
+func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	var first, last int64
 	_, _ = fmt.Sscanf(st.Holder, holderForm, &first, &last)
 	if st.Holder != "" && st.Holder != fmt.Sprintf(holderForm, first, last) {

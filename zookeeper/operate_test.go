@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -22,17 +23,17 @@ func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 		require.NoError(t, err)
 		for _, other := range []string{"etcd 1-1", "zookeeper 1", st.Holder + " ", st.Holder + "0x"} {
 			st.Holder = other
-			require.ErrorIs(t, b.Break(within(t, soon), st), locker.ErrInvalid, other)
+			require.ErrorIs(t, b.Break(within(t, soon), st), driver.ErrInvalid, other)
 		}
 		st.Holder = ""
-		assert.Equal(t, locker.State{Name: "a/2 %ä", Held: true, Label: "me", Token: token}, st)
+		assert.Equal(t, driver.State{Name: "a/2 %ä", Held: true, Label: "me", Token: token}, st)
 	}
 	// As of another cluster, or of before a restore.
 	locktest.Lock(t, newClientOf(t, b, soon), "later")
 	later, err := b.Inspect(within(t, soon), "later")
 	require.NoError(t, err)
 	for _, other := range []string{later.Holder, "zookeeper 1-9000000000"} {
-		require.NoError(t, b.Break(within(t, soon), locker.State{Name: "a/2 %ä", Held: true, Holder: other}))
+		require.NoError(t, b.Break(within(t, soon), driver.State{Name: "a/2 %ä", Held: true, Holder: other}))
 	}
 	require.NoError(t, l.Err())
 	st, err := b.Inspect(within(t, soon), "a/2 %ä")
@@ -42,14 +43,14 @@ func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, err)
 	select {
 	case <-l.Done():
-		assert.ErrorIs(t, l.Err(), locker.ErrLost)
+		assert.ErrorIs(t, l.Err(), driver.ErrLost)
 	case <-time.After(soon):
 		t.Error("the holder was not told")
 	}
 }
 
 // said returns what is said at that severity.
-func said(found []locker.Finding, severity locker.Severity) string {
+func said(found []driver.Finding, severity driver.Severity) string {
 	var all []string
 	for _, f := range found {
 		if f.Severity == severity {
@@ -60,30 +61,30 @@ func said(found []locker.Finding, severity locker.Severity) string {
 }
 
 func testCheck(t *testing.T, z *lab.ZooKeeper) {
-	check := func(servers []string, opts zookeeper.Options) []locker.Finding {
+	check := func(servers []string, opts zookeeper.Options) []driver.Finding {
 		found, err := newBackend(t, servers, opts).Check(within(t, soon))
 		require.NoError(t, err)
 		return found
 	}
 	found := check([]string{z.Addr()}, zookeeper.Options{})
-	assert.Empty(t, said(found, locker.SeverityProblem)+said(found, locker.SeverityWarning))
-	assert.Contains(t, said(found, locker.SeverityOK), "3.")
+	assert.Empty(t, said(found, driver.SeverityProblem)+said(found, driver.SeverityWarning))
+	assert.Contains(t, said(found, driver.SeverityOK), "3.")
 
 	found = check([]string{z.Addr(), strings.Replace(z.Addr(), "127.0.0.1", "localhost", 1)},
 		zookeeper.Options{})
-	assert.Contains(t, said(found, locker.SeverityProblem), "stand alone")
-	assert.NotContains(t, said(found, locker.SeverityProblem), "it is another one", "it is one server")
+	assert.Contains(t, said(found, driver.SeverityProblem), "stand alone")
+	assert.NotContains(t, said(found, driver.SeverityProblem), "it is another one", "it is one server")
 	another := lab.StartZooKeeper(t).Addr()
-	problems := said(check([]string{z.Addr(), another}, zookeeper.Options{}), locker.SeverityProblem)
+	problems := said(check([]string{z.Addr(), another}, zookeeper.Options{}), driver.SeverityProblem)
 	assert.Contains(t, problems, "it is another one than that of ")
 	assert.Contains(t, problems, another)
 	assert.Contains(t, problems, z.Addr())
 	found = check([]string{z.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Minute})
-	assert.Contains(t, said(found, locker.SeverityProblem), "maxSessionTimeout")
+	assert.Contains(t, said(found, driver.SeverityProblem), "maxSessionTimeout")
 	found = check([]string{z.Addr()}, zookeeper.Options{SessionTimeout: 500 * time.Millisecond})
-	assert.Contains(t, said(found, locker.SeverityWarning), "three ticks")
+	assert.Contains(t, said(found, driver.SeverityWarning), "three ticks")
 	_, err := newBackend(t, []string{unused(t)}, zookeeper.Options{}).Check(within(t, soon))
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 }
 
 func testCheckOfAnEnsemble(t *testing.T, e *lab.ZooKeeperEnsemble) {
@@ -91,10 +92,10 @@ func testCheckOfAnEnsemble(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	// A leader that stood still in the test before may not know yet that it leads no more.
 	require.Eventually(t, func() bool {
 		found, err := b.Check(within(t, soon))
-		return err == nil && said(found, locker.SeverityProblem)+said(found, locker.SeverityWarning) == ""
+		return err == nil && said(found, driver.SeverityProblem)+said(found, driver.SeverityWarning) == ""
 	}, soon, 50*time.Millisecond)
 	found, err := newBackend(t, e.Addrs()[:2], zookeeper.Options{}).Check(within(t, soon))
 	require.NoError(t, err)
-	assert.Contains(t, said(found, locker.SeverityWarning), "even number")
-	assert.Contains(t, said(found, locker.SeverityWarning), "members of the ensemble: 3")
+	assert.Contains(t, said(found, driver.SeverityWarning), "even number")
+	assert.Contains(t, said(found, driver.SeverityWarning), "members of the ensemble: 3")
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -20,7 +20,7 @@ type Options struct {
 	// lock, and the longest that can be asked for. The servers have bounds of
 	// their own: two and twenty ticks if they are not told otherwise. What
 	// they shorten is refused when it is asked for. It is to be at least three
-	// of the servers' ticks (tickTime). 0: locker.DefaultTTL, 30 s.
+	// of the servers' ticks (tickTime). 0: driver.DefaultTTL, 30 s.
 	SessionTimeout time.Duration
 
 	// Prefix is the node under which all locks are, as in "/app/locks". It is
@@ -69,7 +69,7 @@ const (
 
 func (o *Options) check() error {
 	if o.SessionTimeout == 0 {
-		o.SessionTimeout = locker.DefaultTTL
+		o.SessionTimeout = driver.DefaultTTL
 	}
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
@@ -98,7 +98,7 @@ func (o *Options) check() error {
 }
 
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: zookeeper: %w", locker.ErrInvalid, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: zookeeper: %w", driver.ErrInvalid, fmt.Errorf(format, args...))
 }
 
 // driverLog passes on what the driver says. It never says credentials.

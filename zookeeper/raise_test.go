@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -36,7 +37,7 @@ func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, err)
 	assert.NotEmpty(t, st.Label)
 	assert.Equal(t, own, st.Token, "the holder keeps its own")
-	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
+	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), driver.ErrInvalid)
 	_, err = locktest.Break(ctx, c, "raised")
 	require.NoError(t, err)
 	require.Error(t, raiser.RaiseToken(ctx, far<<11))
@@ -58,19 +59,19 @@ func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
 		zookeeper.Options{})
 	ctx := within(t, time.Minute)
 	for i := range 200 {
-		acquire := func(b *zookeeper.Backend) locker.Grant {
+		acquire := func(b *zookeeper.Backend) driver.Grant {
 			g, err := b.Acquire(ctx, asking(fmt.Sprint("under", i), true))
 			assert.NoError(t, err)
 			return g
 		}
 		g := acquire(holder)
-		in := make(chan locker.Grant, 1)
+		in := make(chan driver.Grant, 1)
 		go func() { in <- acquire(next) }()
 		time.Sleep(time.Duration(i%50) * 50 * time.Microsecond) // any moment will do
 		to := g.Token + 1<<32
-		require.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, to))
+		require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, to))
 		require.NoError(t, g.Hold.Release(ctx))
-		require.ErrorIs(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, to), locker.ErrLost)
+		require.ErrorIs(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, to), driver.ErrLost)
 		g = <-in
 		require.Greater(t, g.Token, to, "after %d rounds", i)
 		require.NoError(t, g.Hold.Release(ctx))
@@ -82,19 +83,19 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
 	ctx := within(t, time.Minute)
-	req := locker.Request{Name: "repeated", TTL: time.Second, Lost: func() {}}
+	req := driver.Request{Name: "repeated", TTL: time.Second, Lost: func() {}}
 	req.Owner = owner()
 	g := locktest.Acquire(t, b, req)
 	var all sync.WaitGroup
 	for i := range 8 {
-		all.Go(func() { assert.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
+		all.Go(func() { assert.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
 	}
 	all.Wait()
 	p.Replies(lab.Drop)
-	require.Error(t, g.Hold.(locker.TokenRaiser).RaiseToken(within(t, 100*time.Millisecond), 2*far))
+	require.Error(t, g.Hold.(driver.TokenRaiser).RaiseToken(within(t, 100*time.Millisecond), 2*far))
 	p.Replies(lab.Reset)
 	p.Replies(lab.Pass)
-	require.Eventually(t, func() bool { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, 2*far) == nil },
+	require.Eventually(t, func() bool { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, 2*far) == nil },
 		soon, 10*time.Millisecond)
 	require.NoError(t, g.Hold.Release(ctx))
 	req.Owner = owner()

@@ -12,12 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
-
-var open = locker.Openers{"zookeeper": zookeeper.Open, "zookeepers": zookeeper.Open}
 
 // unused returns an address that nobody listens on.
 func unused(t testing.TB) string {
@@ -34,14 +33,14 @@ func TestWrongAddressIsToldAtOnce(t *testing.T) {
 	for range 3 {
 		began := time.Now()
 		_, err := c.Lock(within(t, soon), "a")
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		assert.Contains(t, err.Error(), "refused")
 		assert.Less(t, time.Since(began), 2*time.Second)
 	}
-	_, err := open.Open(within(t, soon), "zookeeper://"+unused(t)+"/locks", nil)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	_, err = open.Open(within(t, soon), "zookeeper://no-such-host.invalid/locks", nil)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	_, err := locker.Open(within(t, soon), "zookeeper://"+unused(t)+"/locks", nil, zookeeper.Openers)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
+	_, err = locker.Open(within(t, soon), "zookeeper://no-such-host.invalid/locks", nil, zookeeper.Openers)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 }
 
 func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsemble) {
@@ -53,8 +52,8 @@ func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsembl
 	for range 3 {
 		began := time.Now()
 		_, err := c.Lock(within(t, 2*time.Second), "a")
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		require.NotErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
+		require.NotErrorIs(t, err, driver.ErrHeld)
 		assert.Less(t, time.Since(began), 3*time.Second)
 	}
 	e.Restart(t)
@@ -66,7 +65,7 @@ func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsembl
 
 func openURL(t testing.TB, url string) *locker.Client {
 	t.Helper()
-	c, err := open.Open(within(t, time.Minute), url, nil)
+	c, err := locker.Open(within(t, time.Minute), url, nil, zookeeper.Openers)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -106,7 +105,7 @@ func testCredentialsAreReplaced(t *testing.T, z *lab.ZooKeeper) {
 	require.NotNil(t, second)
 	alone := client(after)
 	_, err := alone.TryLock(within(t, soon), "a")
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, second.Unlock(within(t, soon)))
 	third := lock(alone, "a")
 	was, _ := second.Token()
@@ -121,7 +120,7 @@ func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 	url := func(password string) string {
 		return fmt.Sprintf("zookeeper://%s/app/locks?ttl=4s&auth=digest:user:%s", z.Addr(), password)
 	}
-	c, err := open.Open(within(t, soon), url("s3cr:t%26%25"), nil)
+	c, err := locker.Open(within(t, soon), url("s3cr:t%26%25"), nil, zookeeper.Openers)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	l := locktest.Lock(t, c, "a")
@@ -135,9 +134,9 @@ func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 
 	for _, wrong := range []string{"other-s3cret", "s3cr:t"} {
 		began := time.Now()
-		_, err = open.Open(within(t, soon), url(wrong), nil)
+		_, err = locker.Open(within(t, soon), url(wrong), nil, zookeeper.Openers)
 		require.Error(t, err)
-		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+		require.NotErrorIs(t, err, driver.ErrUnavailable, "trying again does not help")
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		assert.NotContains(t, err.Error(), wrong)
 		assert.Contains(t, err.Error(), "/app/locks")
@@ -161,7 +160,7 @@ func testCredentialsSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
 		p.Set(lab.Reset)
 		p.Set(lab.Pass)
 		if err := l.Unlock(within(t, soon)); err != nil { // the engine goes on with it
-			require.ErrorIs(t, err, locker.ErrUnavailable)
+			require.ErrorIs(t, err, driver.ErrUnavailable)
 		}
 	}
 	useWhenBack(t, c, "a")
@@ -177,8 +176,8 @@ func testPrefixThatMayNotBeWritten(t *testing.T, z *lab.ZooKeeper) {
 		began := time.Now()
 		_, err = c.Lock(within(t, soon), "a")
 		require.ErrorIs(t, err, zk.ErrNoAuth)
-		require.NotErrorIs(t, err, locker.ErrUnavailable)
-		require.NotErrorIs(t, err, locker.ErrHeld)
+		require.NotErrorIs(t, err, driver.ErrUnavailable)
+		require.NotErrorIs(t, err, driver.ErrHeld)
 		assert.Contains(t, err.Error(), prefix)
 		assert.Less(t, time.Since(began), 3*time.Second)
 	}
@@ -191,9 +190,9 @@ func testPrefixThatCannotHaveChildren(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, err)
 	for _, prefix := range []string{"/mayfly", "/mayfly/locks"} {
 		began := time.Now()
-		_, err = open.Open(within(t, soon), "zookeeper://"+z.Addr()+prefix+"?ttl=4s", nil)
+		_, err = locker.Open(within(t, soon), "zookeeper://"+z.Addr()+prefix+"?ttl=4s", nil, zookeeper.Openers)
 		require.ErrorIs(t, err, zk.ErrNoChildrenForEphemerals)
-		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+		require.NotErrorIs(t, err, driver.ErrUnavailable, "trying again does not help")
 		assert.Contains(t, err.Error(), prefix)
 		assert.NotContains(t, err.Error(), "credentials", "it is not for want of a right")
 		assert.Less(t, time.Since(began), 3*time.Second)
@@ -205,7 +204,7 @@ func TestProveTLS(t *testing.T) {
 	t.Parallel()
 	certs := lab.NewCerts(t)
 	z := lab.StartZooKeeper(t, lab.WithTLS(certs))
-	c, err := open.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=4s&ca="+certs.CAFile, nil)
+	c, err := locker.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=4s&ca="+certs.CAFile, nil, zookeeper.Openers)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	warm(t, c, "a")
@@ -222,9 +221,9 @@ func TestProveTLS(t *testing.T) {
 			"&server_name=other.example",
 	} {
 		began := time.Now()
-		_, err := open.Open(within(t, soon), raw, nil)
+		_, err := locker.Open(within(t, soon), raw, nil, zookeeper.Openers)
 		require.Error(t, err, what)
-		assert.Equal(t, what == "TLS to plain", errors.Is(err, locker.ErrUnavailable),
+		assert.Equal(t, what == "TLS to plain", errors.Is(err, driver.ErrUnavailable),
 			"%s: what does not get better is not called unavailable: %v", what, err)
 		assert.Contains(t, err.Error(), wants[what])
 		assert.Less(t, time.Since(began), soon, what)
@@ -234,7 +233,7 @@ func TestProveTLS(t *testing.T) {
 func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 	t.Parallel()
 	z := lab.StartZooKeeper(t, lab.WithConfig("maxSessionTimeout", "3000"))
-	_, err := open.Open(within(t, soon), "zookeeper://"+z.Addr()+"/locks?ttl=10s", nil)
+	_, err := locker.Open(within(t, soon), "zookeeper://"+z.Addr()+"/locks?ttl=10s", nil, zookeeper.Openers)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Contains(t, err.Error(), "3s")
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
@@ -248,9 +247,9 @@ func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 
 	// Two ticks are the least: what was asked for less is granted for more.
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 300 * time.Millisecond})
-	var g locker.Grant
+	var g driver.Grant
 	require.Eventually(t, func() bool { // a session as short as that is hard to begin on a busy machine
-		g, err = b.Acquire(within(t, soon), locker.Request{Name: "b", Owner: owner(),
+		g, err = b.Acquire(within(t, soon), driver.Request{Name: "b", Owner: owner(),
 			TTL: 300 * time.Millisecond, Lost: func() {}})
 		return err == nil
 	}, 3*soon, 10*time.Millisecond)
@@ -268,11 +267,11 @@ func TestWhatCannotWork(t *testing.T) {
 		{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "nopassword"}}},
 	} {
 		_, err := zookeeper.New([]string{"localhost"}, &opts)
-		require.ErrorIs(t, err, locker.ErrInvalid, "%+v", opts)
+		require.ErrorIs(t, err, driver.ErrInvalid, "%+v", opts)
 		assert.NotContains(t, err.Error(), "nopassword")
 	}
 	_, err := zookeeper.New(nil, nil)
-	require.ErrorIs(t, err, locker.ErrInvalid)
+	require.ErrorIs(t, err, driver.ErrInvalid)
 	for _, raw := range []string{
 		"zookeeper://", "zookeeper://u:s3cret@localhost", "zookeeper://localhost?auth=digest:s3cret",
 		"zookeeper://localhost?auth=s3cret",
@@ -281,8 +280,8 @@ func TestWhatCannotWork(t *testing.T) {
 		"zookeepers://localhost?cert=x", "zookeeper://localhost?ttl=x",
 		"zookeeper://localhost?auth=digest:u:p&s3cret=1",
 	} {
-		_, err := open.Open(within(t, soon), raw, nil)
-		require.ErrorIs(t, err, locker.ErrInvalid, raw)
+		_, err := locker.Open(within(t, soon), raw, nil, zookeeper.Openers)
+		require.ErrorIs(t, err, driver.ErrInvalid, raw)
 		assert.NotContains(t, err.Error(), "s3cret")
 	}
 }

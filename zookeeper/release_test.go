@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -22,10 +22,10 @@ func TestReleaseThatWasGivenUpIsNoLoss(t *testing.T) {
 	require.Error(t, g.Hold.Release(over))
 	_, err := g.Hold.Renew(within(t, soon))
 	require.Error(t, err)
-	require.NotErrorIs(t, err, locker.ErrLost)
+	require.NotErrorIs(t, err, driver.ErrLost)
 	require.NoError(t, g.Hold.Release(within(t, soon)))
 	_, err = g.Hold.Renew(within(t, soon))
-	require.ErrorIs(t, err, locker.ErrLost)
+	require.ErrorIs(t, err, driver.ErrLost)
 }
 
 // A renewal beside a release that nothing hinders says how it ended, not that it was begun.
@@ -40,7 +40,7 @@ func TestRenewWaitsForARelease(t *testing.T) {
 		for err == nil {
 			_, err = g.Hold.Renew(within(t, soon))
 		}
-		require.ErrorIs(t, err, locker.ErrLost)
+		require.ErrorIs(t, err, driver.ErrLost)
 		require.NoError(t, <-released)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -37,12 +38,12 @@ func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	warm := locktest.Acquire(t, b, asking("a", false))
 	require.NoError(t, warm.Hold.Release(within(t, soon)))
-	for what, leaves := range map[string]func(name string) locker.Hold{
-		"unlocked": func(name string) locker.Hold {
+	for what, leaves := range map[string]func(name string) driver.Hold{
+		"unlocked": func(name string) driver.Hold {
 			grant := locktest.Acquire(t, b, asking(name, false))
 			return grant.Hold
 		},
-		"given-up": func(name string) locker.Hold {
+		"given-up": func(name string) driver.Hold {
 			holds(t, z, name)
 			grant, err := b.Acquire(untilQueued(t, z, name, 2), asking(name, true))
 			require.ErrorIs(t, err, context.Canceled)
@@ -104,7 +105,7 @@ func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *lab.ZooKeeper) {
 	holds(t, z, "stays")
 	_, err := c.Lock(untilQueued(t, z, "stays", 2), "stays")
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, c.Close(), locker.ErrUnavailable)
+	require.ErrorIs(t, c.Close(), driver.ErrUnavailable)
 	assert.EqualValues(t, 1, c.Stats().LeftBehind)
 	assert.Zero(t, c.Stats().TakenBack)
 	assert.Len(t, queueOf(t, z.Addr(), "stays"), 2)

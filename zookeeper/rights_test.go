@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -37,7 +38,7 @@ func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	isRefused(t, c, "b")
 	require.NoError(t, <-in)
 	assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
-	require.ErrorIs(t, l.Err(), locker.ErrLost)
+	require.ErrorIs(t, l.Err(), driver.ErrLost)
 	require.NoError(t, next.Unlock(within(t, soon)))
 	// That session is over, and the next one has a node of its own.
 	locktest.Eventually(t, soon, "it has another session", func() bool {
@@ -95,6 +96,6 @@ func isRefused(t *testing.T, c *locker.Client, name string) {
 		return err != nil
 	}, soon, 20*time.Millisecond)
 	require.ErrorIs(t, err, zk.ErrNoAuth)
-	require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+	require.NotErrorIs(t, err, driver.ErrUnavailable, "trying again does not help")
 	assert.Contains(t, err.Error(), "to write ")
 }

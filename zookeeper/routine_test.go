@@ -88,7 +88,7 @@ func movedRole(p *lab.Parent) {
 		},
 	}
 	ctx := context.Background()
-	c, err := open.Open(ctx, p.Args[1], nil)
+	c, err := locker.Open(ctx, p.Args[1], nil, zookeeper.Openers)
 	if err != nil {
 		p.Say("error %v", err)
 		return
@@ -126,8 +126,8 @@ func testReplacedCertificate(t *testing.T, version []lab.Option) {
 	}
 	replace(certs.ClientCertFile, certs.ClientKeyFile)
 	q := url.QueryEscape
-	c, err := open.Open(within(t, soon), "zookeepers://"+road.Addr()+"?ttl=30s&ca="+q(certs.CAFile)+
-		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")), &locker.Options{Patience: -1})
+	c, err := locker.Open(within(t, soon), "zookeepers://"+road.Addr()+"?ttl=30s&ca="+q(certs.CAFile)+
+		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")), &locker.Options{Patience: -1}, zookeeper.Openers)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	held := locktest.Lock(t, c, "n")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -48,7 +49,7 @@ func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 		require.NoError(t, err)
 		t.Logf("round %d: the next got in %v after Until", round, at.Sub(l.Until()))
 		assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
-		require.ErrorIs(t, l.Err(), locker.ErrLost)
+		require.ErrorIs(t, l.Err(), driver.ErrLost)
 		e.Isolate(follower, lab.Pass)
 		require.NoError(t, got.Unlock(within(t, soon)))
 		_ = holder.Close()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -190,10 +190,10 @@ func (s *session) isOver() bool { return s.ctx.Err() != nil }
 func (s *session) over() error {
 	err := context.Cause(s.ctx)
 	var r *refusal
-	if errors.Is(err, locker.ErrClosed) || errors.As(err, &r) {
+	if errors.Is(err, driver.ErrClosed) || errors.As(err, &r) {
 		return err
 	}
-	return fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
+	return fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
 }
 
 // stays returns nil if the service has ended a session that is over, with all nodes that it had or may yet get:
@@ -208,7 +208,7 @@ func (s *session) stays(ctx context.Context) (err error) {
 	defer s.asking.Unlock()
 	other, err := s.backend.join(ctx, 0)
 	switch {
-	case errors.Is(err, locker.ErrClosed):
+	case errors.Is(err, driver.ErrClosed):
 		return errStays // nobody can ask any more
 	case err != nil:
 		return err
@@ -234,7 +234,7 @@ func (s *session) finds(ctx context.Context, node string) (bool, error) {
 }
 
 var errStays = fmt.Errorf("zookeeper: its session is over for this client, and the service may still keep it: %w",
-	locker.ErrUnavailable)
+	driver.ErrUnavailable)
 
 // granted returns the session's ID and timeout, once it has been taken up.
 func (s *session) granted() (id int64, timeout time.Duration) {
@@ -372,7 +372,7 @@ func (s *session) get(ctx context.Context, path string) (text string, stat *zk.S
 // unanswered is the error of a caller whose context ended before the answer.
 func unanswered(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("zookeeper: no answer in time: %w: %w", ctx.Err(), locker.ErrUnavailable)
+		return fmt.Errorf("zookeeper: no answer in time: %w: %w", ctx.Err(), driver.ErrUnavailable)
 	}
 	return fmt.Errorf("zookeeper: given up before the answer: %w", ctx.Err())
 }
@@ -409,7 +409,7 @@ func (s *session) failure(err error) error {
 	if s.isOver() {
 		return s.over()
 	}
-	return fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
+	return fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
 }
 
 func gone(err error) bool { return errors.Is(err, zk.ErrNoNode) }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // leastBuffer is the least jute.maxbuffer of the servers that is provided for: an
@@ -33,7 +33,7 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return nil, locker.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	b.live = slices.DeleteFunc(b.live, (*session).isOver)
 	others := len(b.live)
@@ -44,7 +44,7 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 		s, err := newSession(b)
 		if err != nil {
 			b.mu.Unlock()
-			return nil, fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
+			return nil, fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
 		}
 		i, b.live = others, append(b.live, s)
 	}
@@ -101,7 +101,7 @@ func (b *Backend) Close() error {
 	live := slices.Clone(b.live)
 	b.mu.Unlock()
 	for _, s := range live {
-		s.end(locker.ErrClosed)
+		s.end(driver.ErrClosed)
 	}
 	b.running.Wait()
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -98,7 +99,7 @@ func TestProveEndOfSessionsDoesNotEndTheService(t *testing.T) {
 	require.NoError(t, serves(t, e), "the service does not come back")
 	found, err := newBackend(t, e.Addrs(), opts).Check(within(t, soon))
 	require.NoError(t, err)
-	assert.Empty(t, said(found, locker.SeverityProblem), "Check says that these servers read enough")
+	assert.Empty(t, said(found, driver.SeverityProblem), "Check says that these servers read enough")
 
 	// The same nodes on one session: if the service survives that, this test has proven nothing.
 	admin, done := dial(t, e.Addrs())
@@ -149,7 +150,7 @@ func TestSessionsFillAndEnd(t *testing.T) {
 		assert.LessOrEqual(t, bytes, 255<<10)
 	}
 	_, err := c.TryLock(within(t, soon), longName(0))
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	unlockAll(t, leases)
 	require.Eventually(t, func() bool { return sessions() == 0 }, 3*soon, 20*time.Millisecond,
 		"those that are empty end: a client that neither holds nor waits writes nothing")
@@ -159,7 +160,7 @@ func TestSessionsFillAndEnd(t *testing.T) {
 // Two sessions of one process exclude each other, as those of two do.
 func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
-	ask := func(name string, wait bool) (locker.Grant, error) {
+	ask := func(name string, wait bool) (driver.Grant, error) {
 		return b.Acquire(within(t, soon), asking(name, wait))
 	}
 	first, err := ask("both", false)
@@ -174,9 +175,9 @@ func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 		require.NoError(t, err)
 	}
 	_, err = ask("both", false)
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	type result struct {
-		locker.Grant
+		driver.Grant
 		err error
 	}
 	results := make(chan result, 1)
@@ -193,14 +194,14 @@ func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, next.err)
 	assert.Greater(t, next.Token, first.Token)
 	var was, is zookeeper.Node
-	require.True(t, first.Hold.(locker.Aser).As(&was) && next.Hold.(locker.Aser).As(&is))
+	require.True(t, first.Hold.(driver.Aser).As(&was) && next.Hold.(driver.Aser).As(&is))
 	assert.NotEqual(t, was.Session, is.Session)
 	lost, err := locktest.Break(within(t, soon), b, "both")
 	require.NoError(t, err)
 	assert.Equal(t, next.Token, lost.Token)
 	require.Eventually(t, func() bool {
 		_, err := next.Hold.Renew(within(t, soon))
-		return errors.Is(err, locker.ErrLost)
+		return errors.Is(err, driver.ErrLost)
 	}, soon, 10*time.Millisecond, "its holder is told")
 }
 
@@ -215,8 +216,8 @@ func TestServerRefusesAnotherConnection(t *testing.T) {
 		require.Less(t, i, 2*roomFor)
 		l, err := c.Lock(within(t, soon), longName(i))
 		if err != nil {
-			require.ErrorIs(t, err, locker.ErrUnavailable)
-			assert.NotErrorIs(t, err, locker.ErrHeld)
+			require.ErrorIs(t, err, driver.ErrUnavailable)
+			assert.NotErrorIs(t, err, driver.ErrHeld)
 			assert.Contains(t, err.Error(), "the locks of this client fill 1 connection")
 			assert.Contains(t, err.Error(), "maxClientCnxns")
 			break
@@ -225,12 +226,12 @@ func TestServerRefusesAnotherConnection(t *testing.T) {
 	}
 	assert.Greater(t, len(leases), roomFor)
 	_, err := c.TryLock(within(t, soon), longName(0))
-	require.ErrorIs(t, err, locker.ErrHeld, "to look needs no room")
+	require.ErrorIs(t, err, driver.ErrHeld, "to look needs no room")
 	require.NoError(t, leases[0].Unlock(within(t, soon)))
 	for range 5 { // each that fails gives back its room
 		l := locktest.Lock(t, c, longName(0))
 		_, err = c.Lock(within(t, soon), longName(1000))
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.NoError(t, l.Unlock(within(t, soon)))
 	}
 	for _, l := range leases[1:] {

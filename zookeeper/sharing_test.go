@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -59,9 +60,9 @@ func TestNoMoreShareANameThanThereMayBe(t *testing.T) {
 	first := locktest.Lock(t, c, "a", locker.Shared())
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
-	for n := 1; n < locker.MaxSharers; {
+	for n := 1; n < driver.MaxSharers; {
 		var some []any
-		for ; len(some) < 512 && n < locker.MaxSharers; n++ {
+		for ; len(some) < 512 && n < driver.MaxSharers; n++ {
 			some = append(some, &zk.CreateRequest{Path: "/locker/a/" + strconv.Itoa(n) + "-read-",
 				Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeral | zk.FlagSequence})
 		}
@@ -70,13 +71,13 @@ func TestNoMoreShareANameThanThereMayBe(t *testing.T) {
 	}
 	began := time.Now()
 	_, err := c.TryLock(t.Context(), "a", locker.Shared())
-	require.ErrorIs(t, err, locker.ErrRefused)
+	require.ErrorIs(t, err, driver.ErrRefused)
 	require.ErrorContains(t, err, "4096 share")
 	t.Logf("refused after %v", time.Since(began))
-	eventuallyLen(t, z.Addr(), "a", locker.MaxSharers)
+	eventuallyLen(t, z.Addr(), "a", driver.MaxSharers)
 	st, err := c.Inspect(t.Context(), "a")
 	require.NoError(t, err)
-	assert.Equal(t, locker.MaxSharers, st.Sharers)
+	assert.Equal(t, driver.MaxSharers, st.Sharers)
 	require.NoError(t, first.Unlock(t.Context()))
 	last, err := c.TryLock(t.Context(), "a", locker.Shared())
 	require.NoError(t, err)

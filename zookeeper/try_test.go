@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -21,7 +21,7 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *lab.ZooKeeper) {
 	poller := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
 	held := locktest.Lock(t, holder, "polled")
 	_, err := poller.TryLock(within(t, soon), "polled")
-	require.ErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, err, driver.ErrHeld)
 	eventuallyLen(t, z.Addr(), "polled", 1)
 	// From now on it polls, and loses its connection with the first write.
 	p.OnRequest(creationIn("/locker/polled"), func(l *lab.Link) {
@@ -31,7 +31,7 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *lab.ZooKeeper) {
 	})
 	for range 5 {
 		_, err = poller.TryLock(within(t, soon), "polled")
-		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, driver.ErrHeld)
 		assert.Len(t, queueOf(t, z.Addr(), "polled"), 1)
 	}
 	require.NoError(t, held.Unlock(within(t, soon)))

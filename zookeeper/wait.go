@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -38,7 +38,7 @@ func (s *session) queueOf(ctx context.Context, dir, id string, sync bool) (queue
 // wait waits until nobody is in the way of the entry: it reads the queue until nobody
 // who keeps it out is ahead, and awaits a reason before it reads again. It returns a time from
 // before that was known, for MaxHold.
-func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error) {
+func (e *entry) wait(ctx context.Context, req driver.Request) (time.Time, error) {
 	for queued := false; ; {
 		since := time.Now()
 		ahead, err := e.ahead(ctx)
@@ -47,7 +47,7 @@ func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error)
 			return since, nil
 		case err == nil && !req.Wait:
 			_ = e.remove(ctx, false) // if it is not known to be gone then, it is taken back
-			return since, &locker.HeldError{}
+			return since, &driver.HeldError{}
 		case err == nil:
 			queued = true
 			req.Queued()
@@ -56,8 +56,8 @@ func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error)
 		switch {
 		case err == nil:
 		case ctx.Err() != nil && queued:
-			return since, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
-		case ctx.Err() != nil, !queued, e.s.isOver(), e.current() == lost, !errors.Is(err, locker.ErrUnavailable):
+			return since, fmt.Errorf("%w (%w)", driver.ErrHeld, ctx.Err())
+		case ctx.Err() != nil, !queued, e.s.isOver(), e.current() == lost, !errors.Is(err, driver.ErrUnavailable):
 			return since, err
 		default:
 			// An outage while waiting: the entry is kept for as long as the session
@@ -86,9 +86,9 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 		case q.found:
 			e.raised = q.raised
 			ahead := inTheWay(q.before(), e.shared())
-			if e.shared() && len(q.before())-len(ahead) >= locker.MaxSharers {
-				return nil, fmt.Errorf("zookeeper: %w: %d share %s, or wait to, and no more can", locker.ErrRefused,
-					locker.MaxSharers, e.dir)
+			if e.shared() && len(q.before())-len(ahead) >= driver.MaxSharers {
+				return nil, fmt.Errorf("zookeeper: %w: %d share %s, or wait to, and no more can", driver.ErrRefused,
+					driver.MaxSharers, e.dir)
 			}
 			return ahead, nil
 		case sync:
@@ -100,7 +100,7 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 // removed is the error of a waiter whose node somebody has removed.
 func (e *entry) removed() error {
 	e.become(lost)
-	return fmt.Errorf("zookeeper: the node of this waiter was removed: %w", locker.ErrUnavailable)
+	return fmt.Errorf("zookeeper: the node of this waiter was removed: %w", driver.ErrUnavailable)
 }
 
 // adopt makes the entry that of an earlier node with the attempt's owner: the

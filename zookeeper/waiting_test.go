@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -55,7 +56,7 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 		for {
 			l, err := waiter.Lock(within(t, time.Minute), "a")
 			// An outage longer than the session may end the wait.
-			if err == nil || !errors.Is(err, locker.ErrUnavailable) {
+			if err == nil || !errors.Is(err, driver.ErrUnavailable) {
 				in <- answer{l, err}
 				return
 			}
@@ -121,7 +122,7 @@ func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
 	case <-time.After(soon):
 		t.Error("not told")
 	}
-	require.ErrorIs(t, l.Err(), locker.ErrLost)
+	require.ErrorIs(t, l.Err(), driver.ErrLost)
 }
 
 // A waiter whose node was removed holds nothing when the one before it leaves: it
@@ -136,7 +137,7 @@ func testWaiterWhoseNodeIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 		c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 		all.Go(func() {
 			l, err := c.Lock(within(t, soon), name)
-			for errors.Is(err, locker.ErrUnavailable) && t.Context().Err() == nil {
+			for errors.Is(err, driver.ErrUnavailable) && t.Context().Err() == nil {
 				l, err = c.Lock(within(t, soon), name)
 			}
 			if !assert.NoError(t, err) {

@@ -28,9 +28,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 )
 
 // Harness tells how to reach one service.
@@ -297,7 +297,7 @@ func (k *kit) lost() {
 			err := <-ended
 			cancel()
 			certain := errors.Is(err, cas.ErrConflict) || errors.Is(err, cas.ErrUnwritten)
-			require.NotErrorIs(k, err, locker.ErrRefused, "%s: that is an outage", c.what)
+			require.NotErrorIs(k, err, driver.ErrRefused, "%s: that is an outage", c.what)
 			if certain {
 				k.mend(cut, fault, key)
 			}

@@ -2,7 +2,7 @@
 // service: each lock is a Lease object of coordination.k8s.io/v1, which package cas reads and replaces. It needs no
 // module but this one.
 //
-//	client, err := kubernetes.Openers.Open(ctx, "kubernetes://namespace", nil)
+//	client, err := locker.Open(ctx, "kubernetes://namespace", nil, kubernetes.Openers)
 //
 // In a Pod, that is all: it asks the API server with the credentials of the Pod's ServiceAccount. Its token is read anew
 // for each request, ca.crt once. Without a namespace (kubernetes://), the locks are in the Pod's own. The parameters of
@@ -13,7 +13,7 @@
 //	min_ttl      the shortest TTL of a lock; default: 10s, since each renewal is a write in the cluster's etcd
 //	timeout      how long one request may take; default: that of package cas
 //
-// and those of every [locker.URL]. A program with other credentials, such as client-go's rest.HTTPClientFor, hands in
+// and those of every [driver.URL]. A program with other credentials, such as client-go's rest.HTTPClientFor, hands in
 // an [http.Client] by [Options].
 //
 // # Rights

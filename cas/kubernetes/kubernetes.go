@@ -24,8 +24,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -83,7 +83,7 @@ func New(namespace string, opts *Options) (*Store, error) {
 		if host == "" || port == "" {
 			return nil, fmt.Errorf("%w: this is no Pod of a Kubernetes cluster, since KUBERNETES_SERVICE_HOST and "+
 				"KUBERNETES_SERVICE_PORT are not set: elsewhere, run kubectl proxy and add ?server=http://127.0.0.1:8001",
-				locker.ErrInvalid)
+				driver.ErrInvalid)
 		}
 		o.Server = "https://" + net.JoinHostPort(host, port)
 		o.Credentials = cmp.Or(o.Credentials, podCredentials)
@@ -91,19 +91,19 @@ func New(namespace string, opts *Options) (*Store, error) {
 	if namespace == "" && o.Credentials != "" {
 		text, err := os.ReadFile(filepath.Join(o.Credentials, "namespace"))
 		if err != nil {
-			return nil, fmt.Errorf("%w: the Pod's namespace: %w", locker.ErrInvalid, err)
+			return nil, fmt.Errorf("%w: the Pod's namespace: %w", driver.ErrInvalid, err)
 		}
 		namespace = strings.TrimSpace(string(text))
 	}
 	server, err := url.Parse(o.Server)
 	switch {
 	case err != nil || server.Host == "" || server.Scheme != "https" && server.Scheme != "http":
-		return nil, fmt.Errorf("%w: the API server is written as https://host:port", locker.ErrInvalid)
+		return nil, fmt.Errorf("%w: the API server is written as https://host:port", driver.ErrInvalid)
 	case namespace == "" || strings.Trim(namespace, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
-		return nil, fmt.Errorf("%w: %q is not the name of a namespace", locker.ErrInvalid, namespace)
+		return nil, fmt.Errorf("%w: %q is not the name of a namespace", driver.ErrInvalid, namespace)
 	case o.Client == nil:
 		if o.Client, err = newClient(o.Credentials); err != nil {
-			return nil, fmt.Errorf("%w: credentials: %w", locker.ErrInvalid, err)
+			return nil, fmt.Errorf("%w: credentials: %w", driver.ErrInvalid, err)
 		}
 	}
 	s := &Store{client: *o.Client, namespace: namespace, minTTL: cmp.Or(o.MinTTL, minTTL)}
@@ -168,9 +168,9 @@ func (s *Store) Close() error {
 func (s *Store) Promises() cas.Promises {
 	return cas.Promises{
 		Backend:         "kubernetes",
-		Scope:           locker.ScopeNetwork,
-		Exclusion:       locker.ExclusionServer,
-		Fencing:         locker.FencingWhileKept,
+		Scope:           driver.ScopeNetwork,
+		Exclusion:       driver.ExclusionServer,
+		Fencing:         driver.FencingWhileKept,
 		SurvivesRestart: true,
 		RestsOn: "an API server whose etcd keeps what it has confirmed (several of them over an etcd of three survive the " +
 			"loss of one, which cannot be asked and is not claimed)",
@@ -180,7 +180,7 @@ func (s *Store) Promises() cas.Promises {
 }
 
 // Guarantees are those of every Backend of this package, but for the MinTTL that its user chooses.
-func Guarantees() locker.Guarantees {
+func Guarantees() driver.Guarantees {
 	b, err := cas.New(&Store{minTTL: minTTL}, nil)
 	if err != nil {
 		panic(err) // there is nothing to be wrong
@@ -234,7 +234,7 @@ func (s *Store) Load(ctx context.Context, key string) (cas.Entry, error) {
 	value, err := base64.StdEncoding.DecodeString(record)
 	if err != nil || !has || notes[nameNote] != key {
 		return cas.Entry{}, fmt.Errorf("the Lease %s in namespace %s is not that of the lock: %w", object(key),
-			s.namespace, locker.ErrRefused)
+			s.namespace, driver.ErrRefused)
 	}
 	return cas.Entry{Value: value, Version: found.Metadata.version()}, nil
 }
@@ -397,5 +397,5 @@ func (s *Store) refusal(code int, verb, message string) error {
 		// An API server that has just started refuses everybody, until it has read who may do what.
 		return fmt.Errorf("%w: %w", err, cas.ErrUnwritten)
 	}
-	return fmt.Errorf("%w: %w: %w", err, locker.ErrRefused, cas.ErrUnwritten)
+	return fmt.Errorf("%w: %w: %w", err, driver.ErrRefused, cas.ErrUnwritten)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/golockers/locker/cas/castest"
 	"github.com/golockers/locker/cas/kubernetes"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -52,7 +53,7 @@ func (k service) store(t conformance.T, addr string, client *http.Client) cas.St
 	return s
 }
 
-func (k service) backend(t conformance.T, addr string, client *http.Client) locker.Backend {
+func (k service) backend(t conformance.T, addr string, client *http.Client) driver.Backend {
 	b, err := cas.New(k.store(t, addr, client), nil)
 	check(t, err)
 	return b
@@ -78,14 +79,14 @@ func TestProveKubernetesConformance(t *testing.T) {
 	t.Cleanup(kubernetes.SetPod(k.credentials))
 	conformance.Run(t, conformance.Harness{
 		TTL: time.Second,
-		New: func(ct conformance.T) locker.Backend { return k.backend(ct, k.Addr(), nil) },
-		Pair: func(ct conformance.T) (a, b locker.Backend) { // with a client of the user's own
+		New: func(ct conformance.T) driver.Backend { return k.backend(ct, k.Addr(), nil) },
+		Pair: func(ct conformance.T) (a, b driver.Backend) { // with a client of the user's own
 			transport := &http.Transport{TLSClientConfig: k.Certs.ClientConfig()}
 			ct.Cleanup(transport.CloseIdleConnections)
 			client := &http.Client{Transport: admin{transport}}
 			return k.backend(ct, k.Addr(), client), k.backend(ct, k.Addr(), client)
 		},
-		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct, k.Addr())
 			return k.backend(ct, w.Addr(), nil), w
 		},
@@ -95,7 +96,7 @@ func TestProveKubernetesConformance(t *testing.T) {
 		Restart: func(conformance.T) { k.Restart(t) },
 		Names:   []string{"..", "/", "a/b", "A", "a-", "-", "\x00", "é", "locker-a"},
 		URL:     "kubernetes://?min_ttl=100ms", // as in a Pod
-		Open:    kubernetes.Openers,
+		Open:    conformance.OpenWith(kubernetes.Openers),
 		Unproven: map[string]string{
 			"clock-jump": "the clock of a static Go program is the system's own; no time of the server is asked for",
 			"many": "an API server on a machine of two cores refuses a thousand writes beside hundreds of watches (429); " +
@@ -140,7 +141,7 @@ func TestProveKubernetesARestartIsNoRefusal(t *testing.T) {
 			cancel()
 			if err == nil {
 				version = next
-			} else if assert.NotErrorIs(t, err, locker.ErrRefused); strings.Contains(err.Error(), "answered 403") {
+			} else if assert.NotErrorIs(t, err, driver.ErrRefused); strings.Contains(err.Error(), "answered 403") {
 				assert.ErrorIs(t, err, cas.ErrUnwritten)
 				forbidden++
 			}
@@ -165,17 +166,17 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		error
 		says string
 	}{
-		"kubernetes://locks":                                                 {locker.ErrInvalid, "kubectl proxy"},
-		"kubernetes://?server=http://127.0.0.1:1":                            {locker.ErrInvalid, "name of a namespace"},
-		"kubernetes://Locks?server=http://127.0.0.1:1":                       {locker.ErrInvalid, "name of a namespace"},
-		"kubernetes://a,b?server=http://127.0.0.1:1":                         {locker.ErrInvalid, "kubernetes://namespace"},
-		"kubernetes://locks/x?server=http://127.0.0.1:1":                     {locker.ErrInvalid, "kubernetes://namespace"},
-		"kubernetes://locks?server=127.0.0.1:1":                              {locker.ErrInvalid, "https://host:port"},
-		"kubernetes://locks?nonsense=1":                                      {locker.ErrInvalid, "credentials"},
-		"kubernetes://locks?server=https://127.0.0.1:1&credentials=" + empty: {locker.ErrInvalid, "ca.crt"},
-		"kubernetes://locks?server=http://127.0.0.1:1":                       {locker.ErrUnavailable, "refused"},
+		"kubernetes://locks":                                                 {driver.ErrInvalid, "kubectl proxy"},
+		"kubernetes://?server=http://127.0.0.1:1":                            {driver.ErrInvalid, "name of a namespace"},
+		"kubernetes://Locks?server=http://127.0.0.1:1":                       {driver.ErrInvalid, "name of a namespace"},
+		"kubernetes://a,b?server=http://127.0.0.1:1":                         {driver.ErrInvalid, "kubernetes://namespace"},
+		"kubernetes://locks/x?server=http://127.0.0.1:1":                     {driver.ErrInvalid, "kubernetes://namespace"},
+		"kubernetes://locks?server=127.0.0.1:1":                              {driver.ErrInvalid, "https://host:port"},
+		"kubernetes://locks?nonsense=1":                                      {driver.ErrInvalid, "credentials"},
+		"kubernetes://locks?server=https://127.0.0.1:1&credentials=" + empty: {driver.ErrInvalid, "ca.crt"},
+		"kubernetes://locks?server=http://127.0.0.1:1":                       {driver.ErrUnavailable, "refused"},
 	} {
-		_, err := kubernetes.Openers.Open(t.Context(), url, nil)
+		_, err := locker.Open(t.Context(), url, nil, kubernetes.Openers)
 		require.ErrorIs(t, err, is.error, url)
 		require.ErrorContains(t, err, is.says, url)
 	}

@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/driver"
 )
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{"kubernetes": Open}
+var Openers = driver.Openers{"kubernetes": Open}
 
 // openTimeout bounds Open where ctx does not.
 const openTimeout = 5 * time.Second
 
-// Open is the [locker.Opener] of this package, for the scheme kubernetes; see the package documentation. It asks the
+// Open is the [driver.Opener] of this package, for the scheme kubernetes; see the package documentation. It asks the
 // API server for what locks need and changes nothing, so that a wrong namespace and a missing right are told at once.
-func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	o := Options{Server: u.Param("server", ""), Credentials: u.Param("credentials", ""),
 		MinTTL: u.Duration("min_ttl", 0)}
 	core := cas.Options{Timeout: u.Duration("timeout", 0)}
@@ -40,10 +40,10 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 	}
 	switch {
 	case err == nil:
-	case errors.Is(err, locker.ErrRefused) || errors.Is(err, locker.ErrInvalid):
+	case errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrInvalid):
 		return nil, fmt.Errorf("%s: %w", u, err)
 	default:
-		return nil, fmt.Errorf("%s: %w: %w", u, err, locker.ErrUnavailable)
+		return nil, fmt.Errorf("%s: %w: %w", u, err, driver.ErrUnavailable)
 	}
 	return cas.New(s, &core)
 }

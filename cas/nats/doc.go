@@ -1,7 +1,7 @@
 // Package nats keeps locks in a key-value bucket of NATS JetStream: each lock is a record there, which package cas
 // reads and replaces.
 //
-//	client, err := nats.Openers.Open(ctx, "nats://host:4222,host/bucket", nil)
+//	client, err := locker.Open(ctx, "nats://host:4222,host/bucket", nil, nats.Openers)
 //
 // The bucket is made beforehand, for locks alone, with as many replicas as the cluster can have:
 //
@@ -20,7 +20,7 @@
 //	cert, key    with natss://: PEM files with the client's certificate and its key
 //	server_name  with natss://: the name to expect in the server's certificate; default: the host
 //
-// and those of every [locker.URL]. A program that has a connection calls [New]. That connection must not keep what it
+// and those of every [driver.URL]. A program that has a connection calls [New]. That connection must not keep what it
 // cannot send, for later (nats.ReconnectBufSize(-1)).
 //
 // The user needs these rights: to publish $KV.bucket.>, $JS.API.STREAM.INFO.KV_bucket and

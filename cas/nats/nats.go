@@ -14,8 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/driver"
 )
 
 // Store is a [cas.Store] of a key-value bucket.
@@ -64,13 +64,13 @@ type stream struct {
 // New returns the Store of a bucket, of which it asks the server. The connection is its user's, who closes it.
 func New(ctx context.Context, conn *nats.Conn, bucket string) (*Store, error) {
 	if bucket == "" || strings.ContainsAny(bucket, ".*>/ \t") {
-		return nil, fmt.Errorf("%w: %q is not the name of a bucket", locker.ErrInvalid, bucket)
+		return nil, fmt.Errorf("%w: %q is not the name of a bucket", driver.ErrInvalid, bucket)
 	}
 	s := &Store{conn: conn, bucket: bucket}
 	var is stream
 	err := s.ask(ctx, s.api("STREAM.INFO"), nil, nil, &is)
 	if said := new(apiError); errors.As(err, &said) && said.Code == codeNoStream {
-		err = fmt.Errorf("%w: make the bucket with nats kv add %s --replicas=3: %w", err, bucket, locker.ErrRefused)
+		err = fmt.Errorf("%w: make the bucket with nats kv add %s --replicas=3: %w", err, bucket, driver.ErrRefused)
 	}
 	if err != nil {
 		return nil, err
@@ -84,14 +84,14 @@ func New(ctx context.Context, conn *nats.Conn, bucket string) (*Store, error) {
 		"it takes no records of 4096 bytes":                        c.MaxMsgSize > 0 && c.MaxMsgSize < 5<<10,
 	} {
 		if bad {
-			return nil, fmt.Errorf("bucket %s cannot keep locks: %s: %w", bucket, why, locker.ErrRefused)
+			return nil, fmt.Errorf("bucket %s cannot keep locks: %s: %w", bucket, why, driver.ErrRefused)
 		}
 	}
 	s.promises = cas.Promises{
 		Backend:          "nats",
-		Scope:            locker.ScopeNetwork,
-		Exclusion:        locker.ExclusionServer,
-		Fencing:          locker.FencingWhileKept,
+		Scope:            driver.ScopeNetwork,
+		Exclusion:        driver.ExclusionServer,
+		Fencing:          driver.FencingWhileKept,
 		ServerCrashes:    (c.Replicas - 1) / 2,
 		SurvivesRestart:  c.Storage == "file",
 		SurvivesFailover: c.Replicas > 1,
@@ -100,7 +100,7 @@ func New(ctx context.Context, conn *nats.Conn, bucket string) (*Store, error) {
 		MaxValue: int(conn.MaxPayload()) - 1<<10,
 	}
 	if c.Replicas > 1 {
-		s.promises.Exclusion = locker.ExclusionConsensus
+		s.promises.Exclusion = driver.ExclusionConsensus
 	}
 	if c.MaxMsgSize > 0 {
 		s.promises.MaxValue = min(s.promises.MaxValue, c.MaxMsgSize-1<<10)
@@ -212,7 +212,7 @@ func (s *Store) ask(ctx context.Context, subject string, header nats.Header, bod
 		err = s.failure(subject, err, before)
 		none := errors.Is(err, nats.ErrNoResponders)
 		silent := errors.Is(err, context.DeadlineExceeded) && time.Since(sent) >= silence
-		if (none || silent && !errors.Is(err, locker.ErrRefused)) && s.conn.Stats().Reconnects == reconnects {
+		if (none || silent && !errors.Is(err, driver.ErrRefused)) && s.conn.Stats().Reconnects == reconnects {
 			s.gotNone(sent)
 		}
 		return err
@@ -238,7 +238,7 @@ func (s *Store) ask(ctx context.Context, subject string, header nats.Header, bod
 	case e.Status >= 500 || e.Code == codeNoStream: // a server that has just started knows of no stream
 		return e
 	default:
-		return fmt.Errorf("%w: %w: %w", e, locker.ErrRefused, cas.ErrUnwritten)
+		return fmt.Errorf("%w: %w: %w", e, driver.ErrRefused, cas.ErrUnwritten)
 	}
 }
 
@@ -267,7 +267,7 @@ func (s *Store) failure(subject string, err, before error) error {
 	switch {
 	case !errors.Is(last, before) && errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), `"`+subject+`"`):
 		// The server tells it beside the request, which ends by time.
-		return fmt.Errorf("the user lacks a right: %w: %w: %w", last, locker.ErrRefused, cas.ErrUnwritten)
+		return fmt.Errorf("the user lacks a right: %w: %w: %w", last, driver.ErrRefused, cas.ErrUnwritten)
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
 		return fmt.Errorf("%w: %w", err, cas.ErrUnwritten)
 	case errors.Is(err, nats.ErrNoResponders):

@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	driver "github.com/nats-io/nats.go"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/cas/castest"
 	"github.com/golockers/locker/cas/nats"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -59,7 +59,7 @@ func TestARequestThatAnotherEndsIsUnknown(t *testing.T) {
 		other    error
 	}{
 		"short":  {50 * time.Millisecond, nil},
-		"silent": {2500 * time.Millisecond, driver.ErrConnectionClosed},
+		"silent": {2500 * time.Millisecond, natsgo.ErrConnectionClosed},
 	} {
 		w.Replies(conformance.Hold)
 		before, other := w.Sent(), make(chan error)
@@ -90,9 +90,9 @@ func TestARequestThatAnotherEndsIsUnknown(t *testing.T) {
 }
 
 // makeBucket makes a bucket, on as many servers as there are.
-func makeBucket(t *testing.T, url string, servers int, config jetstream.KeyValueConfig, opts ...driver.Option) {
+func makeBucket(t *testing.T, url string, servers int, config jetstream.KeyValueConfig, opts ...natsgo.Option) {
 	t.Helper()
-	conn, err := driver.Connect(url, opts...)
+	conn, err := natsgo.Connect(url, opts...)
 	require.NoError(t, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
@@ -112,16 +112,16 @@ func addrs(servers []*lab.NATS) string {
 	return strings.Join(all, ",")
 }
 
-func dial(t conformance.T, addrs string) *driver.Conn {
-	conn, err := driver.Connect(addrs, driver.MaxReconnects(-1), driver.ReconnectBufSize(-1),
-		driver.ReconnectWait(10*time.Millisecond), driver.ReconnectJitter(0, 0), driver.Timeout(30*time.Second),
-		driver.ErrorHandler(func(*driver.Conn, *driver.Subscription, error) {}))
+func dial(t conformance.T, addrs string) *natsgo.Conn {
+	conn, err := natsgo.Connect(addrs, natsgo.MaxReconnects(-1), natsgo.ReconnectBufSize(-1),
+		natsgo.ReconnectWait(10*time.Millisecond), natsgo.ReconnectJitter(0, 0), natsgo.Timeout(30*time.Second),
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}))
 	check(t, err)
 	t.Cleanup(conn.Close)
 	return conn
 }
 
-func stream(t conformance.T, conn *driver.Conn) jetstream.Stream {
+func stream(t conformance.T, conn *natsgo.Conn) jetstream.Stream {
 	js, err := jetstream.New(conn)
 	check(t, err)
 	s, err := js.Stream(t.Context(), "KV_locks")
@@ -139,17 +139,17 @@ func check(t conformance.T, err error) {
 func harness(t *testing.T, servers []*lab.NATS) conformance.Harness {
 	makeBucket(t, addrs(servers), len(servers), jetstream.KeyValueConfig{Bucket: "locks"})
 	all := addrs(servers)
-	open := func(ct conformance.T, addrs string) locker.Backend {
-		u, err := locker.ParseURL("nats://" + addrs + "/locks")
+	open := func(ct conformance.T, addrs string) driver.Backend {
+		u, err := driver.ParseURL("nats://" + addrs + "/locks")
 		check(ct, err)
-		b, err := nats.Open(ct.Context(), u, locker.Options{})
+		b, err := nats.Open(ct.Context(), u, driver.Settings{})
 		check(ct, err)
 		return b
 	}
 	h := conformance.Harness{
 		TTL: time.Second,
-		New: func(ct conformance.T) locker.Backend { return open(ct, all) },
-		Pair: func(ct conformance.T) (a, b locker.Backend) {
+		New: func(ct conformance.T) driver.Backend { return open(ct, all) },
+		Pair: func(ct conformance.T) (a, b driver.Backend) {
 			s, err := nats.New(ct.Context(), dial(ct, all), "locks")
 			check(ct, err)
 			a, err = cas.New(s, nil)
@@ -158,7 +158,7 @@ func harness(t *testing.T, servers []*lab.NATS) conformance.Harness {
 			check(ct, err)
 			return a, b
 		},
-		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct, strings.Split(all, ",")...)
 			return open(ct, strings.Join(w.Through(strings.Split(all, ",")...), ",")), w
 		},
@@ -175,7 +175,7 @@ func harness(t *testing.T, servers []*lab.NATS) conformance.Harness {
 		},
 		Names: []string{".", "*", ">", "a.*", "a=2Eb", "=", "$KV.locks.a", "\x00", "a b", "a\r\n", "é"},
 		URL:   "nats://" + all + "/locks",
-		Open:  nats.Openers,
+		Open:  conformance.OpenWith(nats.Openers),
 		Unproven: map[string]string{
 			"clock-jump":   "the clock of a static Go program is the system's own; no time of the server is asked for",
 			"many-sharers": "each that comes writes the record of all, and collides with others",

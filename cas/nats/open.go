@@ -10,13 +10,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/tlsurl"
 )
 
 // Openers are the URL schemes of this package.
-var Openers = locker.Openers{
+var Openers = driver.Openers{
 	"nats":  Open,
 	"natss": Open,
 }
@@ -24,9 +24,9 @@ var Openers = locker.Openers{
 // openTimeout bounds Open's look at the bucket, and half of it the connecting to each server in turn, where ctx does not.
 const openTimeout = 5 * time.Second
 
-// Open is the [locker.Opener] of this package, for the schemes nats and natss; see the package documentation. It
+// Open is the [driver.Opener] of this package, for the schemes nats and natss; see the package documentation. It
 // connects and looks at the bucket, so that a wrong address, password or bucket is told at once.
-func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	o := cas.Options{Timeout: u.Duration("timeout", 0)}
 	settings := []nats.Option{
 		nats.Name("locker"),
@@ -72,9 +72,9 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 	}
 	conn, err := connect(ctx, strings.Join(servers, ","), settings)
 	if err != nil {
-		kind := locker.ErrUnavailable
+		kind := driver.ErrUnavailable
 		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
-			kind = locker.ErrRefused
+			kind = driver.ErrRefused
 		}
 		return nil, fmt.Errorf("%s: %w: %w", u, err, kind)
 	}
@@ -83,8 +83,8 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 	s, err := New(ctx, conn, bucket)
 	if err != nil {
 		conn.Close()
-		if !errors.Is(err, locker.ErrRefused) && !errors.Is(err, locker.ErrInvalid) {
-			err = fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
+		if !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrInvalid) {
+			err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
 		}
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}

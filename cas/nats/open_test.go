@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
-	driver "github.com/nats-io/nats.go"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas/nats"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -39,9 +40,9 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 	}
 	certs := lab.NewCerts(t)
 	secure := lab.StartNATS(t, 1, lab.WithTLS(certs))[0].Addr()
-	makeBucket(t, "tls://"+secure, 1, jetstream.KeyValueConfig{Bucket: "locks"}, driver.RootCAs(certs.CAFile))
+	makeBucket(t, "tls://"+secure, 1, jetstream.KeyValueConfig{Bucket: "locks"}, natsgo.RootCAs(certs.CAFile))
 	for _, url := range []string{"natss://" + secure + "/locks?ca=" + certs.CAFile, "nats://app:sesame@" + host + "/locks"} {
-		c, err := nats.Openers.Open(t.Context(), url, nil)
+		c, err := locker.Open(t.Context(), url, nil, nats.Openers)
 		require.NoError(t, err)
 		l, err := c.Lock(t.Context(), "a")
 		require.NoError(t, err)
@@ -59,25 +60,25 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		error
 		says string
 	}{
-		"nats:///locks":                            {locker.ErrInvalid, "nats://host:4222/bucket"},
-		"nats://" + host:                           {locker.ErrInvalid, "nats://host:4222/bucket"},
-		"nats://" + admin + "/a.b":                 {locker.ErrInvalid, "name of a bucket"},
-		"nats://" + host + "/locks?nonsense=1":     {locker.ErrInvalid, "credentials"},
-		"nats://" + down[0].Addr() + "/locks":      {locker.ErrUnavailable, "no servers"},
-		"natss://" + secure + "/locks":             {locker.ErrUnavailable, "certificate"},
-		"nats://" + secure + "/locks":              {locker.ErrUnavailable, "certificate"},
-		"natss://" + admin + "/locks":              {locker.ErrUnavailable, "secure"},
-		"nats://" + host + "/locks":                {locker.ErrRefused, "Authorization"},
-		"nats://admin:wrong@" + host + "/locks":    {locker.ErrRefused, "Authorization"},
-		"nats://" + admin + "/none":                {locker.ErrRefused, "nats kv add none"},
-		"nats://" + admin + "/ends":                {locker.ErrRefused, "end after a time"},
-		"nats://" + admin + "/small":               {locker.ErrRefused, "4096 bytes"},
-		"nats://" + admin + "/copy":                {locker.ErrRefused, "mirror"},
-		"nats://" + admin + "/gathers":             {locker.ErrRefused, "sources"},
-		"nats://app:sesame@" + host + "/elsewhere": {locker.ErrRefused, "$JS.API.STREAM.INFO.KV_elsewhere"},
+		"nats:///locks":                            {driver.ErrInvalid, "nats://host:4222/bucket"},
+		"nats://" + host:                           {driver.ErrInvalid, "nats://host:4222/bucket"},
+		"nats://" + admin + "/a.b":                 {driver.ErrInvalid, "name of a bucket"},
+		"nats://" + host + "/locks?nonsense=1":     {driver.ErrInvalid, "credentials"},
+		"nats://" + down[0].Addr() + "/locks":      {driver.ErrUnavailable, "no servers"},
+		"natss://" + secure + "/locks":             {driver.ErrUnavailable, "certificate"},
+		"nats://" + secure + "/locks":              {driver.ErrUnavailable, "certificate"},
+		"natss://" + admin + "/locks":              {driver.ErrUnavailable, "secure"},
+		"nats://" + host + "/locks":                {driver.ErrRefused, "Authorization"},
+		"nats://admin:wrong@" + host + "/locks":    {driver.ErrRefused, "Authorization"},
+		"nats://" + admin + "/none":                {driver.ErrRefused, "nats kv add none"},
+		"nats://" + admin + "/ends":                {driver.ErrRefused, "end after a time"},
+		"nats://" + admin + "/small":               {driver.ErrRefused, "4096 bytes"},
+		"nats://" + admin + "/copy":                {driver.ErrRefused, "mirror"},
+		"nats://" + admin + "/gathers":             {driver.ErrRefused, "sources"},
+		"nats://app:sesame@" + host + "/elsewhere": {driver.ErrRefused, "$JS.API.STREAM.INFO.KV_elsewhere"},
 		"nats://reader:sesame@" + host + "/locks":  {nil, ""},
 	} {
-		c, err := nats.Openers.Open(t.Context(), url, nil)
+		c, err := locker.Open(t.Context(), url, nil, nats.Openers)
 		if is.error != nil {
 			require.ErrorIs(t, err, is.error, url)
 			require.ErrorContains(t, err, is.says, url)
@@ -86,7 +87,7 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		}
 		require.NoError(t, err)
 		_, err = c.Lock(t.Context(), "a")
-		require.ErrorIs(t, err, locker.ErrRefused, "a right to write")
+		require.ErrorIs(t, err, driver.ErrRefused, "a right to write")
 		require.ErrorContains(t, err, "$KV.locks.a")
 		require.NoError(t, c.Close())
 	}
@@ -106,9 +107,9 @@ func hung(t *testing.T, servers int) (addrs []string) {
 func TestOpenEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := nats.Openers.Open(ctx, "nats://"+hung(t, 1)[0]+"/locks", nil)
+	_, err := locker.Open(ctx, "nats://"+hung(t, 1)[0]+"/locks", nil, nats.Openers)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, driver.ErrUnavailable)
 }
 
 // The driver asks the servers in any order, one after another.
@@ -117,7 +118,7 @@ func TestProveOpenPassesServersThatHang(t *testing.T) {
 	good := lab.StartNATS(t, 1)
 	makeBucket(t, addrs(good), 1, jetstream.KeyValueConfig{Bucket: "locks"})
 	all := append(hung(t, 4), addrs(good))
-	c, err := nats.Openers.Open(t.Context(), "nats://"+strings.Join(all, ",")+"/locks", nil)
+	c, err := locker.Open(t.Context(), "nats://"+strings.Join(all, ",")+"/locks", nil, nats.Openers)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 }
@@ -138,7 +139,7 @@ func TestAClientComesBack(t *testing.T) {
 			var c *locker.Client
 			require.Eventually(t, func() (opened bool) { // it begins with any of them
 				var err error
-				c, err = nats.Openers.Open(t.Context(), "nats://app:sesame@"+good[0].Addr()+","+bad[0].Addr()+"/locks", nil)
+				c, err = locker.Open(t.Context(), "nats://app:sesame@"+good[0].Addr()+","+bad[0].Addr()+"/locks", nil, nats.Openers)
 				return err == nil
 			}, 30*time.Second, time.Millisecond)
 			good[0].Kill()

@@ -17,8 +17,9 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/golockers/locker"
 	"github.com/spf13/cobra"
+
+	"github.com/golockers/locker"
 )
 
 func newInspect() *cobra.Command {

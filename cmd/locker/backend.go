@@ -13,13 +13,14 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
 	"github.com/spf13/cobra"
 )
 
 // openers are the lock services of this command, by URL scheme. memory is not
 // among them: a lock that no other process sees would protect nothing here.
-var openers = func() bridge.Openers {
+var openers = func() driver.Openers {
 	o := maps.Clone(backends.Openers)
 	delete(o, "memory")
 	return o
@@ -91,7 +92,7 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	client, err := openers.Open(ctx, address, opts)
+	client, err := bridge.Open(ctx, address, opts, openers)
 	switch {
 	case errors.Is(err, locker.ErrInvalid) && strings.HasPrefix(address, "nats"):
 		return nil, usage(fmt.Errorf("%w: NATS is not in this command, but in programs that import cas/nats", err))

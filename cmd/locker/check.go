@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/probe"
 	"github.com/spf13/cobra"
 )
 
 // statuses are the exit statuses of locker check that are not 0.
-var statuses = map[locker.Severity]int{locker.SeverityWarning: 1, locker.SeverityProblem: 2}
+var statuses = map[driver.Severity]int{locker.SeverityWarning: 1, locker.SeverityProblem: 2}
 
 func newCheck() *cobra.Command {
 	var backend backendFlag

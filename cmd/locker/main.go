@@ -17,7 +17,6 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
@@ -32,7 +31,7 @@ func run(args []string) int {
 	}
 	// Drivers log what the errors say anyway; stderr is for people.
 	logging.Disable()
-	compare.PlayHolder(locker.Openers(openers))
+	compare.PlayHolder(openers)
 	root := newRoot()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteC()
@@ -96,7 +95,7 @@ https://github.com/golockers/locker/blob/main/docs/run.md`),
 	}
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddCommand(newRun(), newInspect(), newList(), newBreak(), newCheck(), newBackends(),
-		compare.Command(locker.Openers(openers)))
+		compare.Command(openers))
 	return root
 }
 

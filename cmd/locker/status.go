@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/spf13/cobra"
+
+	"github.com/golockers/locker"
 )
 
 // Exit statuses of locker itself. Those from 64 to 78 are the ones of BSD's

@@ -9,15 +9,17 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-	"github.com/golockers/locker"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // openEtcdMutex: one Session for all of a client's Mutexes, which is how it is meant; the Session tells
 // of a loss. All Mutexes of a Session and a name have the same key, so one that is locked while another is being
 // unlocked finds that key, takes it for its own, and has lost it a moment later: callers take turns.
-func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func openEtcdMutex(_ context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 			return nil, ctx.Err()
 		}
 	}
-	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
+	return &peer{g, func(ctx context.Context, req driver.Request) (*hold, error) {
 		end, err := turn(ctx, req.Name)
 		if err != nil {
 			return nil, err
@@ -103,7 +105,7 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 }
 
 // openZKLock: one connection for all of a client's locks; its session's state tells of a loss.
-func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func openZKLock(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
@@ -124,7 +126,7 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which "+
 		"its user watches, tells of a loss")
 	g.MinTTL, g.Queue = 400*time.Millisecond, true
-	return &peer{g, func(_ context.Context, req locker.Request) (*hold, error) {
+	return &peer{g, func(_ context.Context, req driver.Request) (*hold, error) {
 		l := zk.NewLock(conn, path.Join("/peers", strings.ReplaceAll(req.Name, "/", "-")), zk.WorldACL(zk.PermAll))
 		if !req.Wait {
 			return nil, errors.ErrUnsupported // zk.Lock cannot try

@@ -13,13 +13,14 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
 	"github.com/golockers/locker/zookeeper"
 )
 
-var openers = locker.Openers{
+var openers = driver.Openers{
 	"redis": single.Open, "redlock": redlock.Open, "etcd": etcd.Open, "zookeeper": zookeeper.Open,
 	"redislock": openRedislock, "rueidislock": openRueidislock, "redsync": openRedsync,
 	"etcd-mutex": openEtcdMutex, "zk.lock": openZKLock,
@@ -30,7 +31,7 @@ func main() { compare.Main(openers) }
 // peer is a lock of another library as a backend, of which nothing is declared.
 type peer struct {
 	g     locker.Guarantees
-	take  func(ctx context.Context, req locker.Request) (*hold, error)
+	take  func(ctx context.Context, req driver.Request) (*hold, error)
 	close func() error
 }
 
@@ -42,16 +43,16 @@ func undeclared(name, timer string) locker.Guarantees {
 func (p *peer) Guarantees() locker.Guarantees { return p.g }
 func (p *peer) Close() error                  { return p.close() }
 
-func (p *peer) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (p *peer) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	since := time.Now()
 	h, err := p.take(ctx, req)
 	switch {
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, errors.ErrUnsupported):
-		return locker.Grant{}, err
+		return driver.Grant{}, err
 	case err != nil:
-		return locker.Grant{}, unavailable(err)
+		return driver.Grant{}, unavailable(err)
 	}
-	return locker.Grant{Hold: h, Validity: h.valid(since)}, nil
+	return driver.Grant{Hold: h, Validity: h.valid(since)}, nil
 }
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", err, locker.ErrUnavailable) }
@@ -59,14 +60,14 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", err, locker.ErrU
 // hold is a lock that is held: how long after it was asked for at a time, and what its library has for
 // the rest.
 type hold struct {
-	valid   func(asked time.Time) locker.Validity
+	valid   func(asked time.Time) driver.Validity
 	renew   func(ctx context.Context) error
 	release func(ctx context.Context) error
 }
 
 func (h *hold) Release(ctx context.Context) error { return h.release(ctx) }
 
-func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	asked := time.Now()
 	err := h.renew(ctx)
 	return h.valid(asked), err
@@ -84,7 +85,7 @@ func as(err, theirs, ours error) error {
 }
 
 // untold is the validity of a hold without a deadline of its own: until its holder is told.
-func untold(time.Time) locker.Validity { return locker.Validity{Since: time.Now()} }
+func untold(time.Time) driver.Validity { return driver.Validity{Since: time.Now()} }
 
 // over is ErrLost if done is closed.
 func over(done <-chan struct{}) error {

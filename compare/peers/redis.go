@@ -11,14 +11,16 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
-	"github.com/golockers/locker"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // clients are connected to each host, and closed together.
-func clients(ctx context.Context, u *locker.URL) (all []*redis.Client, closeAll func() error, err error) {
+func clients(ctx context.Context, u *driver.URL) (all []*redis.Client, closeAll func() error, err error) {
 	if err := u.Check(); err != nil {
 		return nil, nil, err
 	}
@@ -39,7 +41,7 @@ func clients(ctx context.Context, u *locker.URL) (all []*redis.Client, closeAll 
 
 // openRedislock: its lock has no deadline that its holder could ask for without asking the server, so
 // holders count from before they asked, as a careful user does.
-func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+func openRedislock(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	c, closeAll, err := clients(ctx, u)
 	if err != nil {
 		return nil, err
@@ -47,11 +49,11 @@ func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker
 	locks := redislock.New(c[0])
 	g := undeclared("redislock", "our engine's timer, wrapped around it: the library neither renews nor ends a "+
 		"lease, so the timer calls Refresh, and ends the lease a TTL after the last request that was answered")
-	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
+	return &peer{g, func(ctx context.Context, req driver.Request) (*hold, error) {
 		l, err := locks.Obtain(ctx, req.Name, req.TTL, nil)
 		return &hold{
-			valid: func(asked time.Time) locker.Validity {
-				return locker.Validity{Since: asked, TTL: req.TTL, Drift: 1}
+			valid: func(asked time.Time) driver.Validity {
+				return driver.Validity{Since: asked, TTL: req.TTL, Drift: 1}
 			},
 			renew: func(ctx context.Context) error {
 				return as(l.Refresh(ctx, req.TTL, nil), redislock.ErrNotObtained, locker.ErrLost)
@@ -64,7 +66,7 @@ func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker
 }
 
 // openRedsync: its mutex says until when it is held.
-func openRedsync(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+func openRedsync(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	all, closeAll, err := clients(ctx, u)
 	if err != nil {
 		return nil, err
@@ -82,15 +84,15 @@ func openRedsync(ctx context.Context, u *locker.URL, _ locker.Options) (locker.B
 	}
 	g := undeclared("redsync", "our engine's timer, wrapped around it: the library says until when it holds, "+
 		"so the timer calls Extend, and ends the lease at Until")
-	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
+	return &peer{g, func(ctx context.Context, req driver.Request) (*hold, error) {
 		m := rs.NewMutex(req.Name, redsync.WithExpiry(req.TTL), redsync.WithTries(1))
 		err := m.TryLockContext(ctx)
 		if _, taken := errors.AsType[*redsync.ErrTaken](err); taken {
 			err = locker.ErrHeld
 		}
 		return &hold{
-			valid: func(time.Time) locker.Validity {
-				return locker.Validity{Since: m.Until().Add(-req.TTL), TTL: req.TTL, Drift: 1}
+			valid: func(time.Time) driver.Validity {
+				return driver.Validity{Since: m.Until().Add(-req.TTL), TTL: req.TTL, Drift: 1}
 			},
 			renew: func(ctx context.Context) error {
 				ok, err := m.ExtendContext(ctx)
@@ -105,7 +107,7 @@ func openRedsync(ctx context.Context, u *locker.URL, _ locker.Options) (locker.B
 }
 
 // openRueidislock: it renews by itself, and tells of a loss by a context.
-func openRueidislock(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func openRueidislock(_ context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
@@ -118,7 +120,7 @@ func openRueidislock(_ context.Context, u *locker.URL, opts locker.Options) (loc
 		return nil, unavailable(err)
 	}
 	g := undeclared("rueidislock", "the library alone: it renews every half of a TTL, and ends its own context")
-	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
+	return &peer{g, func(ctx context.Context, req driver.Request) (*hold, error) {
 		// The context is the lock's life, too: that of the request must not end it.
 		held, release, err := locks.TryWithContext(context.WithoutCancel(ctx), req.Name)
 		if err != nil {

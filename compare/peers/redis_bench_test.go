@@ -20,6 +20,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/contest"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
@@ -122,7 +123,7 @@ func ours(servers []string, _ int) (contest.Op, func(), error) {
 	for _, addr := range servers {
 		clients = append(clients, newRedis(addr))
 	}
-	var backend locker.Backend
+	var backend driver.Backend
 	var err error
 	if len(servers) == 1 {
 		backend, err = single.New(clients[0], nil)

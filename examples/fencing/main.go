@@ -37,7 +37,7 @@ const account = "account/42" // the lock, and the resource that it protects
 func main() {
 	flag.Parse()
 	ctx := context.Background()
-	client, err := backends.Openers.Open(ctx, *lockURL, nil)
+	client, err := backends.Open(ctx, *lockURL, nil)
 	must(err)
 	defer client.Close()
 	locks, err := fencing.WithTokens(client) // an error if the backend has no tokens

@@ -25,7 +25,7 @@ func main() {
 	ctx := context.Background()
 	fleet := map[string]*locker.Client{}
 	for version, urls := range map[string]string{"before": from, "meanwhile": from + " " + to, "after": to} {
-		client, err := backends.Openers.Open(ctx, urls, nil)
+		client, err := backends.Open(ctx, urls, nil)
 		story.Must(err)
 		defer func() { _ = client.Close() }()
 		fleet[version] = client

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/holds"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -33,11 +34,6 @@ func Names(n int) (all []string) {
 		all = append(all, "campaign-"+strconv.Itoa(i))
 	}
 	return all
-}
-
-// Opener is such as locker.Openers.
-type Opener interface {
-	Open(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error)
 }
 
 // Campaign is callers that take and give back locks.
@@ -98,11 +94,11 @@ func (c *Campaign) GoesOn(times int, within time.Duration) {
 // again, a third of them writers where locks can be shared: no writer holds beside anybody, tokens are in
 // order, nobody is stuck, and nothing is left. addrs are where the servers listen, and url makes a URL of
 // where they are reached. CAMPAIGN is how many holds there have to be, SEED what is drawn.
-func Run(t *testing.T, openers Opener, addrs []string, url func(addrs []string) string) {
+func Run(t *testing.T, openers driver.Openers, addrs []string, url func(addrs []string) string) {
 	enough, err := strconv.Atoi(cmp.Or(os.Getenv("CAMPAIGN"), "10000"))
 	require.NoError(t, err)
 	open := func(addrs []string) *locker.Client {
-		c, err := openers.Open(t.Context(), url(addrs), &locker.Options{TTL: TTL})
+		c, err := locker.Open(t.Context(), url(addrs), &locker.Options{TTL: TTL}, openers)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		return c

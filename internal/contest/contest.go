@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Op takes a lock and gives it back, on the n-th goroutine of its client.
@@ -36,7 +37,7 @@ const (
 )
 
 // OfBackend is the Contender of this library.
-func OfBackend(b locker.Backend, err error) (Op, func(), error) {
+func OfBackend(b driver.Backend, err error) (Op, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}

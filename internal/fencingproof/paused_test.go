@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/httpguard"
@@ -35,13 +36,13 @@ func TestMain(m *testing.M) {
 // patience is for machines that are busy: nothing here takes that long.
 const patience = 30 * time.Second
 
-var openers = locker.Openers{"redis": single.Open, "redlock": redlock.Open, "etcd": etcd.Open,
+var openers = driver.Openers{"redis": single.Open, "redlock": redlock.Open, "etcd": etcd.Open,
 	"zookeeper": zookeeper.Open}
 
 // open returns a client of the lock service at url, closed with the test.
 func open(t *testing.T, url string, opts *locker.Options) *locker.Client {
 	t.Helper()
-	c, err := openers.Open(locktest.Within(t, patience), url, opts)
+	c, err := locker.Open(locktest.Within(t, patience), url, opts, openers)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -222,7 +223,7 @@ func holderRole(p *lab.Parent) {
 		}
 	}
 	ctx, name := context.Background(), p.Args[1]
-	client, err := insist(func() (*locker.Client, error) { return openers.Open(ctx, p.Args[0], nil) })
+	client, err := insist(func() (*locker.Client, error) { return locker.Open(ctx, p.Args[0], nil, openers) })
 	must(err)
 	p.Say("ready")
 

@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Within returns a context that ends after d, or with the test.
@@ -29,7 +31,7 @@ func Eventually(t testing.TB, d time.Duration, what string, condition func() boo
 }
 
 // Client returns a Client of b that is closed with the test.
-func Client(t testing.TB, b locker.Backend, opts *locker.Options) *locker.Client {
+func Client(t testing.TB, b driver.Backend, opts *locker.Options) *locker.Client {
 	t.Helper()
 	c := locker.New(b, opts)
 	t.Cleanup(func() { assert.NoError(t, c.Close()) })
@@ -49,7 +51,7 @@ func Lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *lo
 }
 
 // Acquire asks b for a lock that is free, or will be.
-func Acquire(t testing.TB, b locker.Backend, req locker.Request) locker.Grant {
+func Acquire(t testing.TB, b driver.Backend, req driver.Request) driver.Grant {
 	t.Helper()
 	g, err := b.Acquire(Within(t, soon), req)
 	require.NoError(t, err)

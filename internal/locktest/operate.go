@@ -7,7 +7,7 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Operator is a locker.Client or a locker.Operator.
+// Operator is a locker.Client or a driver.Operator.
 type Operator interface {
 	Inspect(ctx context.Context, name string) (locker.State, error)
 	List(ctx context.Context, prefix string) iter.Seq2[locker.State, error]

@@ -7,20 +7,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // MaxSharers has as many share a name of b as may be, who renew and leave: one more is refused and has left nothing,
 // and they keep out who wants it alone. meanwhile, if it is not nil, is called while they all hold, and may break them.
-func MaxSharers(t testing.TB, b locker.Backend, meanwhile func()) {
+func MaxSharers(t testing.TB, b driver.Backend, meanwhile func()) {
 	t.Helper()
-	request := func(i int) locker.Request {
-		return locker.Request{Name: "n", Owner: fmt.Sprintf("%040x", i), TTL: time.Hour, Shared: true,
+	request := func(i int) driver.Request {
+		return driver.Request{Name: "n", Owner: fmt.Sprintf("%040x", i), TTL: time.Hour, Shared: true,
 			Queued: func() {}, Lost: func() {}}
 	}
-	grants := make([]locker.Grant, locker.MaxSharers)
+	grants := make([]driver.Grant, locker.MaxSharers)
 	each := func(what string, do func(i int) error) {
 		began := time.Now()
 		const callers = 16
@@ -62,7 +64,7 @@ func MaxSharers(t testing.TB, b locker.Backend, meanwhile func()) {
 	_, err := b.Acquire(t.Context(), alone)
 	require.ErrorIs(t, err, locker.ErrHeld)
 	inspect := func() locker.State {
-		st, err := b.(locker.Operator).Inspect(t.Context(), "n")
+		st, err := b.(driver.Operator).Inspect(t.Context(), "n")
 		require.NoError(t, err)
 		return st
 	}

@@ -1,4 +1,4 @@
-// Package raised is what [locker.TokenRaiser] needs on a service that numbers
+// Package raised is what [driver.TokenRaiser] needs on a service that numbers
 // its holders by itself: how much is to be added to those numbers, kept beside
 // the name. It does not talk to the service.
 package raised
@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Tokens is what is added to the numbers of one name. The zero value adds nothing.
@@ -29,7 +29,7 @@ func Parse(text string) (t Tokens, err error) {
 	_, err = fmt.Sscanf(text, format, &t.By, &t.Before, &t.Add)
 	if err != nil || t.Add > maxToken || t.Before > t.Add || t.String() != text {
 		return Tokens{}, fmt.Errorf("what is kept of raised tokens is not readable (%.64q): %w",
-			text, locker.ErrRefused)
+			text, driver.ErrRefused)
 	}
 	return t, nil
 }
@@ -51,7 +51,7 @@ func (t Tokens) Of(number int64) uint64 {
 func (t Tokens) Raise(number int64, token uint64) (Tokens, error) {
 	if token > maxToken {
 		return t, fmt.Errorf("%w: the token %d is above %d, up to where tokens can be raised",
-			locker.ErrInvalid, token, uint64(maxToken))
+			driver.ErrInvalid, token, uint64(maxToken))
 	}
 	if token <= uint64(number)+t.Add {
 		return t, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/raised"
 )
 
@@ -41,10 +41,10 @@ func TestTokensRise(t *testing.T) {
 func TestTokensDoNotOverflow(t *testing.T) {
 	var tokens raised.Tokens
 	_, err := tokens.Raise(1, math.MaxInt64/2+1)
-	require.ErrorIs(t, err, locker.ErrInvalid)
+	require.ErrorIs(t, err, driver.ErrInvalid)
 	tokens, err = tokens.Raise(1, math.MaxInt64/2)
 	require.NoError(t, err)
-	assert.LessOrEqual(t, tokens.Of(math.MaxInt64/2), uint64(locker.MaxToken))
+	assert.LessOrEqual(t, tokens.Of(math.MaxInt64/2), uint64(driver.MaxToken))
 	_, err = raised.Parse(tokens.String())
 	require.NoError(t, err)
 }
@@ -53,6 +53,6 @@ func TestWhatIsNotReadableIsNotZero(t *testing.T) {
 	for _, text := range []string{"", "1", "1 2 3", "2 1 1 1", "1 1 1 1 ", "1 1 2 1",
 		"1 1 1 9223372036854775807", "1 1 -1 1", "1 1 1 x"} {
 		_, err := raised.Parse(text)
-		assert.ErrorIs(t, err, locker.ErrRefused, "%q", text)
+		assert.ErrorIs(t, err, driver.ErrRefused, "%q", text)
 	}
 }

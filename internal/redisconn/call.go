@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/batch"
 )
 
@@ -79,7 +79,7 @@ type Call struct {
 	// Undo, if it is not nil, is that of the hold which the call asks the server to keep for Lasts. It is
 	// told of each copy of the call from when that may be sent until the driver is done with it, which may
 	// be long after its caller has left.
-	Undo  *locker.Undo
+	Undo  *driver.Undo
 	Lasts time.Duration
 
 	script   *Script

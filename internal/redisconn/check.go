@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// What a [locker.Checker] finds at a master beyond what INFO says: whether the user has the rights that the scripts
+// What a [driver.Checker] finds at a master beyond what INFO says: whether the user has the rights that the scripts
 // need, and whether one server answers at the address.
 
 //go:embed rights.lua
@@ -26,7 +26,7 @@ var rightsText string
 // Need is a right that the user of a Conn has to have: to run some commands, each with its arguments.
 type Need struct {
 	Commands [][]string
-	Severity locker.Severity // of a finding that one is missing
+	Severity driver.Severity // of a finding that one is missing
 	Advice   string          // what that leads to
 }
 
@@ -40,10 +40,10 @@ func (n *Conn) Needs(name string) []Need {
 	return []Need{{
 		Commands: [][]string{{"evalsha", "", "0"}, {"mget", key}, {"set", key, "", "PX", "1"}, {"del", key},
 			{"exists", key}, {"pexpire", key, "1"}, {"pttl", key}, {"time"}},
-		Severity: locker.SeverityProblem, Advice: "locks cannot be had, or not be kept",
+		Severity: driver.SeverityProblem, Advice: "locks cannot be had, or not be kept",
 	}, {
 		Commands: [][]string{{publish, WakeChannel(name), ""}, {subscribe, WakeChannel(name)}, {"un" + subscribe}},
-		Severity: locker.SeverityWarning,
+		Severity: driver.SeverityWarning,
 		Advice: "waiters are not woken by a release, they ask again and again (since Redis 7, new users have no " +
 			"right to any channel)",
 	}}
@@ -51,14 +51,14 @@ func (n *Conn) Needs(name string) []Need {
 
 // Check returns what INFO, the user's rights and several connections say of each master. forgets is how much it
 // matters that a restart forgets locks.
-func (n *Conn) Check(ctx context.Context, needs []Need, forgets locker.Severity) (
-	found []locker.Finding, servers []Server, err error,
+func (n *Conn) Check(ctx context.Context, needs []Need, forgets driver.Severity) (
+	found []driver.Finding, servers []Server, err error,
 ) {
 	servers, err = n.Servers(ctx)
 	barred := Barred(err)
 	switch {
 	case barred:
-		found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "INFO of " + n.addr,
+		found = append(found, driver.Finding{Severity: driver.SeverityInfo, What: "INFO of " + n.addr,
 			Found: err.Error(), Advice: "neither the settings of the server can be looked at nor whether there is only " +
 				"one at this address: allow the user +info and +config|get"})
 	case err != nil:
@@ -67,12 +67,12 @@ func (n *Conn) Check(ctx context.Context, needs []Need, forgets locker.Severity)
 	for _, s := range servers {
 		found = append(found, s.Findings(forgets)...)
 		if n.Single(ctx, s) != nil {
-			found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: "kind of " + s.Addr,
+			found = append(found, driver.Finding{Severity: driver.SeverityProblem, What: "kind of " + s.Addr,
 				Found: errClusterNode.Error(), Advice: adviceCluster})
 		}
 	}
 	var mu sync.Mutex
-	add := func(f locker.Finding) {
+	add := func(f driver.Finding) {
 		mu.Lock()
 		defer mu.Unlock()
 		found = append(found, f)
@@ -98,7 +98,7 @@ func Barred(err error) bool {
 
 // rights finds out whether the user has each need.
 func (n *Conn) rights(ctx context.Context, client *redis.Client, addr string, needs []Need,
-	add func(locker.Finding),
+	add func(driver.Finding),
 ) error {
 	var all [][]string
 	for _, need := range needs {
@@ -115,13 +115,13 @@ func (n *Conn) rights(ctx context.Context, client *redis.Client, addr string, ne
 	missing, tells := reply.([]any)
 	switch {
 	case Barred(err):
-		add(locker.Finding{Severity: needs[0].Severity, What: what, Found: err.Error(),
+		add(driver.Finding{Severity: needs[0].Severity, What: what, Found: err.Error(),
 			Advice: needs[0].Advice + ": allow the user +eval and +evalsha"})
 		return nil
 	case err != nil:
 		return err
 	case !tells:
-		add(locker.Finding{Severity: locker.SeverityInfo, What: what, Found: "this server does not tell",
+		add(driver.Finding{Severity: driver.SeverityInfo, What: what, Found: "this server does not tell",
 			Advice: "see that the user may run the commands that the documentation names"})
 		return nil
 	}
@@ -136,13 +136,13 @@ func (n *Conn) rights(ctx context.Context, client *redis.Client, addr string, ne
 		}
 		first += len(need.Commands)
 		if len(lacks) > 0 {
-			add(locker.Finding{Severity: need.Severity, What: what, Found: "it may not run: " + strings.Join(lacks, ", "),
+			add(driver.Finding{Severity: need.Severity, What: what, Found: "it may not run: " + strings.Join(lacks, ", "),
 				Advice: fmt.Sprintf("%s: allow the user %s, with the keys ~locker:1:* and the channels &locker:1:*",
 					need.Advice, strings.Join(allow, " "))})
 		}
 	}
 	if len(missing) == 0 {
-		add(locker.Finding{What: what, Found: "enough"})
+		add(driver.Finding{What: what, Found: "enough"})
 	}
 	return nil
 }
@@ -153,8 +153,8 @@ const atOnce = 16
 
 // alone finds out whether one server answers at an address: behind a balancer there may be several, and then two
 // clients hold the same lock. The connections are new, and open at the same time.
-func (n *Conn) alone(ctx context.Context, client *redis.Client, addr string) locker.Finding {
-	f := locker.Finding{What: "server behind " + addr}
+func (n *Conn) alone(ctx context.Context, client *redis.Client, addr string) driver.Finding {
+	f := driver.Finding{What: "server behind " + addr}
 	said, err := Ask(ctx, n, "info", func(ctx context.Context) ([atOnce]string, error) {
 		fresh := redis.NewClient(n.freshOptions(client))
 		defer func() { _ = fresh.Close() }()
@@ -187,13 +187,13 @@ func (n *Conn) alone(ctx context.Context, client *redis.Client, addr string) loc
 	runs = slices.Compact(runs)
 	switch {
 	case len(runs) > 1:
-		f.Severity = locker.SeverityProblem
+		f.Severity = driver.SeverityProblem
 		f.Found = fmt.Sprintf("%d connections lead to %d servers, which call themselves %s", connections, len(runs),
 			strings.Join(runs, ", "))
 		f.Advice = "two clients can hold a lock at the same time: connect to one server, not to a balancer in front " +
 			"of several (if a fail-over is under way, check again)"
 	case connections < 2:
-		f.Severity, f.Found = locker.SeverityInfo, "it does not tell its run_id"
+		f.Severity, f.Found = driver.SeverityInfo, "it does not tell its run_id"
 		if err != nil {
 			f.Found = err.Error()
 		}

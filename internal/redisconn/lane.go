@@ -23,7 +23,7 @@ var bounds = batch.Options{Max: 512, Flights: 4, Most: 8, Slow: 2 * time.Millise
 type lane struct {
 	*batch.Batcher[*Call, result]
 	n      *Conn
-	driver driver
+	driver sender
 	server *redis.Client // the same server, without the way of a Cluster's client
 	short  *redis.Client // for callers that are alone
 
@@ -35,8 +35,8 @@ type lane struct {
 	probeAt time.Time // no probe before
 }
 
-// driver is the part of a go-redis client that batches need.
-type driver interface {
+// sender is the part of a go-redis client that batches need.
+type sender interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
 }
@@ -51,7 +51,7 @@ type result struct {
 	apart    bool  // it is not to share a script call: see deliver
 }
 
-func (n *Conn) newLane(d driver, server *redis.Client) *lane {
+func (n *Conn) newLane(d sender, server *redis.Client) *lane {
 	l := &lane{n: n, driver: d, server: server, short: shortly(server)}
 	l.Batcher = batch.New(n.ctx, bounds, nil, l.send)
 	l.Alone = l.alone

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -282,7 +282,7 @@ func TestWhenARequestIsOnItsWay(t *testing.T) {
 	server, node := setUp(t)
 	load(t, node)
 	down := errors.New("down")
-	var undo locker.Undo
+	var undo driver.Undo
 	onItsWay := func() bool {
 		return undo.Undo(t.Context(), func(context.Context) error { return down }) != nil
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Server describes one master behind a Conn. Fields that the server does not tell
@@ -48,27 +48,27 @@ func (s Server) MayEvict() bool {
 	return s.MaxMemory > 0 && s.Eviction != "" && s.Eviction != "noeviction"
 }
 
-// Findings are what a [locker.Checker] says of one server. forgets is how much it matters that a restart forgets
+// Findings are what a [driver.Checker] says of one server. forgets is how much it matters that a restart forgets
 // locks: less than a warning where a restart guard keeps such a server out.
-func (s Server) Findings(forgets locker.Severity) []locker.Finding {
-	finding := func(what, found string, bad bool, severity locker.Severity, advice string) locker.Finding {
-		f := locker.Finding{What: what + " of " + s.Addr, Found: found}
+func (s Server) Findings(forgets driver.Severity) []driver.Finding {
+	finding := func(what, found string, bad bool, severity driver.Severity, advice string) driver.Finding {
+		f := driver.Finding{What: what + " of " + s.Addr, Found: found}
 		if bad {
 			f.Severity, f.Advice = severity, advice
 		}
 		return f
 	}
 	then := ""
-	if forgets < locker.SeverityWarning {
+	if forgets < driver.SeverityWarning {
 		then = ", and the server has no vote until those have ended; to have it vote at once"
 	}
-	all := []locker.Finding{
-		finding("version", s.Product+" "+s.Version, s.Supported() != nil, locker.SeverityProblem,
+	all := []driver.Finding{
+		finding("version", s.Product+" "+s.Version, s.Supported() != nil, driver.SeverityProblem,
 			"the oldest that are supported are Redis 7.0 and Valkey 7.2: upgrade the server"),
-		finding("role", s.Role, s.Role != "master", locker.SeverityProblem,
+		finding("role", s.Role, s.Role != "master", driver.SeverityProblem,
 			"locks live on a master: connect to that, or by way of Sentinel"),
 		finding("maxmemory-policy", fmt.Sprintf("%s, maxmemory %d", s.Eviction, s.MaxMemory), s.MayEvict(),
-			locker.SeverityProblem,
+			driver.SeverityProblem,
 			"the server may throw locks away when its memory is full: set maxmemory-policy noeviction"),
 	}
 	if s.AOF != "" {

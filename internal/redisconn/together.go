@@ -163,7 +163,7 @@ func (scriptError) RedisError() {}
 
 // transmit has the driver send parcels, and returns when each has its reply or error. It hands these out,
 // and returns what deliver does.
-func transmit(ctx context.Context, d driver, parcels []parcel) (again, broken []*result) {
+func transmit(ctx context.Context, d sender, parcels []parcel) (again, broken []*result) {
 	// Alone, a Cluster's client would first ask for the list of all commands,
 	// which a user may not be allowed to; in a pipeline it takes our word for
 	// where the keys are.
@@ -195,7 +195,7 @@ func transmit(ctx context.Context, d driver, parcels []parcel) (again, broken []
 }
 
 // pipeline sends parcels in one pipeline.
-func pipeline(ctx context.Context, d driver, parcels []parcel) {
+func pipeline(ctx context.Context, d sender, parcels []parcel) {
 	pipe := d.Pipeline()
 	for _, p := range parcels {
 		_ = pipe.Process(ctx, p.cmd)

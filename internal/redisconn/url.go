@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/tlsurl"
 )
 
@@ -17,7 +17,7 @@ const DialTimeout = 2 * time.Second
 
 // FromURL is what a URL says about the connections to its hosts, which have this port if they name none: the
 // database is in db, or "" for the first. A request waits for its answer for up to timeout.
-func FromURL(u *locker.URL, port, db string, secure bool, timeout time.Duration) (*redis.UniversalOptions, error) {
+func FromURL(u *driver.URL, port, db string, secure bool, timeout time.Duration) (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
 		// The lock has time limits and repetitions of its own, which know what is safe.
 		MaxRetries:            -1,

@@ -6,7 +6,7 @@ import (
 	"crypto/x509"
 	"os"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // Config returns the configuration for a scheme with TLS. These parameters are the
@@ -17,8 +17,8 @@ import (
 //	server_name  the name to expect in the server's certificate; default: the host
 //
 // The files of cert and key are read again for each connection, that of ca once. Its
-// error matches [locker.ErrInvalid].
-func Config(u *locker.URL) (*tls.Config, error) {
+// error matches [driver.ErrInvalid].
+func Config(u *driver.URL) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
 	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
 	if ca != "" {

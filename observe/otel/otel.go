@@ -33,12 +33,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golockers/locker"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/golockers/locker"
 )
 
 const scope = "github.com/golockers/locker/observe/otel"

@@ -32,8 +32,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/golockers/locker"
 )
 
 // Options are the settings of [New]. nil, or the zero value, means the defaults.

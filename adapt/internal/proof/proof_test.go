@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // play is a process that does one job by a library, and says when it begins. The
 // job ends when the process is told so.
 func play(p *lab.Parent) {
-	client, err := single.Openers.Open(context.Background(), "redis://"+p.Args[0], &locker.Options{TTL: ttl})
+	client, err := locker.Open(context.Background(), "redis://"+p.Args[0], &locker.Options{TTL: ttl}, single.Openers)
 	if err != nil {
 		p.Say("%v", err)
 		return

@@ -33,7 +33,7 @@ func Row(db *sql.DB) func(context.Context) (string, error) {
 
 // Tell tells the story, with the lock service at url, and prints it.
 func Tell(ctx context.Context, url string, order Order) {
-	client, err := backends.Openers.Open(ctx, url, nil)
+	client, err := backends.Open(ctx, url, nil)
 	Must(err)
 	defer func() { _ = client.Close() }()
 	locks, err := fencing.WithTokens(client)

@@ -1,4 +1,4 @@
-package locker
+package driver
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ func checkCharacters(rawURL string) error {
 			kind = "a control character"
 		}
 		if strings.Count(rawURL, "://") > 1 {
-			meant += ", and two URLs are for the Openers of package bridge"
+			meant += ", and two URLs are for package bridge"
 		}
 		return invalid("backend URL: character %d is %s (%U): remove it (%s)", i+1, kind, r, meant)
 	}

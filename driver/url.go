@@ -1,4 +1,4 @@
-package locker
+package driver
 
 import (
 	"fmt"
@@ -94,6 +94,9 @@ func (u *URL) Bool(name string, def bool) bool {
 	}
 	return def
 }
+
+// Err returns what is wrong with the parameters that were asked for so far: the first of it.
+func (u *URL) Err() error { return u.err }
 
 func (u *URL) fail(name, hint string) {
 	if u.err == nil {

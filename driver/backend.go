@@ -1,21 +1,18 @@
-package locker
+package driver
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"iter"
-	"sync"
 	"time"
 
 	"github.com/golockers/locker/internal/clock"
 )
 
 // Backend is a lock service as the engine sees it. It is for implementers: programs
-// that want a lock call [New] and use the [Client], which does what is the same for every
-// service: it waits in line, polls, renews, ends leases in time, and takes back what requests
-// with an unknown outcome may have left.
+// that want a lock give it to locker.New and use the Client, which does what is the same for
+// every service: it waits in line, polls, renews, ends leases in time, and takes back what
+// requests with an unknown outcome may have left.
 //
 // A Backend has no policy: it does not retry when the service has answered or is out of
 // reach (its driver may repeat a request whose connection was closed), does not renew leases
@@ -84,7 +81,7 @@ type Request struct {
 	// client dies. Neither a renewal nor [Validity] makes this time shorter. MinHold
 	// is at most Guarantees.MaxMinHold. The engine does not end a hold before that time is over, with
 	// two exceptions: what nobody was given is undone at once, and what its holder gives back
-	// ([Lease.GiveBack]) is released at once. So Release, Undo and Pass remove the lock whatever its MinHold.
+	// (GiveBack of its lease) is released at once. So Release, Undo and Pass remove the lock whatever its MinHold.
 	MinHold time.Duration
 
 	// Wait: the caller waits. A service with a queue of its own ([Guarantees].Queue) then
@@ -155,9 +152,9 @@ type Validity struct {
 	Drift time.Duration
 }
 
-// check refuses values with which a lease would last longer than the service keeps
-// it.
-func (v Validity) check() error {
+// Check returns an error for values with which a lease would last longer than the service
+// keeps it. The engine checks each Validity that it gets.
+func (v Validity) Check() error {
 	switch {
 	case v.TTL < 0 || v.Drift < 0:
 		return fmt.Errorf("a TTL of %v with a Drift of %v was granted: neither may be negative", v.TTL, v.Drift)
@@ -167,12 +164,12 @@ func (v Validity) check() error {
 	return nil
 }
 
-// check refuses a grant that makes no lease.
-func (g Grant) check() error {
+// Check returns an error for a Grant that makes no lease.
+func (g Grant) Check() error {
 	if g.Token > MaxToken {
 		return fmt.Errorf("token %d was granted: the highest is %d", g.Token, uint64(MaxToken))
 	}
-	return g.Validity.check()
+	return g.Validity.Check()
 }
 
 // Until returns the time until which the holder may act, with the monotonic reading
@@ -182,8 +179,12 @@ func (v Validity) Until() time.Time {
 	if v.TTL == 0 {
 		return v.Since.Add(clock.Century)
 	}
-	return v.Since.Add(v.TTL - cmp.Or(v.Drift, drift(v.TTL)))
+	return v.Since.Add(v.TTL - cmp.Or(v.Drift, Drift(v.TTL)))
 }
+
+// Drift is the default allowance for two clocks that run at different speeds over d:
+// 1 % + 2 ms, as in the Redlock description.
+func Drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
 // Hold is a lock that one attempt holds. Its methods may be called at the same time,
 // and after the hold is gone.
@@ -221,198 +222,4 @@ type Hold interface {
 	//
 	// See [Undo] for services that end holds by their TTL.
 	Undo(ctx context.Context) error
-}
-
-// Undo makes [Hold.Undo] of Release, for a service that ends holds by itself when their
-// TTL has passed. Its zero value is that of an attempt that has sent nothing. A Hold
-// has one, and tells it of every request that may store or prolong the hold.
-type Undo struct {
-	mu      sync.Mutex
-	sending int
-	late    bool          // a request that stores the hold may be under way
-	lasts   time.Duration // the longest that was asked for
-	until   time.Time     // it has ended by then
-}
-
-// Sends notes, before a request is sent, for how long it asks the service to keep the hold.
-func (u *Undo) Sends(d time.Duration) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.sending++
-	u.lasts = max(u.lasts, d)
-}
-
-// Sent notes that the request of the last Sends, with all its copies, is not sent any more.
-// late: one of them may still arrive, and store the hold.
-func (u *Undo) Sent(late bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.sending--
-	u.late = u.late || late
-	u.until = time.Now().Add(u.lasts + drift(u.lasts))
-}
-
-// Undo is [Hold.Undo] if release is [Hold.Release].
-func (u *Undo) Undo(ctx context.Context, release func(context.Context) error) error {
-	u.mu.Lock()
-	quiet := u.sending == 0 // what arrives during the release may come after it
-	u.mu.Unlock()
-	err := release(ctx)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	nothing := err == nil || errors.Is(err, ErrLost)
-	switch {
-	case u.sending == 0 && (quiet && nothing && !u.late || !time.Now().Before(u.until)):
-		return nil
-	case err == nil:
-		return fmt.Errorf("a request of it may still arrive: %w", ErrLost)
-	}
-	return err
-}
-
-// The following interfaces are optional abilities of a [Backend] or a [Hold]. The
-// engine finds them by type assertion, so a Backend that wraps another one has to
-// implement them too.
-
-// Notifier is implemented by a [Backend] without a queue that can report when a name
-// may have become free. It makes waiting prompt; neither correctness nor progress
-// rests on it.
-type Notifier interface {
-	// Notify arranges for wake to be called whenever name may be free, until stop is
-	// called. It returns when the service has confirmed this. The engine then calls
-	// Acquire once more, with Wait set. If that Acquire is refused, the backend must
-	// report the release of the lock that was in the way, and its removal by Break; if the
-	// lock was passed on since, the release of what Pass has granted. Other releases need not
-	// be reported. wake does not block. The backend also calls wake when it may have
-	// missed a message, and may call it when nothing has happened. stop does not wait
-	// for the service.
-	Notify(ctx context.Context, name string, wake func()) (stop func(), err error)
-}
-
-// Passer is implemented by a [Hold] that can be given up, and the lock be acquired
-// by the next caller in line of the same [Client], in one request. It makes a line
-// quick whose callers hold the lock briefly; the lease is not handed on.
-type Passer interface {
-	// Pass is the hold's Release and then Acquire with next, in one step that nobody
-	// comes between. It does not wait. With yield, if other clients wait, it is one of
-	// theirs who is next.
-	//
-	// When the hold was there and was given up, the error is nil; the Grant has a
-	// Hold if next has the lock. An error that matches ErrLost: the hold was not
-	// there, and next has nothing. Any other error: neither is known, and the engine
-	// releases the one again and takes the other back, as after Acquire: the Grant
-	// has its Hold, or none if nothing can be left of next. It returns in time as
-	// [Prompt] says.
-	Pass(ctx context.Context, next Request, yield bool) (Grant, error)
-}
-
-// Prompt is implemented by a [Backend] that returns promptly by itself: Acquire, and
-// Renew and Release of its holds, return within 100 ms after their context ended,
-// whatever the network does. The engine then calls Acquire and Release in the
-// goroutine of its own caller. It calls other backends from goroutines of its own,
-// which costs some ten microseconds, and does not wait for those that are late.
-type Prompt interface {
-	// Prompt returns true if the Backend keeps this promise.
-	Prompt() bool
-}
-
-// TokenRaiser is implemented by a [Hold] whose service can continue above tokens that
-// another service has given out, as when a lock moves from one service to another.
-type TokenRaiser interface {
-	// RaiseToken gives every later grant of this hold's name a token greater than
-	// token. It works only while the hold is held; otherwise its error matches
-	// ErrLost, or ErrInvalid if the service cannot count so far. The engine does not call it
-	// for a sharer. If the service has already given out a higher token, nothing changes.
-	RaiseToken(ctx context.Context, token uint64) error
-}
-
-// Operator is implemented by a [Backend] that can answer what people ask. What it cannot do
-// ends with an error that matches [errors.ErrUnsupported] and says what to do instead. Names
-// are as in Request.Name.
-type Operator interface {
-	// Inspect returns the state of name at this moment, held or not.
-	Inspect(ctx context.Context, name string) (State, error)
-
-	// List yields the State of every name that begins with prefix and is held or waited
-	// for, in no order. A name that changes while List runs may be left out. An error is
-	// the last that it yields.
-	List(ctx context.Context, prefix string) iter.Seq2[State, error]
-
-	// Break removes the holder st.Holder of st.Name, of sharers all. If another has the name
-	// by then, or nobody, it removes nobody: a request that is sent twice, or late, finds
-	// nobody. The holder learns of it as if its key had been deleted. Waiters stay in the
-	// queue. nil: that holder does not have the name any more. If it cannot be removed, as
-	// one that lives on a service of the kernel, nothing changes, and the error matches
-	// [errors.ErrUnsupported]. The engine does not hand on a State that is not Held.
-	Break(ctx context.Context, st State) error
-}
-
-// Checker is implemented by a [Backend] that can look for settings of its
-// service that break what its [Guarantees] declare.
-type Checker interface {
-	// Check asks the service, changes nothing in it, and returns its findings, good
-	// and bad. An error means that the service could not be asked.
-	Check(ctx context.Context) ([]Finding, error)
-}
-
-// Finding is one setting or state that a [Checker] looked at.
-type Finding struct {
-	Severity Severity
-	What     string // what was looked at, with the server: "maxmemory-policy of 10.0.0.1:6379"
-	Found    string // what it is: "allkeys-lru"
-	Advice   string // what follows, and what to change; "" for SeverityOK
-
-	_ struct{}
-}
-
-// Severity is how much a [Finding] matters.
-type Severity int
-
-// Severities, from the least to the greatest.
-const (
-	SeverityOK      Severity = iota // as it should be
-	SeverityInfo                    // worth knowing
-	SeverityWarning                 // a promise may not hold under some fault
-	SeverityProblem                 // a declared promise does not hold, or locks cannot be had
-)
-
-// String returns the severity in a word.
-func (s Severity) String() string { return word(int(s), "ok", "info", "warning", "problem") }
-
-// Aser is implemented by a [Hold] that has values which only its service has, for
-// [Lease.As].
-type Aser interface {
-	// As sets the value that target points to and returns true, if the backend knows
-	// its type. Each backend documents the types that it knows.
-	As(target any) bool
-}
-
-// State is the state of one name, as far as the service knows it. It may be out of
-// date when it arrives.
-type State struct {
-	Name string
-	// Held: somebody holds the name. One that is only kept for a client that has yet to come
-	// for it is not held.
-	Held bool
-	// Holder is who holds the name, for Break: the attempt, or of sharers all that have held
-	// it together without a pause. It has a meaning only for the backend that gave it; "" if
-	// nobody holds the name, or the backend cannot tell one holder from another.
-	Holder string
-	// Label is the holder's label, or that of one of the sharers; "" if it is not known.
-	Label string
-	// Sharers is how many hold the name together; 0 if one holds it alone, or nobody.
-	Sharers int
-	// Sharing has the labels of the sharers, each once, in no order, of 16 of them at
-	// most; nil if they are not known.
-	Sharing []string
-	// Remaining is how long the lock lasts, also by a MinHold, unless its holder renews it,
-	// and the longest such time of its sharers; 0 if it has no deadline or that is not known.
-	Remaining time.Duration
-	// Token is the holder's fencing token, 0 if there is none or it is not known.
-	Token uint64
-	// Waiters is how many wait in the service's queue; -1 if it does not know.
-	Waiters int
-	// Waiting has the labels of the waiters, each once, in no order; nil if they are
-	// not known. It covers at most the first 16 places of the queue.
-	Waiting []string
 }

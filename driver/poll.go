@@ -1,4 +1,4 @@
-package locker
+package driver
 
 import (
 	"context"
@@ -10,9 +10,13 @@ import (
 
 // Poll waits between the requests of one caller to a [Backend] whose service has no queue: for
 // a wake-up of its [Notifier] and, since wake-ups can be lost, for a time that grows, but not
-// longer than the holder's lease lasts. It is for backends that are made of others; its zero
-// value is ready.
+// longer than the holder's lease lasts. It is for the engine and for backends that are made of
+// others; its zero value is ready.
 type Poll struct {
+	// Go starts a goroutine, for a caller that waits for those that it has started. nil: the
+	// go statement.
+	Go func(func())
+
 	state  error         // the last answer
 	tries  int           // answers of one kind, one after the other
 	wake   chan struct{} // told by the backend
@@ -21,12 +25,29 @@ type Poll struct {
 	stop   func() // ends what Notify began; nil: it has not
 }
 
-// Wait returns nil when it is time to ask b for name again, after an answer that matches
-// [ErrHeld]; or the error of ctx.
-func (p *Poll) Wait(ctx context.Context, b Backend, name string, refused error) error {
-	p.count(refused)
-	p.listen(ctx, b, name, func(f func()) { go f() })
-	return p.sleep(ctx, p.delay(refused, 0))
+// Wait returns nil when it is time to ask b for name again, after the answer that
+// [Poll.Answered] was last given; or the error of ctx. others is how many callers of this
+// client wait for other names; atMost bounds the time, unless it is 0.
+func (p *Poll) Wait(ctx context.Context, b Backend, name string, others int, atMost time.Duration) error {
+	delay := p.delay(p.state, others)
+	if atMost > 0 {
+		delay = min(delay, atMost)
+	}
+	if errors.Is(p.state, ErrHeld) {
+		p.listen(ctx, b, name)
+	}
+	return p.sleep(ctx, delay)
+}
+
+// Answered notes the answer to an attempt, and returns how many of this kind ("held", or not
+// known) have come in a row.
+func (p *Poll) Answered(err error) int {
+	if errors.Is(p.state, ErrHeld) != errors.Is(err, ErrHeld) {
+		p.tries = 0
+	}
+	p.state = err
+	p.tries++
+	return p.tries
 }
 
 // End ends the wake-ups. The Poll is not used any more.
@@ -49,15 +70,6 @@ const (
 	lastRetry  = time.Second
 	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry
 )
-
-// count counts how many answers of this kind have come in a row.
-func (p *Poll) count(err error) {
-	if errors.Is(p.state, ErrHeld) != errors.Is(err, ErrHeld) {
-		p.tries = 0
-	}
-	p.state = err
-	p.tries++
-}
 
 // delay is how long to wait for a wake-up before asking without one. Others of the client
 // wait for other names.
@@ -82,7 +94,7 @@ func (p *Poll) delay(err error, others int) time.Duration {
 
 // listen calls Notify in the background, once. Polling goes on while Notify has not returned,
 // however long that takes: progress never rests on it (R14).
-func (p *Poll) listen(ctx context.Context, b Backend, name string, run func(func())) {
+func (p *Poll) listen(ctx context.Context, b Backend, name string) {
 	notifier, ok := b.(Notifier)
 	if !ok || p.stop != nil || p.reply != nil {
 		return
@@ -90,6 +102,10 @@ func (p *Poll) listen(ctx context.Context, b Backend, name string, run func(func
 	wake, reply := make(chan struct{}, 1), make(chan func())
 	ctx, p.cancel = context.WithCancel(ctx)
 	p.wake, p.reply = wake, reply
+	run := p.Go
+	if run == nil {
+		run = func(f func()) { go f() }
+	}
 	run(func() {
 		stop, err := notifier.Notify(ctx, name, func() {
 			select {
