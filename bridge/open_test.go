@@ -47,7 +47,7 @@ func TestTwoURLs(t *testing.T) {
 		assert.NotContains(t, err.Error(), "zy")
 	}
 	_, err := locker.Open(t.Context(), "memory:// memory://", nil, memory.Openers)
-	require.ErrorContains(t, err, "two URLs are for the Openers of package bridge")
+	require.ErrorContains(t, err, "two URLs are for package bridge")
 	urls, err := bridge.ParseURLs("redis://user:zzy@a?ttl=1s \r\n\t etcd://b/c")
 	require.NoError(t, err)
 	assert.Equal(t, "redis://***@a etcd://b/c", urls.String())
