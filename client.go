@@ -193,7 +193,7 @@ func operate[I, T any](ctx context.Context, c *Client, op, name, what string, wr
 	case !ok:
 		err = fmt.Errorf("backend %s cannot %s: %w", c.guarantees.Backend, what, errors.ErrUnsupported)
 	default:
-		err = aside(ctx, func() (err error) { v, err = f(i); return err })
+		v, err = aside(ctx, func() (T, error) { return f(i) })
 	}
 	if err != nil {
 		return none, &Error{Op: op, Name: name, Err: err}
@@ -202,8 +202,9 @@ func operate[I, T any](ctx context.Context, c *Client, op, name, what string, wr
 }
 
 // aside calls f, which asks the backend, and returns in time, and with an error of this package.
-func aside(ctx context.Context, f func() error) error {
-	return fromBackend(ctx, inTime(ctx, func(job func()) { go job() }, f, func(error) {}))
+func aside[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	v, err := inTime(ctx, func(job func()) { go job() }, f, func(T, error) {})
+	return v, fromBackend(ctx, err)
 }
 
 // own is st as this Client tells it: with the name as its callers give it, and the token of
@@ -257,7 +258,7 @@ func (c *Client) close() error {
 	if c.owned {
 		ctx, cancel := context.WithDeadline(context.Background(), began.Add(closeTimeout-lastWord))
 		defer cancel()
-		closeErr := aside(ctx, c.backend.Close)
+		_, closeErr := aside(ctx, func() (struct{}, error) { return struct{}{}, c.backend.Close() })
 		if ctx.Err() != nil && errors.Is(closeErr, ctx.Err()) {
 			closeErr = fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w",
 				c.guarantees.Backend, ErrUnavailable)

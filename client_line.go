@@ -45,8 +45,8 @@ type line struct {
 
 	tries map[*call]struct{} // calls of TryLock that wait here for the answer to one before them (R17)
 
-	visit time.Time         // since when the lock is passed on in this line
-	note  *driver.HeldError // the place of the whole client in a line of the service
+	visit time.Time       // since when the lock is passed on in this line
+	note  *driver.Refusal // the place of the whole client in a line of the service
 }
 
 // longVisit is how long the callers of one line pass the lock on among themselves while
@@ -428,12 +428,11 @@ func (ls *lines) again(ctx context.Context, cl *call) error {
 	return ls.await(ctx, cl)
 }
 
-// noted keeps the note that err, an answer to cl, tells of, and that is to be removed when nobody
+// noted keeps the note of a refusal of cl, if it has one, which is to be removed when nobody
 // needs it.
-func (ls *lines) noted(cl *call, err error) {
-	note := noteOf(err)
+func (ls *lines) noted(cl *call, note *driver.Refusal) {
 	switch {
-	case note == nil:
+	case note == nil || note.Leave == nil:
 	case note.AskWithin > 0:
 		cl.note = note
 	default: // it is the whole client's
@@ -443,10 +442,9 @@ func (ls *lines) noted(cl *call, err error) {
 	}
 }
 
-// late is noted of an answer that came when cl had left: what is the whole client's stays while others wait.
-func (ls *lines) late(cl *call, err error) {
-	note := noteOf(err)
-	if note == nil {
+// late notes a refusal that came when cl had left: what is the whole client's stays while others wait.
+func (ls *lines) late(cl *call, note *driver.Refusal) {
+	if note == nil || note.Leave == nil {
 		return
 	}
 	ls.mu.Lock()

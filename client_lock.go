@@ -69,8 +69,9 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 	}
 	defer cl.leave()
 	for cl.lease == nil {
-		if err = cl.attempt(ctx); err != nil {
-			err = cl.follow(ctx, err)
+		var refused *driver.Refusal
+		if refused, err = cl.attempt(ctx); err != nil {
+			err = cl.follow(ctx, refused, err)
 		}
 		if err != nil {
 			return err
@@ -107,40 +108,43 @@ type call struct {
 	// What it knows of the service.
 	logged time.Time // when Options.Logger was told last
 	poll   driver.Poll
-	state  error             // the last answer after which it waited
-	lasted time.Duration     // the outage that it has met last
-	left   time.Duration     // how much longer it waits for that to end
-	note   *driver.HeldError // the last answer that had a note of the call's own; nil: there is none
+	state  error           // the last answer after which it waited
+	lasted time.Duration   // the outage that it has met last
+	left   time.Duration   // how much longer it waits for that to end
+	note   *driver.Refusal // the last answer that had a note of the call's own; nil: there is none
 }
 
 // attempt asks the service once, with an owner of its own (R10), and makes a lease of what was granted.
-func (cl *call) attempt(ctx context.Context) error {
+func (cl *call) attempt(ctx context.Context) (*driver.Refusal, error) {
 	c, began := cl.client, time.Now()
-	l, err := cl.try(ctx)
+	l, refused, err := cl.try(ctx)
 	if err == nil {
 		if err = c.lines.grant(cl, l); err != nil {
 			l.takeBack(unused)
 		}
 	}
 	if err != nil {
-		err = l.crowded(began, err)
-		c.lines.noted(cl, err)
+		if l.crowded(began, err) {
+			refused = &driver.Refusal{AskWithin: roomPoll}
+			err = fmt.Errorf("%w, maybe by what this client takes back: %w", ErrHeld, unlikeError{err, sentinels})
+		}
+		c.lines.noted(cl, refused)
 		if ctx.Err() == nil || errors.Is(err, ErrHeld) { // else there may be no answer
 			cl.lasted, cl.left = c.lines.refused(cl, err) // before Trace is told: it may try the same name
 		}
 	}
 	c.attempted(cl, time.Since(began), err)
-	return err
+	return refused, err
 }
 
 // roomPoll is how long a sharer waits for room that no wake-up tells of.
 const roomPoll = 500 * time.Millisecond
 
-// crowded makes err, the answer to a request that began then, match ErrHeld if the service has refused
-// a sharer and may have counted others of the client that have left, but are still being taken back.
-func (l *Lease) crowded(began time.Time, err error) error {
+// crowded reports whether err, the answer to a request that began then, refuses a sharer since the service may have
+// counted others of the client that have left, but are still being taken back.
+func (l *Lease) crowded(began time.Time, err error) bool {
 	if !l.settings.Shared || !errors.Is(err, ErrRefused) {
-		return err
+		return false
 	}
 	c := l.client
 	c.mu.Lock()
@@ -149,35 +153,34 @@ func (l *Lease) crowded(began time.Time, err error) error {
 	for other := range c.pending {
 		counts = counts || !other.refused && other.settings.Shared && other.name == l.name
 	}
-	if counts {
-		soon := &driver.HeldError{AskWithin: roomPoll}
-		return fmt.Errorf("%w, maybe by what this client takes back: %w", soon, unlikeError{err, sentinels})
-	}
-	return err
+	return counts
 }
 
 // try asks the service.
-func (cl *call) try(ctx context.Context) (*Lease, error) {
+func (cl *call) try(ctx context.Context) (l *Lease, refused *driver.Refusal, err error) {
 	c := cl.client
-	l, req := cl.request()
-	if cl.place == beside {
+	var req driver.Request
+	if l, req = cl.request(); cl.place == beside {
 		req.Wait = false // it waits in the line
 	} else if _, notifies := c.backend.(driver.Notifier); cl.wait && !notifies { // a Notifier has no queue
 		req.Queued = cl.queued()
 	}
 	switch {
 	case c.isClosed():
-		return l, ErrClosed // Close may have given up waiting, and closed the backend
+		return l, nil, ErrClosed // Close may have given up waiting, and closed the backend
 	case c.prompt:
-		return l, l.ask(ctx, req)
+		refused, err = l.ask(ctx, req)
+	default:
+		// The backend may not return in time. A lock that is granted late is taken back (R8).
+		ask := func() (*driver.Refusal, error) { return l.ask(ctx, req) }
+		refused, err = inTime(ctx, c.busy.run, ask, func(refused *driver.Refusal, err error) {
+			if err == nil {
+				l.takeBack(unused)
+			}
+			c.lines.late(cl, refused)
+		})
 	}
-	// The backend may not return in time. A lock that is granted late is taken back (R8).
-	return l, inTime(ctx, c.busy.run, func() error { return l.ask(ctx, req) }, func(err error) {
-		if err == nil {
-			l.takeBack(unused)
-		}
-		c.lines.late(cl, err)
-	})
+	return l, refused, err
 }
 
 // request is a new attempt, and the lease that it may become.
@@ -201,19 +204,31 @@ func (cl *call) request() (*Lease, driver.Request) {
 
 func ignore() {}
 
-// ask calls Acquire. If the outcome is not known, it arranges for a take-back.
-func (l *Lease) ask(ctx context.Context, req driver.Request) (err error) {
-	l.grant, err = l.client.backend.Acquire(ctx, req)
-	if err == nil && l.grant.Hold == nil {
-		err = errors.New("the backend granted nothing: its Grant has no Hold")
+// ask calls Acquire. If something may be left of it that is no lease, it arranges for a take-back.
+func (l *Lease) ask(ctx context.Context, req driver.Request) (*driver.Refusal, error) {
+	g, err := l.client.backend.Acquire(ctx, req)
+	refused := g.Refused != nil
+	switch err = fromBackend(ctx, err); {
+	case errors.Is(err, ErrHeld):
+		err = faulty(fmt.Errorf("it gave an error in place of a Refusal: %w", unlikeError{err, sentinels}))
+	case err == nil && refused && g.Hold != nil:
+		err = faulty(errors.New("it both granted the lock and refused it"))
+	case err == nil && refused:
+		err = ErrHeld
+	case err == nil && g.Hold == nil:
+		err = faulty(errors.New("it neither granted the lock nor refused it"))
+	case refused && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		err = waited(err, ErrHeld)
 	}
-	err = fromBackend(ctx, err)
-	if err != nil && l.grant.Hold != nil {
+	if l.grant = g; err != nil && (g.Hold != nil || g.Refused != nil && g.Refused.Undo != nil) {
 		l.refused = errors.Is(err, ErrRefused)
 		l.takeBack(unused)
 	}
-	return err
+	return g.Refused, err
 }
+
+// faulty is the error of an answer that no backend may give.
+func faulty(err error) error { return fmt.Errorf("%w: a fault of the backend: %w", ErrRefused, err) }
 
 // lastWord is how long a backend may take to return after its context ended. The
 // caller waits no longer than that (R8).
@@ -226,33 +241,37 @@ var errEnded = fmt.Errorf("its code has not returned: %w", ErrUnavailable)
 // inTime lets run call f in a goroutine of its own, and returns what f returns, or the
 // error of ctx if f has not returned shortly after ctx ended (R8). Then late gets what
 // f returns.
-func inTime(ctx context.Context, run func(func()), f func() error, late func(error)) error {
-	reply, left := make(chan error), make(chan struct{})
+func inTime[T any](ctx context.Context, run func(func()), f func() (T, error), late func(T, error)) (none T, _ error) {
+	type answer struct {
+		T   T
+		err error
+	}
+	reply, left := make(chan answer), make(chan struct{})
 	run(func() {
-		err := errEnded
+		a := answer{err: errEnded}
 		defer func() {
 			select {
-			case reply <- err:
+			case reply <- a:
 			case <-left:
-				late(err)
+				late(a.T, a.err)
 			}
 		}()
-		err = f()
+		a.T, a.err = f()
 	})
 	select {
-	case err := <-reply:
-		return err
+	case a := <-reply:
+		return a.T, a.err
 	case <-ctx.Done():
 	}
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
 	select {
-	case err := <-reply:
-		return err
+	case a := <-reply:
+		return a.T, a.err
 	case <-timer.C:
 	}
 	close(left)
-	return ctxError(ctx)
+	return none, ctxError(ctx)
 }
 
 // newOwner returns 20 random bytes in hexadecimal digits.

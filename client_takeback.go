@@ -178,6 +178,9 @@ func (l *Lease) nextPause(err error) time.Duration {
 func (l *Lease) askUndo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
+	if l.grant.Hold == nil {
+		return l.grant.Refused.Undo(ctx)
+	}
 	return l.grant.Hold.Undo(ctx)
 }
 

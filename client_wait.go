@@ -34,12 +34,12 @@ func sequelOf(err error, wait bool, at place, left time.Duration) sequel {
 
 // follow returns nil when it is time for another attempt after one that has failed. Its
 // error ends the call.
-func (cl *call) follow(ctx context.Context, err error) error {
+func (cl *call) follow(ctx context.Context, refused *driver.Refusal, err error) error {
 	c, held := cl.client, errors.Is(err, ErrHeld)
 	if ctx.Err() != nil {
 		return cl.gaveUp(ctx, err)
 	}
-	tries := cl.poll.Answered(err)
+	tries := cl.poll.Answered(refused)
 	cl.state = err
 	switch sequelOf(err, cl.wait, cl.place, cl.left) {
 	case ends:
@@ -128,15 +128,6 @@ func (cl *call) gaveUp(ctx context.Context, last error) error {
 	return waited(ctxError(ctx), state)
 }
 
-// noteOf returns the answer to a refused request that has left a note in the service; nil: there is none.
-func noteOf(err error) *driver.HeldError {
-	var held *driver.HeldError
-	if errors.As(err, &held) && held.Leave != nil {
-		return held
-	}
-	return nil
-}
-
 // leave ends the wait of the call. If it has no lock, it takes the call out of its line, and what the
 // backend has noted for it out of the service.
 func (cl *call) leave() {
@@ -152,7 +143,7 @@ func (cl *call) leave() {
 }
 
 // removeNote removes a note, if there is one, in the background.
-func (c *Client) removeNote(note *driver.HeldError) {
+func (c *Client) removeNote(note *driver.Refusal) {
 	if note == nil {
 		return
 	}

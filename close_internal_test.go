@@ -19,7 +19,8 @@ func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
 	cl := &call{client: c, name: "job", settings: settings{Asked: Asked{TTL: DefaultTTL}}, cancel: func(error) {}}
 	require.NoError(t, c.lines.enter(t.Context(), "job", cl))
 	require.NoError(t, c.Close())
-	require.ErrorIs(t, cl.attempt(t.Context()), ErrClosed)
+	_, err := cl.attempt(t.Context())
+	require.ErrorIs(t, err, ErrClosed)
 }
 
 // What comes when Close has given up waiting is asked for once more, and counted

@@ -2,7 +2,6 @@ package locker
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -51,10 +50,4 @@ func TestATakeBackWaitsForItsTime(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, asked.Load())
 	})
-}
-
-// A note that a writer has left is not forgotten because its answer also tells of a time-out.
-func TestAnErrorThatMatchesLessKeepsItsType(t *testing.T) {
-	err := fmt.Errorf("%w: %w", &driver.HeldError{}, context.DeadlineExceeded)
-	assert.ErrorAs(t, matching(t.Context(), err), new(*driver.HeldError))
 }

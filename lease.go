@@ -191,7 +191,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
-	err := inTime(ctx, l.client.busy.run, func() error { return l.renewOnce(ctx, ctx) }, func(error) {})
+	_, err := inTime(ctx, l.client.busy.run, func() (struct{}, error) { return struct{}{}, l.renewOnce(ctx, ctx) },
+		func(struct{}, error) {})
 	if over := l.Err(); over != nil {
 		err = over
 	}
@@ -283,7 +284,7 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 		err = fmt.Errorf("%w: the token %d leaves none above it: at most %d", ErrInvalid, token,
 			base+MaxToken-1)
 	case token > base: // which is added to every token
-		err = aside(ctx, func() error { return r.RaiseToken(ctx, token-base) })
+		_, err = aside(ctx, func() (struct{}, error) { return struct{}{}, r.RaiseToken(ctx, token-base) })
 	}
 	return l.fail("raise token", err)
 }

@@ -26,7 +26,7 @@ const (
 // Options.TokenBase: 2⁶³-1.
 const MaxToken = driver.MaxToken
 
-// DefaultTTL, 30 s, is the TTL of a lease if no other is given and the backend's bounds
+// DefaultTTL (30 s) is the TTL of a lease if no other is given and the backend's bounds
 // allow it.
 const DefaultTTL = driver.DefaultTTL
 
@@ -168,7 +168,7 @@ func Shared() Option {
 	return optionFunc(func(s *settings) { s.Shared = true })
 }
 
-// MaxSharers, 4,096, is how many can hold one name together. More of one client wait in its line;
+// MaxSharers (4,096) is how many can hold one name together. More of one client wait in its line;
 // one of another client is refused with an error that matches [ErrRefused].
 const MaxSharers = driver.MaxSharers
 

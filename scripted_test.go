@@ -186,9 +186,9 @@ func (s *scripted) request(ctx context.Context, kind string, req driver.Request,
 			go func() { time.Sleep(2 * time.Second); _ = carryOut() }()
 			return errNoAnswer
 		case "note":
-			return &driver.HeldError{AskWithin: 300 * time.Millisecond, Leave: s.leave}
+			return &heldError{driver.Refusal{AskWithin: 300 * time.Millisecond, Leave: s.leave}}
 		case "place":
-			return &driver.HeldError{Leave: s.leave}
+			return &heldError{driver.Refusal{Leave: s.leave}}
 		case "queued":
 			told = true
 			req.Queued()
@@ -214,8 +214,13 @@ var (
 	errNoAnswer = fmt.Errorf("no answer: %w", locker.ErrUnavailable)
 	errRefused  = errors.New("no permission")
 	answers     = map[string]error{"down": errDown, "lost": errNoAnswer, "refused": errRefused,
-		"gone": locker.ErrLost, "forever": &driver.HeldError{Remaining: math.MaxInt64}}
+		"gone": locker.ErrLost, "forever": &heldError{driver.Refusal{Remaining: math.MaxInt64}}}
 )
+
+// heldError brings a refusal from where it is scripted to Acquire.
+type heldError struct{ driver.Refusal }
+
+func (*heldError) Error() string { return "held" }
 
 func (s *scripted) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	return s.acquire(ctx, "acquire", req)
@@ -239,9 +244,14 @@ func (s *scripted) acquire(ctx context.Context, kind string, req driver.Request)
 	})
 	g := h.granted()
 	h.undo.Sent(errors.Is(err, errNoAnswer) && g.Hold == nil)
+	held, _ := errors.AsType[*heldError](err)
 	switch {
-	case errors.Is(err, errDown), errors.Is(err, errRefused), g.Hold == nil && errors.Is(err, locker.ErrHeld):
-		return driver.Grant{}, err
+	case g.Hold == nil && held != nil:
+		return driver.Grant{Refused: &held.Refusal}, nil //nolint:nilerr // the error is the refusal
+	case g.Hold == nil && errors.Is(err, locker.ErrHeld) && ctx.Err() != nil:
+		return driver.Grant{Refused: &driver.Refusal{}}, ctx.Err()
+	case errors.Is(err, errDown), errors.Is(err, errRefused), g.Hold == nil && g.Refused != nil:
+		return g, err
 	case err != nil:
 		return driver.Grant{Hold: h.able()}, err // what came of it is not known
 	}
@@ -276,9 +286,9 @@ func (s *scripted) carryOut(ctx context.Context, req driver.Request) (driver.Gra
 		req.Wait, ctx = false, context.WithoutCancel(ctx) // what is carried out asks nobody
 	}
 	g, err := s.Backend.Acquire(ctx, req)
-	if err == locker.ErrHeld { //nolint:errorlint // as it is
+	if g.Refused != nil && err == nil {
 		st, _ := s.Backend.Inspect(ctx, name)
-		err = &driver.HeldError{Remaining: st.Remaining}
+		err = &heldError{driver.Refusal{Remaining: st.Remaining}}
 	}
 	return g, err
 }

@@ -22,7 +22,7 @@ import (
 // first lock at each refusal, it would never get the second one beside programs in
 // that service's queue, and seldom beside programs that ask faster.
 //
-// With req.MinHold it does not wait for the second one, and returns ErrHeld, so that the
+// With req.MinHold it does not wait for the second one, and is refused, so that the
 // engine asks again: a program that died during the wait would leave the first lock there
 // for all of that time, although nobody held the lock.
 func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
@@ -46,10 +46,21 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	case err == nil:
 		err = locker.ErrClosed
 	}
+	left := driver.Grant{Hold: a.h}
 	if a.giveBack(ctx) {
-		return driver.Grant{}, err
+		left.Hold = nil
 	}
-	return driver.Grant{Hold: a.h}, err
+	if !errors.Is(err, locker.ErrHeld) {
+		return left, err
+	}
+	left.Refused = &driver.Refusal{}
+	switch {
+	case ctx.Err() != nil:
+		return left, ctx.Err()
+	case left.Hold != nil:
+		left.Refused.Undo, left.Hold = a.h.Undo, nil
+	}
+	return left, nil
 }
 
 // attempt is one Acquire.
@@ -132,11 +143,8 @@ func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 			a.req.Lost()
 		}
 		g, err := s.Acquire(a.ctx, req)
-		a.h.on[i].answered(g, err)
-		if err == nil && g.Hold == nil {
-			return g, s.fail(errors.New("the backend granted nothing: its Grant has no Hold"))
-		}
-		refused.Store(g.Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil)
+		err = a.h.on[i].answered(g, err)
+		refused.Store(a.h.on[i].Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil)
 		if !apart && (err == nil || refused.Load()) {
 			a.heard.Store(true)
 			if refused.Load() || req.Shared {
@@ -151,7 +159,7 @@ func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 		}
 		if apart { // the service has no queue
 			req.Queued()
-			poll.Answered(err)
+			poll.Answered(g.Refused)
 			if err := poll.Wait(a.ctx, s.Backend, req.Name, 0, 0); err != nil {
 				return driver.Grant{}, s.fail(fmt.Errorf("%w (%w)", locker.ErrHeld, err))
 			}

@@ -25,7 +25,11 @@ func TestNothingStaysOnTheFirstWhereTheSecondDoesNotGrant(t *testing.T) {
 		for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
 			a, b := forever(), forever()
 			b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
-				if req.Name == "job" {
+				switch {
+				case req.Name != "job":
+				case want == locker.ErrHeld: //nolint:errorlint // one of the table
+					return driver.Grant{Refused: &driver.Refusal{}}, nil
+				default:
 					return driver.Grant{}, want
 				}
 				return b.Backend.Acquire(ctx, req)

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -77,7 +76,7 @@ func (p *polled) Acquire(ctx context.Context, req driver.Request) (driver.Grant,
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if rest := time.Until(p.until); req.Shared && rest > 0 {
-		return driver.Grant{}, &driver.HeldError{Remaining: rest}
+		return driver.Grant{Refused: &driver.Refusal{Remaining: rest}}, nil
 	}
 	waits := req.Wait
 	req.Wait = false
@@ -85,12 +84,12 @@ func (p *polled) Acquire(ctx context.Context, req driver.Request) (driver.Grant,
 	st, _ := p.m.Inspect(ctx, req.Name)
 	switch {
 	case req.Shared:
-	case err == nil:
+	case g.Hold != nil:
 		p.until = time.Time{}
-	case errors.Is(err, locker.ErrHeld) && waits && st.Sharers > 0:
+	case g.Refused != nil && waits && st.Sharers > 0:
 		p.note, p.until = req.Owner, time.Now().Add(time.Second)
 		p.notes++
-		return g, &driver.HeldError{Remaining: st.Remaining, AskWithin: 300 * time.Millisecond,
+		g.Refused = &driver.Refusal{Remaining: st.Remaining, AskWithin: 300 * time.Millisecond,
 			Leave: func(context.Context) error {
 				p.mu.Lock()
 				defer p.mu.Unlock()

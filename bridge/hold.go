@@ -26,21 +26,39 @@ type part struct {
 	leave func(ctx context.Context) error // removes the note of a writer that waits; nil: there is none
 }
 
-// answered takes what the service has answered to the last request.
-func (p *part) answered(g driver.Grant, err error) {
-	p.Hold, p.granted = g.Hold, err == nil && g.Hold != nil
+// answered takes what the service has answered to the last request, and returns its error: one that matches
+// ErrHeld for a refusal.
+func (p *part) answered(g driver.Grant, err error) error {
+	p.Hold, p.granted = g.Hold, err == nil && g.Hold != nil && g.Refused == nil
 	p.endless = p.granted && g.Validity.TTL == 0
-	var held *driver.HeldError
-	switch {
+	switch held := g.Refused; {
 	case p.granted:
 		p.leave = nil // the grant has removed it
-	case errors.As(err, &held):
+	case err == nil && (held == nil) == (g.Hold == nil):
+		return errors.New("the backend has to grant the lock or to refuse it, and not both")
+	case held != nil:
 		p.leave = nil
 		if held.AskWithin > 0 { // else it is a place in a line, which ends by itself
 			p.leave = held.Leave
 		}
+		if p.Hold == nil && held.Undo != nil {
+			p.Hold = leftover{undo: held.Undo}
+		}
+		if err != nil {
+			return fmt.Errorf("%w (%w)", locker.ErrHeld, err)
+		}
+		return locker.ErrHeld
 	}
+	return err
 }
+
+// leftover is what a refused request may have left.
+type leftover struct {
+	driver.Hold
+	undo func(context.Context) error
+}
+
+func (l leftover) Undo(ctx context.Context) error { return l.undo(ctx) }
 
 var (
 	_ driver.TokenRaiser = (*hold)(nil)

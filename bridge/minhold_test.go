@@ -121,7 +121,7 @@ func TestMinHoldOfALeftoverIsNotKept(t *testing.T) {
 		a, b := expiring(), forever()
 		b.acquire = func(context.Context, driver.Request) (driver.Grant, error) {
 			a.Fail(locker.ErrUnavailable) // when the second one refuses
-			return driver.Grant{}, locker.ErrHeld
+			return driver.Grant{Refused: &driver.Refusal{}}, nil
 		}
 		_, err := pairOf(t, a, b).TryLock(t.Context(), "job", locker.MinHold(minHold))
 		require.ErrorIs(t, err, locker.ErrUnavailable)

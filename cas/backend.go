@@ -277,14 +277,14 @@ func (b *backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		return driver.Grant{}, fmt.Errorf("%s: %w: %d have %.60q, and there is no room for another, or no token",
 			b.promises.Backend, driver.ErrRefused, v.full, req.Name)
 	}
-	held := &driver.HeldError{Remaining: v.left}
+	held := &driver.Refusal{Remaining: v.left}
 	if v.note != "" {
 		held.AskWithin = askWithin
 		held.Leave = func(ctx context.Context) error {
 			return b.remove(ctx, req.Name, func(e entry) bool { return e.Owner == v.note && e.Client != "" })
 		}
 	}
-	return driver.Grant{}, held
+	return driver.Grant{Refused: held}, nil
 }
 
 // mostBytes leaves room for what renewals and notes add to a record.

@@ -20,6 +20,7 @@ import (
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 const ttl = 10 * time.Second
@@ -34,7 +35,7 @@ func connect(t *testing.T, s *service) (driver.Backend, *line) {
 
 func ask(t *testing.T, b driver.Backend, req driver.Request) (driver.Grant, error) {
 	req.Name, req.TTL, req.Owner = "n", cmp.Or(req.TTL, ttl), rand.Text()
-	return b.Acquire(t.Context(), req)
+	return locktest.Ask(t.Context(), b, req)
 }
 
 func mustHave(t *testing.T, b driver.Backend, req driver.Request) driver.Hold {
@@ -122,7 +123,7 @@ func TestTheNoteOfADeadWriter(t *testing.T) {
 		hold := mustHave(t, reader, driver.Request{Shared: true})
 		writer, _ := connect(t, s)
 		_, err := ask(t, writer, driver.Request{Wait: true})
-		held, ok := errors.AsType[*driver.HeldError](err)
+		held, ok := errors.AsType[*refusal.Error](err)
 		require.True(t, ok)
 		require.NotZero(t, held.AskWithin)
 		time.Sleep(time.Hour)
@@ -300,7 +301,7 @@ func TestCloseWaitsForRequestsInFlight(t *testing.T) {
 			return second(b.(driver.Operator).Inspect(t.Context(), "n"))
 		},
 		"Swap": func(t *testing.T, b driver.Backend) error {
-			return second(b.Acquire(t.Context(), driver.Request{Name: "n", Owner: "o", TTL: time.Minute}))
+			return second(locktest.Ask(t.Context(), b, driver.Request{Name: "n", Owner: "o", TTL: time.Minute}))
 		},
 		"List": func(t *testing.T, b driver.Backend) error { return locktest.Lists(t.Context(), b.(locktest.Operator)) },
 		"Watch": func(t *testing.T, b driver.Backend) error {

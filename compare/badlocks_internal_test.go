@@ -110,7 +110,7 @@ func (b *badLock) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		return driver.Grant{Hold: h}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 	}
 	if answer[0] == 0 {
-		return driver.Grant{}, &driver.HeldError{Remaining: time.Duration(answer[1]) * time.Millisecond}
+		return driver.Grant{Refused: &driver.Refusal{Remaining: time.Duration(answer[1]) * time.Millisecond}}, nil
 	}
 	token := uint64(answer[0])
 	switch b.flaw {

@@ -23,7 +23,7 @@ func checkClose(s *trial) {
 		queued, req := make(chan struct{}), s.request(name, s.long)
 		req.Wait, req.Queued = true, sync.OnceFunc(func() { close(queued) })
 		go s.caught(func() {
-			_, err := b.Acquire(s.within(s.patience()), req)
+			_, err := acquire(s.within(s.patience()), b, req)
 			waited <- err
 		})()
 		await(s.soon, queued)
@@ -41,7 +41,7 @@ func checkClose(s *trial) {
 		}
 	}
 	s.caught(func() {
-		_, err := b.Acquire(s.within(s.patience()), s.request(name, s.ttl))
+		_, err := acquire(s.within(s.patience()), b, s.request(name, s.ttl))
 		closed("Acquire of a closed Backend", err)
 	})()
 	s.caught(func() { // they may say that the hold is gone, or that its client is closed
@@ -78,7 +78,7 @@ func checkCloseGiven(s *trial) {
 			"failed: %v", err), cause)
 	}
 	s.release(held.Hold)
-	grant, err := b.Acquire(s.within(s.patience()), s.request(s.name("given-later"), s.long))
+	grant, err := acquire(s.within(s.patience()), b, s.request(s.name("given-later"), s.long))
 	if err != nil {
 		s.broken(fmt.Sprintf("one of two backends on one client was closed, and Acquire by the other "+
 			"failed: %v", err), cause)

@@ -117,7 +117,7 @@ func (r *remote) Acquire(ctx context.Context, req driver.Request) (driver.Grant,
 	case err != nil:
 		return driver.Grant{Hold: e}, err // the engine takes back what it may have left
 	case !ok:
-		return driver.Grant{}, &driver.HeldError{Remaining: remaining}
+		return driver.Grant{Refused: &driver.Refusal{Remaining: remaining}}, nil
 	}
 	return driver.Grant{Hold: e, Validity: driver.Validity{Since: since, TTL: req.TTL}}, nil
 }

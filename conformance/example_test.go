@@ -79,7 +79,7 @@ func (b *backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	since := time.Now() // before the request, and not after
 	ok, remaining := b.table.set(req.Name, req.Owner, req.TTL, false)
 	if !ok {
-		return driver.Grant{}, &driver.HeldError{Remaining: remaining}
+		return driver.Grant{Refused: &driver.Refusal{Remaining: remaining}}, nil
 	}
 	return driver.Grant{
 		Hold:     &entry{b.table, req},

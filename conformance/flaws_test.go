@@ -54,10 +54,14 @@ var (
 	remainsTooLong    = wrong("the time that a refusal tells is in another unit", poor)
 	vagueRefusal      = wrong("a refusal that is not ErrHeld", poor)
 	holdBesideRefusal = wrong("a Hold beside a refusal", poor)
-	tryWaits          = wrong("waits although Wait is not set", poor)
-	reentrant         = wrong("reentrant per session", poor)
-	labelIsOwner      = wrong("who has the holder's label has the lock", poor)
-	oneAtATime        = wrong("Acquire keeps a mutex while it waits", queued)
+	refusesByError    = wrong("a refusal is an error", poor)
+
+	grantsNothing       = wrong("neither a Hold nor a refusal", poor)
+	refusesWhatItGrants = wrong("a refusal together with a Hold", poor)
+	tryWaits            = wrong("waits although Wait is not set", poor)
+	reentrant           = wrong("reentrant per session", poor)
+	labelIsOwner        = wrong("who has the holder's label has the lock", poor)
+	oneAtATime          = wrong("Acquire keeps a mutex while it waits", queued)
 
 	// Many of them.
 	sharersUnbounded     = byHand("any number of sharers is granted", poor, rich, queued)

@@ -78,11 +78,11 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	defer cancel()
 	req := driver.Request{Name: "kit-" + k.run + "-first", Owner: owner(), TTL: k.ttl, Lost: func() {}, Queued: func() {}}
 	began := time.Now()
-	grant, err := one.Acquire(ctx, req)
+	grant, err := acquire(ctx, one, req)
 	for i := 2; errors.Is(err, locker.ErrUnavailable) && time.Since(began) < k.patience; i++ { // as after the check before
 		k.pause(ctx, k.air)
 		req.Name, req.Owner = fmt.Sprintf("kit-%s-first-%d", k.run, i), owner()
-		grant, err = one.Acquire(ctx, req)
+		grant, err = acquire(ctx, one, req)
 	}
 	if err != nil || grant.Hold == nil {
 		t.Errorf("broken promise: A free name can be had.\n  seen: the first Acquire returned %v", err)

@@ -55,7 +55,7 @@ func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause st
 // acquire asks a backend for a name that nobody has.
 func (s *trial) acquire(b driver.Backend, req driver.Request) driver.Grant {
 	s.Helper()
-	grant, err := b.Acquire(s.within(s.patience()), req)
+	grant, err := acquire(s.within(s.patience()), b, req)
 	if err != nil || grant.Hold == nil {
 		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ofError(err))
 	}

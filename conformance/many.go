@@ -232,7 +232,7 @@ func (m *crowdHeld) line() {
 		req, once := m.request(m.name(m.lineAt()), m.long), sync.Once{}
 		req.Wait, req.Label, req.Queued = true, fmt.Sprintf("%03d", n), func() { once.Do(func() { queued.Add(1) }) }
 		m.wait(m.lineAt(), func(ctx context.Context) (uint64, func(context.Context) error, error) {
-			grant, err := backends[n%2].Acquire(ctx, req)
+			grant, err := acquire(ctx, backends[n%2], req)
 			if err != nil {
 				return 0, nil, err
 			}
@@ -299,7 +299,7 @@ func (s *trial) dieWithMany() {
 		if time.Since(began) > ttl/2 {
 			return nil
 		}
-		grant, err := b.Acquire(ctx, s.request(name(i), ttl))
+		grant, err := acquire(ctx, b, s.request(name(i), ttl))
 		if err == nil {
 			life[i].Store(int64(max(grant.Validity.TTL, ttl)))
 		}
@@ -364,7 +364,7 @@ func (s *trial) shareMany() {
 			}
 			req.Shared, req.Wait, req.Lost, req.Queued = true, i%4 > 1, func() { one.told.Store(true) }, func() {}
 			var grant driver.Grant
-			grant, err = backends[i%2].Acquire(ctx, req)
+			grant, err = acquire(ctx, backends[i%2], req)
 			one.Hold = grant.Hold
 			if !errors.Is(err, locker.ErrUnavailable) { // as where others change the same record, again and again
 				return true

@@ -77,7 +77,7 @@ func (p *player) client(who int) *spy {
 	if line != nil { // what is sent next is a request, and not the beginning of a connection
 		ctx, cancel := context.WithTimeout(p.t.Context(), k.soon)
 		defer cancel()
-		grant, err := b.Acquire(ctx, driver.Request{Name: p.sc.names[0] + "-warm-" + s.who, Owner: owner(), TTL: k.ttl,
+		grant, err := acquire(ctx, b, driver.Request{Name: p.sc.names[0] + "-warm-" + s.who, Owner: owner(), TTL: k.ttl,
 			Lost: func() {}, Queued: func() {}})
 		if err == nil {
 			_, _ = grant.Hold.Renew(ctx)

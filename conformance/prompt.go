@@ -22,7 +22,7 @@ func checkPrompt(s *trial) {
 		}
 		calls := map[string]func(context.Context){
 			"Acquire": func(ctx context.Context) {
-				_, _ = b.Acquire(ctx, s.request(s.name("prompt"), s.ttl))
+				_, _ = acquire(ctx, b, s.request(s.name("prompt"), s.ttl))
 			},
 			"Renew":   func(ctx context.Context) { _, _ = hold.Renew(ctx) },
 			"Release": func(ctx context.Context) { _ = hold.Release(ctx) },

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/driver"
 )
 
 // rule is a sentence of the contract that holds for every history.
@@ -195,7 +194,7 @@ func (j *judge) refusals() {
 			continue
 		}
 		remains, somebody := j.inTheWay(c)
-		he, _ := errors.AsType[*driver.HeldError](c.err)
+		he := c.refusal()
 		switch {
 		case j.grants[c.of] != nil && j.grants[c.of].ended.Before(c.began) && j.surely(c.of, c):
 			j.broken(c, "a request that finds its own owner has been granted the lock", "%v, which holds, asked again, and was refused", c.of)
@@ -226,7 +225,7 @@ func (j *judge) refusals() {
 func (j *judge) remainders() {
 	once := 0 // a service that is busy may ask for patience
 	for _, c := range j.calls {
-		he, _ := errors.AsType[*driver.HeldError](c.err)
+		he := c.refusal()
 		if c.op != opAcquire || c.ended.IsZero() || he == nil || he.Remaining <= 0 {
 			continue
 		}
@@ -856,7 +855,7 @@ const fewWriters, fewSharers = 4, 8
 
 // unnoted reports whether a writer that waits was refused only because of sharers, and left no note.
 func (j *judge) unnoted(c *call) bool {
-	he, _ := errors.AsType[*driver.HeldError](c.err)
+	he := c.refusal()
 	if j.k.g.Queue || j.kernel() || !refused(c.err) || he != nil && he.AskWithin > 0 || !j.well(c) || j.broke(c) ||
 		j.spoilt(c) {
 		return false
@@ -902,11 +901,11 @@ func (j *judge) shut(w *attempt) (s span) {
 				s.to = earliest(s.to, l.began)
 			}
 		}
-		he, _ := errors.AsType[*driver.HeldError](c.err)
+		he := c.refusal()
 		if he != nil && he.AskWithin > 0 {
 			s = span{c.ended, c.began.Add(he.AskWithin)}.orNone() // its note is older than the answer
 			for _, l := range j.calls {
-				if next, _ := errors.AsType[*driver.HeldError](l.err); next != nil && next.AskWithin > 0 && !j.broke(l) &&
+				if next := l.refusal(); next != nil && next.AskWithin > 0 && !j.broke(l) &&
 					l.op == opAcquire && !l.of.req.Shared && l.who == c.who && l.name == c.name &&
 					l.began.After(c.began) && !l.ended.IsZero() && l.ended.Before(s.to) { // it goes on waiting
 					s.to = latest(s.to, l.began.Add(next.AskWithin))

@@ -145,7 +145,8 @@ func TestANoteLastsAsLongAsItsWriterAsks(t *testing.T) {
 		}
 		add("a", true, nil)
 		for i := range 20 {
-			add("b", false, &driver.HeldError{AskWithin: 300 * time.Millisecond})
+			add("b", false, locker.ErrHeld)
+			h.calls[len(h.calls)-1].grant.Refused = &driver.Refusal{AskWithin: 300 * time.Millisecond}
 			if i == 10 && lost {
 				add("c", false, locker.ErrUnavailable)
 			}

@@ -305,7 +305,7 @@ func (h Harness) measure(r *recorder, longest *atomic.Int64) {
 		req.Owner = owner()
 		began := time.Now()
 		var grant driver.Grant
-		if grant, err = b.Acquire(ctx, req); err == nil && grant.Hold != nil {
+		if grant, err = acquire(ctx, b, req); err == nil && grant.Hold != nil {
 			err = grant.Hold.Release(ctx)
 		}
 		if took := int64(time.Since(began)); n > 0 && took > longest.Load() {

@@ -340,7 +340,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 		{"remaining", "another request was in the way", func(told int) {
 			hold(0, 10)
 			for i := range 3 {
-				add(call{op: opAcquire, who: "b", of: asks("b", true), err: &driver.HeldError{Remaining: 1}}, 500*i+20, 500*i+21)
+				add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld, grant: driver.Grant{Refused: &driver.Refusal{Remaining: 1}}}, 500*i+20, 500*i+21)
 				add(call{op: opAcquire, who: "c", of: asks("c", true), err: locker.ErrHeld}, 500*i+20+9*told, 500*i+30)
 			}
 		}},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // client is a Backend of the simulated service: the good one, unless the service has a flaw that is the
@@ -241,7 +242,7 @@ func (c *client) ask(ctx context.Context, req driver.Request) (driver.Grant, err
 		if c.flaw == remainsTooLong {
 			v.remaining *= 1000
 		}
-		held := &driver.HeldError{Remaining: v.remaining}
+		held := &refusal.Error{Refusal: driver.Refusal{Remaining: v.remaining}}
 		if v.note {
 			held = c.noted(h, held)
 		}
@@ -314,7 +315,7 @@ func (c *client) validity(since time.Time, ttl time.Duration) driver.Validity {
 }
 
 // noted is what a refused writer is told of its note.
-func (c *client) noted(h *hold, held *driver.HeldError) *driver.HeldError {
+func (c *client) noted(h *hold, held *refusal.Error) *refusal.Error {
 	held.AskWithin = noteLasts / 3
 	if c.flaw == asksTooLate {
 		held.AskWithin = 2 * noteLasts

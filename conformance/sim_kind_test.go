@@ -2,10 +2,12 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // kind is which abilities the good backend has, since a suite must be passed
@@ -114,10 +116,19 @@ func (b bare) Prompt() bool {
 
 func (b bare) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	grant, err := b.c.Acquire(ctx, req)
+	switch {
+	case b.c.flaw == grantsNothing && errors.Is(err, locker.ErrHeld):
+		return driver.Grant{}, nil
+	case b.c.flaw == refusesWhatItGrants && err == nil:
+		grant.Refused = &driver.Refusal{}
+	}
 	if h, ok := grant.Hold.(*hold); ok && b.c.kind.queued {
 		grant.Hold, grant.Session = sessionHold{h}, true
 	} else if ok && b.c.kind.notifies {
 		grant.Hold = passingHold{h}
 	}
-	return grant, err
+	if b.c.flaw == refusesByError {
+		return grant, err
+	}
+	return refusal.Answer(grant, err)
 }

@@ -138,7 +138,7 @@ func (s *spy) acquire(ctx context.Context, a *attempt, queued func()) (driver.Gr
 		})
 		queued()
 	}
-	grant, err := s.do(ctx, c, func(ctx context.Context) (driver.Grant, error) { return s.Acquire(ctx, req) })
+	grant, err := s.do(ctx, c, func(ctx context.Context) (driver.Grant, error) { return acquire(ctx, s.Backend, req) })
 	s.seen(a, grant)
 	return grant, err
 }
@@ -317,7 +317,7 @@ func (s *spy) wait(ctx context.Context, req driver.Request, poll time.Duration, 
 		}
 	})
 	defer stop()
-	var note *driver.HeldError
+	var note *driver.Refusal
 	var noted []*attempt
 	defer func() {
 		if note != nil {
@@ -330,12 +330,12 @@ func (s *spy) wait(ctx context.Context, req driver.Request, poll time.Duration, 
 	for {
 		req.Owner = s.h.owner(req.Name)
 		a := s.h.attempt(s.who, req)
-		_, err := s.acquire(ctx, a, asked)
+		grant, err := s.acquire(ctx, a, asked)
 		if err == nil {
 			note = nil
 		}
-		var he *driver.HeldError
-		if errors.As(err, &he) && he.Leave != nil {
+		he := grant.Refused
+		if he != nil && he.Leave != nil {
 			note, noted = he, append(noted, a)
 		}
 		if !refused(err) || ctx.Err() != nil || s.isClosed() {

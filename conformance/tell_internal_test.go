@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/memory"
 )
@@ -28,7 +27,7 @@ func (careless) Close() error {
 func (c careless) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	time.Sleep(time.Microsecond)
 	grant, err := c.Backend.Acquire(ctx, req)
-	if errors.Is(err, locker.ErrHeld) && !req.Wait {
+	if grant.Refused != nil && !req.Wait {
 		return driver.Grant{Hold: madeUp{req.TTL}, Validity: driver.Validity{Since: time.Now(), TTL: req.TTL}, Token: 1}, nil
 	}
 	return grant, err

@@ -24,14 +24,19 @@ type Backend interface {
 	// Acquire makes of it, such as another context, Acquire has to end. It returns
 	//
 	//   - a Grant with a Hold, if the lock is granted;
-	//   - a *HeldError (or ErrHeld), if another holder has the lock: at once, unless req.Wait
+	//   - a Grant that is Refused, if another holder has the lock: at once, unless req.Wait
 	//     says that it waits;
 	//   - an error that matches ErrUnavailable, if the service cannot be asked;
 	//   - another error, if the service refuses the client (wrong credentials, no permission),
 	//     and trying again does not help;
 	//   - the error together with a Grant whose Hold is set, if the outcome is not known: the
 	//     reply was lost, ctx ended with the request in flight, or one of several copies of it
-	//     may have been granted. The engine then calls Undo of the Hold.
+	//     may have been granted. The engine then calls Undo of the Hold;
+	//   - the error together with a Grant that is Refused, if ctx ended while the request waited
+	//     for a lock that another was known to have.
+	//
+	// Without an error, exactly one of Hold and Refused is set: the engine takes nothing else for
+	// a grant.
 	//
 	// The error of a call that the end of ctx has ended matches ctx.Err(), whatever the cause of ctx is.
 	//
@@ -85,8 +90,8 @@ type Request struct {
 	MinHold time.Duration
 
 	// Wait: the caller waits. A service with a queue of its own ([Guarantees].Queue) then
-	// waits in it until ctx is done, and leaves it; its error matches ErrHeld beside
-	// ctx.Err() if it knew that the lock was held. Without a queue it refuses the request,
+	// waits in it until ctx is done, and leaves it; beside its error, the Grant is Refused
+	// if it knew that the lock was held. Without a queue it refuses the request,
 	// at once or after a time in which it waits as well as it can: then the engine waits,
 	// helped by a [Notifier], and calls again with a new Owner. It may leave a note that
 	// somebody waits, as it does not without Wait.
@@ -99,7 +104,7 @@ type Request struct {
 	//
 	// A request without Shared that waits for sharers to end keeps new ones out, so that
 	// it gets its turn: by its place in the queue of the service or, where the engine
-	// asks again, by the note of a [HeldError]. A run of sharers at the head of a queue
+	// asks again, by the note of a [Refusal]. A run of sharers at the head of a queue
 	// gets in together.
 	//
 	// Sharers that hold at the same time have the same token. It is greater than that
@@ -127,15 +132,46 @@ type Request struct {
 	_ struct{}
 }
 
-// Grant is a lock that was granted, or, beside an error, one that may have been.
+// Grant is the answer to one Acquire: a lock that was granted, or a refusal; or, beside an
+// error, a lock that may have been granted, or what was known when the error ended the wait.
 type Grant struct {
 	Hold     Hold
+	Refused  *Refusal // another has the lock; nil: granted, or not known
 	Validity Validity
 	// Token is the fencing token, at most MaxToken; 0 where the backend has none.
 	Token uint64
 	// Session: something keeps the hold beyond its TTL, until it is removed: a session of the
 	// backend, which may outlive the Client.
 	Session bool
+}
+
+// Refusal says that another has the lock, and for how long that can last, so that the engine
+// knows when to ask again. Its zero value is a refusal of which nothing more is known.
+type Refusal struct {
+	// Remaining is the time after which the lock is free unless its holder
+	// renews it. Zero or less: not known.
+	Remaining time.Duration
+
+	// AskWithin is for a request that waits in vain for sharers to end, and has left a
+	// note in the service which keeps new sharers out. The note ends after a second at
+	// most, so that a dead waiter is in nobody's way; the engine asks again within
+	// AskWithin, which renews it. 0: there is no such note.
+	AskWithin time.Duration
+
+	// Leave removes what the service notes for this caller. The engine calls that of the
+	// last refusal that had one, once and in the background, if the caller stops waiting,
+	// and Close waits for it. A grant removes the note by itself. Without AskWithin it is
+	// the place of the whole client in a line of the service: it is left only if no other
+	// caller of the client waits for the name, and one that comes meanwhile is for the
+	// backend to look after. nil: there is nothing to remove.
+	Leave func(ctx context.Context) error
+
+	// Undo removes what this attempt may have left although it was refused, as where one of
+	// several copies of its request may still be granted. It promises what [Hold].Undo does.
+	// nil: nothing can be left.
+	Undo func(ctx context.Context) error
+
+	_ struct{}
 }
 
 // Validity is the time for which a service has promised to keep a hold.

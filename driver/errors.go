@@ -1,10 +1,8 @@
 package driver
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // The errors of a backend. Each error that a method of this package returns matches one of
@@ -12,7 +10,7 @@ import (
 // makes an unknown error match ErrRefused, and a time-out that is not the caller's
 // ErrUnavailable.
 var (
-	// ErrHeld says that another has the lock. It never stands for an outage.
+	// ErrHeld is what the engine tells its callers of a [Refusal]. No method here returns it.
 	ErrHeld = errors.New("the lock is held by another")
 
 	// ErrLost says that a hold is certainly gone.
@@ -34,35 +32,6 @@ var (
 	// URL with an unknown parameter.
 	ErrInvalid = errors.New("invalid argument")
 )
-
-// HeldError is the error of a [Backend] for "held", with the longest time for which
-// this can last, so that the engine knows when to ask again. It matches [ErrHeld],
-// which a backend returns if it does not know the time.
-type HeldError struct {
-	// Remaining is the time after which the lock is free unless its holder
-	// renews it. Zero or less: not known.
-	Remaining time.Duration
-
-	// AskWithin is for a request that waits in vain for sharers to end, and has left a
-	// note in the service which keeps new sharers out. The note ends after a second at
-	// most, so that a dead waiter is in nobody's way; the engine asks again within
-	// AskWithin, which renews it. 0: there is no such note.
-	AskWithin time.Duration
-
-	// Leave removes what the service notes for this caller. The engine calls that of the
-	// last answer that had one, once and in the background, if the caller stops waiting,
-	// and Close waits for it. A grant removes the note by itself. Without AskWithin it is
-	// the place of the whole client in a line of the service: it is left only if no other
-	// caller of the client waits for the name, and one that comes meanwhile is for the
-	// backend to look after. nil: there is nothing to remove.
-	Leave func(ctx context.Context) error
-}
-
-// Error says that the lock is held.
-func (e *HeldError) Error() string { return ErrHeld.Error() }
-
-// Is makes a HeldError match [ErrHeld].
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // invalid is fmt.Errorf for an error that matches ErrInvalid.
 func invalid(format string, args ...any) error {

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/golockers/locker/internal/clock"
@@ -17,35 +16,35 @@ type Poll struct {
 	// go statement.
 	Go func(func())
 
-	state  error         // the last answer
-	tries  int           // answers of one kind, one after the other
-	wake   chan struct{} // told by the backend
-	reply  chan func()   // brings what Notify returned, once, nil if it failed; nil: it is not under way
-	cancel context.CancelFunc
-	stop   func() // ends what Notify began; nil: it has not
+	refused *Refusal      // the last answer; nil: it is not known who has the lock
+	tries   int           // answers of one kind, one after the other
+	wake    chan struct{} // told by the backend
+	reply   chan func()   // brings what Notify returned, once, nil if it failed; nil: it is not under way
+	cancel  context.CancelFunc
+	stop    func() // ends what Notify began; nil: it has not
 }
 
 // Wait returns nil when it is time to ask b for name again, after the answer that
 // [Poll.Answered] was last given; or the error of ctx. others is how many callers of this
 // client wait for other names; atMost bounds the time, unless it is 0.
 func (p *Poll) Wait(ctx context.Context, b Backend, name string, others int, atMost time.Duration) error {
-	delay := p.delay(p.state, others)
+	delay := p.delay(others)
 	if atMost > 0 {
 		delay = min(delay, atMost)
 	}
-	if errors.Is(p.state, ErrHeld) {
+	if p.refused != nil {
 		p.listen(ctx, b, name)
 	}
 	return p.sleep(ctx, delay)
 }
 
-// Answered notes the answer to an attempt, and returns how many of this kind ("held", or not
-// known) have come in a row.
-func (p *Poll) Answered(err error) int {
-	if errors.Is(p.state, ErrHeld) != errors.Is(err, ErrHeld) {
+// Answered notes the answer to an attempt that was not granted: refused, or nil if the service
+// could not be asked. It returns how many answers of this kind have come in a row.
+func (p *Poll) Answered(refused *Refusal) int {
+	if (p.refused != nil) != (refused != nil) {
 		p.tries = 0
 	}
-	p.state = err
+	p.refused = refused
 	p.tries++
 	return p.tries
 }
@@ -73,21 +72,19 @@ const (
 
 // delay is how long to wait for a wake-up before asking without one. Others of the client
 // wait for other names.
-func (p *Poll) delay(err error, others int) time.Duration {
-	if !errors.Is(err, ErrHeld) {
+func (p *Poll) delay(others int) time.Duration {
+	if p.refused == nil {
 		return clock.Jitter(clock.BackOff(p.tries-1, firstRetry, lastRetry))
 	}
 	d := clock.Jitter(max(backupPoll, min(time.Duration(others)*time.Millisecond, lastBackup)))
 	if p.stop == nil {
 		d = clock.Jitter(clock.BackOff(p.tries-1, firstPoll, lastPoll))
 	}
-	held := new(HeldError)
-	errors.As(err, &held)
-	if held.Remaining > 0 && held.Remaining < d {
-		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(expirySlop))
+	if left := p.refused.Remaining; left > 0 && left < d {
+		d = min(d, left+time.Millisecond+clock.UpTo(expirySlop))
 	}
-	if held.AskWithin > 0 {
-		d = min(d, held.AskWithin)
+	if p.refused.AskWithin > 0 {
+		d = min(d, p.refused.AskWithin)
 	}
 	return d
 }

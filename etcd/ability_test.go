@@ -55,7 +55,7 @@ func TestListGoesOverPages(t *testing.T) {
 	ctx := t.Context()
 	b := backend(t, s.Addrs())
 	for _, name := range []string{"a", "m"} {
-		_, err := b.Acquire(ctx, request(name, time.Minute, false))
+		_, err := locktest.Ask(ctx, b, request(name, time.Minute, false))
 		require.NoError(t, err)
 	}
 	lockLater(ctx, client(t, s.Addrs(), time.Minute), "m")

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // sessions is how many an attempt is made on, one after the other, if they expire.
@@ -28,7 +29,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		case errors.Is(err, errGone) && grant.Hold == nil && n < sessions:
 			continue // nothing can come of it, and what may be left is not taken over
 		}
-		return grant, b.failure(ctx, err)
+		return refusal.Answer(grant, b.failure(ctx, err))
 	}
 }
 

@@ -130,7 +130,7 @@ func TestTokenThatHasExpiredIsRenewed(t *testing.T) {
 				answers := make(chan error, callers)
 				for i := range callers {
 					go func() {
-						g, err := b.Acquire(ctx, request(fmt.Sprint("n", i), time.Hour, false))
+						g, err := locktest.Ask(ctx, b, request(fmt.Sprint("n", i), time.Hour, false))
 						if err == nil {
 							err = g.Hold.Release(ctx)
 						}

@@ -84,7 +84,7 @@ func TestNothingIsGrantedThatCloseHasRevoked(t *testing.T) {
 			<-asked
 			closed <- b.Close()
 		}()
-		_, err := b.Acquire(t.Context(), request("n", time.Minute, wait))
+		_, err := locktest.Ask(t.Context(), b, request("n", time.Minute, wait))
 		require.ErrorIs(t, err, driver.ErrClosed)
 		require.NoError(t, <-closed)
 	}

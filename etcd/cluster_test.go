@@ -64,7 +64,7 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	both := patientBackend(t, []string{a, b})
 	t.Run("before the first grant", func(t *testing.T) {
 		for range 3 { // and it is not forgotten
-			_, err := both.Acquire(ctx, request("n", time.Minute, false))
+			_, err := locktest.Ask(ctx, both, request("n", time.Minute, false))
 			refused(t, err, a, b)
 		}
 		assert.False(t, wrote(t, one) || wrote(t, two))
@@ -113,7 +113,7 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 		one.Nodes[0].Kill()
 		for i, c := range clients {
 			eventually(t, 30*time.Second, "it is refused", func() bool {
-				_, err := c.Acquire(ctx, request("n", 6*time.Second, false))
+				_, err := locktest.Ask(ctx, c, request("n", 6*time.Second, false))
 				require.Error(t, err)
 				if errors.Is(err, driver.ErrUnavailable) { // it may still look for the one that is gone
 					return false
@@ -148,12 +148,12 @@ func TestAForeignEndpointDoesNotHideAnOutage(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	eventually(t, 30*time.Second, "it works", func() bool {
-		g, err := b.Acquire(t.Context(), request("n", time.Minute, false))
+		g, err := locktest.Ask(t.Context(), b, request("n", time.Minute, false))
 		return err == nil && g.Hold.Release(t.Context()) == nil
 	})
 	proxy.Set(lab.Hold)
 	late.Store(true)
-	_, err = b.Acquire(t.Context(), request("n", time.Minute, false))
+	_, err = locktest.Ask(t.Context(), b, request("n", time.Minute, false))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.NotErrorIs(t, err, driver.ErrRefused)
 	assert.ErrorContains(t, err, "belongs to cluster")

@@ -116,7 +116,7 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 			}()
 			asks := request("ghost", ttl, c.wait)
 			asks.Shared = c.shared
-			grant, err := b.Acquire(ctx, asks)
+			grant, err := locktest.Ask(ctx, b, asks)
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotNil(t, grant.Hold, "what may be left has to be told")
 			require.NoError(t, grant.Hold.Undo(t.Context()))
@@ -159,7 +159,7 @@ func TestLateGrantDoesNotBringASessionBack(t *testing.T) {
 		<-puts.kept
 		cancel()
 	}()
-	grant, err := b.Acquire(ctx, request("ghost", time.Minute, false))
+	grant, err := locktest.Ask(ctx, b, request("ghost", time.Minute, false))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotNil(t, grant.Hold, "what may be left has to be told")
 	require.NoError(t, grant.Hold.Undo(t.Context()))
@@ -238,7 +238,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 			lost.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
-				g, err := b.Acquire(ctx, request(fmt.Sprint("lost", n), ttl, false))
+				g, err := locktest.Ask(ctx, b, request(fmt.Sprint("lost", n), ttl, false))
 				if err == nil || g.Hold != nil {
 					for {
 						if err := g.Hold.Release(t.Context()); err == nil || errors.Is(err, driver.ErrLost) {
@@ -297,7 +297,7 @@ func TestCopyThatArrivesAfterTheReleaseIsNoGhost(t *testing.T) {
 			go func() {
 				asks := request("ghost", ttl, c.wait)
 				asks.Shared = c.shared
-				g, err := b.Acquire(t.Context(), asks)
+				g, err := locktest.Ask(t.Context(), b, asks)
 				assert.NoError(t, err)
 				granted <- g
 			}()
@@ -321,7 +321,7 @@ func TestRequestThatWasTakenBackBefore(t *testing.T) {
 		req := request("n", time.Minute, wait)
 		_, err := s.admin.Put(t.Context(), queue("n")+"~"+req.Owner, "")
 		require.NoError(t, err)
-		_, err = b.Acquire(t.Context(), req)
+		_, err = locktest.Ask(t.Context(), b, req)
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.NotErrorIs(t, err, driver.ErrHeld)
 	}

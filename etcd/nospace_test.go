@@ -40,7 +40,7 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 				}
 				return err
 			}))
-			grant, err := b.Acquire(ctx, request("n", time.Minute, c.wait))
+			grant, err := locktest.Ask(ctx, b, request("n", time.Minute, c.wait))
 			require.ErrorIs(t, err, driver.ErrUnavailable)
 			require.ErrorContains(t, err, "space")
 			if grant.Hold != nil {

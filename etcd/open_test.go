@@ -297,7 +297,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	defer func() { _ = b.Close() }()
 	for range 3 {
 		began := time.Now()
-		_, err = b.Acquire(t.Context(), request("n", time.Second, true))
+		_, err = locktest.Ask(t.Context(), b, request("n", time.Second, true))
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		t.Log(time.Since(began), err)
 		require.Less(t, time.Since(began), 2*time.Second)

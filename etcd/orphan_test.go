@@ -63,7 +63,7 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 				for i := range dead - 1 {
 					req := request("n", ttl, true)
 					req.MinHold = c.minHold
-					all.Go(func() { _, _ = b.Acquire(dying, req) })
+					all.Go(func() { _, _ = locktest.Ask(dying, b, req) })
 					s.queued(t, "n", keys*(i+2))
 				}
 				next := client(t, s.Addrs(), time.Minute)

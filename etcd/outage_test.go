@@ -34,7 +34,7 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 		}),
 	)
 	const ttl, longer = 2 * time.Second, time.Minute
-	other, err := b.Acquire(ctx, request("other", longer, false)) // its session lasts
+	other, err := locktest.Ask(ctx, b, request("other", longer, false)) // its session lasts
 	require.NoError(t, err)
 	told := make(chan struct{})
 	held := request("n", ttl, false)
@@ -52,7 +52,7 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 	network.Set(lab.Pass)
 
 	for _, d := range []time.Duration{ttl, longer} {
-		_, err = b.Acquire(ctx, request("n", d, false))
+		_, err = locktest.Ask(ctx, b, request("n", d, false))
 		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	type answer struct {
@@ -62,7 +62,7 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 	answers := make(chan answer, 2)
 	for i, d := range []time.Duration{ttl, longer} {
 		go func() {
-			grant, err := b.Acquire(ctx, request("n", d, true))
+			grant, err := locktest.Ask(ctx, b, request("n", d, true))
 			answers <- answer{grant, err}
 		}()
 		s.queued(t, "n", i+2)

@@ -92,7 +92,7 @@ func TestShadowStaysWhenItsAdoptionIsSentTwice(t *testing.T) {
 	next := backend(t, []string{addr, addr},
 		loseAnswer(func(req *etcdserverpb.TxnRequest) bool { return shadowLease(req) != 0 }))
 	for range 2 {
-		_, err := next.Acquire(t.Context(), request("n", time.Minute, false))
+		_, err := locktest.Ask(t.Context(), next, request("n", time.Minute, false))
 		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	leases, _ := s.queued(t, "n", 1)
@@ -123,7 +123,7 @@ func TestLeaseOfAShadowThatIsGoneEndsNoLock(t *testing.T) {
 			held := locktest.Acquire(t, b, req)
 			req = request(what, time.Minute, false)
 			req.MinHold = kept
-			other, err := b.Acquire(ctx, req)
+			other, err := locktest.Ask(ctx, b, req)
 			require.ErrorIs(t, err, driver.ErrUnavailable)
 			if other.Hold != nil {
 				require.NoError(t, other.Hold.Release(ctx))
@@ -150,7 +150,7 @@ func TestLeaseOfASessionThatIsOverBeforeItIsUsed(t *testing.T) {
 		}
 		return send()
 	}))
-	_, err := b.Acquire(t.Context(), request("n", time.Minute, true))
+	_, err := locktest.Ask(t.Context(), b, request("n", time.Minute, true))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	g := locktest.Acquire(t, b, request("n", time.Minute, true))
 	require.NoError(t, g.Hold.Release(t.Context()))

@@ -190,7 +190,7 @@ func TestRequestCarriesWhatTheCallerSends(t *testing.T) {
 		if theirs != nil {
 			ctx = metadata.AppendToOutgoingContext(ctx, theirs...)
 		}
-		g, err := b.Acquire(ctx, request("n", time.Minute, false))
+		g, err := locktest.Ask(ctx, b, request("n", time.Minute, false))
 		require.NoError(t, err)
 		release := clock.Within(ctx, time.Minute) // as the engine does
 		require.NoError(t, g.Hold.Release(release))

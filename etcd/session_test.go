@@ -145,7 +145,7 @@ func TestAttemptDoesNotWaitForARevocationThatIsNotAnswered(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() {
 		var err error
-		left, err = waiter.Acquire(ctx, request("n", time.Minute, true))
+		left, err = locktest.Ask(ctx, waiter, request("n", time.Minute, true))
 		answer <- err
 	}()
 	leases, _ := s.queued(t, "n", 2)
@@ -304,6 +304,6 @@ func TestSessionsAreSharedAndEndWithTheBackend(t *testing.T) {
 	leases, err = s.admin.Leases(ctx)
 	require.NoError(t, err)
 	assert.Empty(t, leases.Leases)
-	_, err = b.Acquire(ctx, request("a", time.Second, false))
+	_, err = locktest.Ask(ctx, b, request("a", time.Second, false))
 	require.ErrorIs(t, err, driver.ErrClosed)
 }

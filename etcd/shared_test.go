@@ -122,7 +122,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 				for i, req := range []driver.Request{
 					request("n", ttl, true), sharedRequest("n", ttl, true), sharedRequest("n", ttl, true),
 				} {
-					all.Go(func() { _, _ = w.Acquire(dying, req) })
+					all.Go(func() { _, _ = locktest.Ask(dying, w, req) })
 					s.queued(t, "n", 2*(many+2+i))
 				}
 			}
@@ -219,7 +219,7 @@ func TestManySharersWhoFindDeadOnes(t *testing.T) {
 	granted := make(chan error, many)
 	for range many {
 		go func() {
-			_, err := b.Acquire(ctx, sharedRequest("n", time.Minute, true))
+			_, err := locktest.Ask(ctx, b, sharedRequest("n", time.Minute, true))
 			granted <- err
 		}()
 	}

@@ -240,8 +240,8 @@ func TestProveManyWaitersCostNextToNothing(t *testing.T) {
 				req := request(name(i), ttl, true)
 				req.Lost = func() { lost.Add(1) }
 				waiters.Go(func() {
-					g, err := b.Acquire(ctx, req)
-					for ; errors.Is(err, driver.ErrUnavailable) && ctx.Err() == nil; g, err = b.Acquire(ctx, req) {
+					g, err := locktest.Ask(ctx, b, req)
+					for ; errors.Is(err, driver.ErrUnavailable) && ctx.Err() == nil; g, err = locktest.Ask(ctx, b, req) {
 						// As the engine does: the machine has much to do.
 						if g.Hold != nil {
 							_ = g.Hold.Undo(ctx)

@@ -139,7 +139,7 @@ func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
 	var mine, again driver.Grant
 	go func() {
 		var err error
-		mine, err = waiter.Acquire(ctx, request("n", 20*time.Second, true))
+		mine, err = locktest.Ask(ctx, waiter, request("n", 20*time.Second, true))
 		waits <- err
 	}()
 	_, names := s.queued(t, "n", 2)
@@ -148,7 +148,7 @@ func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
 	waitsAgain := make(chan error, 1)
 	go func() {
 		var err error
-		again, err = holder.Acquire(ctx, request("n", time.Minute, true))
+		again, err = locktest.Ask(ctx, holder, request("n", time.Minute, true))
 		waitsAgain <- err
 	}()
 	_, now := s.queued(t, "n", 2)

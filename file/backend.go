@@ -14,6 +14,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/localfile"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // Backend keeps locks as locked files in a directory. It is a
@@ -79,7 +80,7 @@ func (b *Backend) Guarantees() driver.Guarantees {
 }
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for the
-// kernel to grant it if req.Wait is set, and returns ErrHeld otherwise.
+// kernel to grant it if req.Wait is set, and is refused otherwise.
 func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -89,7 +90,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	}
 	if !req.Wait {
 		g, err := again(ctx, func() (driver.Grant, error) { return b.try(req) })
-		return g, unavailable(err)
+		return refusal.Answer(g, unavailable(err))
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -103,7 +104,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			g, err = b.waitAlone(ctx, req)
 		}
 	}
-	return g, unavailable(err)
+	return refusal.Answer(g, unavailable(err))
 }
 
 // try lets a writer in if nobody has the lock, and a sharer unless a writer has it, or waits for it.
@@ -140,7 +141,7 @@ func (b *Backend) waitAlone(ctx context.Context, req driver.Request) (driver.Gra
 			return driver.Grant{}, err
 		}
 		g, err := b.enter(f, req)
-		kept, ok := errors.AsType[*driver.HeldError](err)
+		kept, ok := errors.AsType[*refusal.Error](err)
 		if !ok {
 			return g, err
 		}
@@ -154,7 +155,7 @@ func (b *Backend) waitAlone(ctx context.Context, req driver.Request) (driver.Gra
 const keptLook = 200 * time.Millisecond
 
 // enter makes a hold of f, which is locked for the request, or lets go of it. A MinHold that keeps the lock makes
-// the error a *driver.HeldError. A sharer has the turn, so that it is the only one that writes; if it gets the lock
+// the error a *refusal.Error. A sharer has the turn, so that it is the only one that writes; if it gets the lock
 // alone for a moment, those before it are gone.
 func (b *Backend) enter(f *os.File, req driver.Request) (g driver.Grant, err error) {
 	now := time.Now()

@@ -18,6 +18,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // used returns the path and content of a lock file that was used for name.
@@ -49,7 +50,7 @@ func TestEveryNameAndLabelIsReadBack(t *testing.T) {
 	for _, name := range []string{"n", "\x00\x01\n\r\"\\", strings.Repeat("\x7f", 640), "\nsum ", "\n{"} {
 		for _, label := range []string{"", `"\"`, "100 %d", strings.Repeat("<", 128), `","raised":9`,
 			strings.Repeat("\x01", 500)} {
-			g := must(b.Acquire(t.Context(), driver.Request{Name: name, Label: label}))
+			g := must(locktest.Ask(t.Context(), b, driver.Request{Name: name, Label: label}))
 			st := must(b.Inspect(t.Context(), name))
 			if len(label) <= driver.MaxLabelLen {
 				require.Equal(t, label, st.Label)

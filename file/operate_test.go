@@ -20,6 +20,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // The end of a MinHold is waited for, also after Close while the file stays open.
@@ -68,11 +69,11 @@ func TestBreak(t *testing.T) {
 func TestTokenThatCannotRiseIsAnError(t *testing.T) {
 	b := newBackend(t, t.TempDir())
 	req := driver.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
-	hold := must(b.Acquire(t.Context(), req)).Hold
+	hold := must(locktest.Ask(t.Context(), b, req)).Hold
 	require.NoError(t, hold.(driver.TokenRaiser).RaiseToken(t.Context(), 1<<64-1))
 	require.NoError(t, hold.Release(t.Context()))
 	req.Owner = "b"
-	_, err := b.Acquire(t.Context(), req)
+	_, err := locktest.Ask(t.Context(), b, req)
 	assert.ErrorContains(t, err, "cannot rise")
 }
 
@@ -95,7 +96,7 @@ func TestCheckCountsTheFiles(t *testing.T) {
 	}
 	b := newBackend(t, dir)
 	req := driver.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
-	g := must(b.Acquire(t.Context(), req))
+	g := must(locktest.Ask(t.Context(), b, req))
 	require.NoError(t, g.Hold.Release(t.Context()))
 	for i := range 9_998 {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i, []string{".lock", ".turn"}[i%2])), nil, 0o600))
@@ -113,7 +114,7 @@ func TestCheckCountsTheFiles(t *testing.T) {
 	require.Len(t, left, 1)
 	assert.Equal(t, "other", left[0].Name())
 	req.Owner = "b"
-	assert.Greater(t, must(b.Acquire(t.Context(), req)).Token, g.Token)
+	assert.Greater(t, must(locktest.Ask(t.Context(), b, req)).Token, g.Token)
 }
 
 func TestListOpensOnlyLockFiles(t *testing.T) {

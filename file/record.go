@@ -15,6 +15,7 @@ import (
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/localfile"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // record is the content of a lock file. The holder writes it while it has the lock;
@@ -127,7 +128,7 @@ func (r record) next(req driver.Request, alone bool, now time.Time) (record, err
 		return r, nil
 	case joins:
 	case left > 0:
-		return record{}, &driver.HeldError{Remaining: left}
+		return record{}, &refusal.Error{Refusal: driver.Refusal{Remaining: left}}
 	case last == math.MaxUint64:
 		return record{}, errors.New("the token in its file cannot rise any more")
 	default:

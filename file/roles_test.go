@@ -89,7 +89,7 @@ func limited(p *lab.Parent) {
 	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
 		panic(err)
 	}
-	_, err := b.Acquire(context.Background(), driver.Request{Name: p.Args[1],
+	_, err := locktest.Ask(context.Background(), b, driver.Request{Name: p.Args[1],
 		Label: "a label that makes the record longer"})
 	p.Say("error %v; unavailable %t", err, errors.Is(err, driver.ErrUnavailable))
 }

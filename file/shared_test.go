@@ -22,6 +22,7 @@ import (
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/localfile"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // share holds a name shared, or waits for it alone if the last argument says so.
@@ -57,7 +58,7 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 
 	reads, writes := request(true, 0), request(false, 0)
 	shared := func() error {
-		g, err := b.Acquire(t.Context(), reads)
+		g, err := locktest.Ask(t.Context(), b, reads)
 		if err == nil {
 			err = g.Hold.Release(t.Context())
 		}
@@ -72,15 +73,15 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	require.NoError(t, shared(), "the kernel has ended what it left")
 
 	first.Kill() // which has drawn the token
-	g := must(b.Acquire(t.Context(), reads))
+	g := must(locktest.Ask(t.Context(), b, reads))
 	assert.Equal(t, token, strconv.FormatUint(g.Token, 10))
 	assert.Empty(t, must(b.Inspect(t.Context(), "n")).Label, "that of one who lives")
 	second.Send(t, "unlock")
 	second.Expect(t, "unlocked <nil>", patience)
-	_, err = b.Acquire(t.Context(), writes)
+	_, err = locktest.Ask(t.Context(), b, writes)
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, g.Hold.Release(t.Context()))
-	assert.Greater(t, must(b.Acquire(t.Context(), writes)).Token, g.Token)
+	assert.Greater(t, must(locktest.Ask(t.Context(), b, writes)).Token, g.Token)
 }
 
 // Those who come to a free name at the same moment have one token, also beside flock(1), where none of them is alone.
@@ -100,7 +101,7 @@ func TestFirstSharersHaveOneToken(t *testing.T) {
 		var grants [len(b)]driver.Grant
 		var all sync.WaitGroup
 		for i := range b {
-			all.Go(func() { grants[i] = must(b[i].Acquire(t.Context(), req)) })
+			all.Go(func() { grants[i] = must(locktest.Ask(t.Context(), b[i], req)) })
 		}
 		all.Wait()
 		localfile.LetGo(f)
@@ -121,7 +122,7 @@ func TestSharersBesideFlock(t *testing.T) {
 	flock := func(how string) error {
 		return exec.CommandContext(t.Context(), "flock", how, "--nonblock", path, "true").Run()
 	}
-	g := must(b.Acquire(t.Context(), request(true, 0)))
+	g := must(locktest.Ask(t.Context(), b, request(true, 0)))
 	require.NoError(t, flock("--shared"))
 	require.Error(t, flock("--exclusive"))
 	require.NoError(t, g.Hold.Release(t.Context()))
@@ -131,14 +132,14 @@ func TestSharersBesideFlock(t *testing.T) {
 	in, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
 	require.NoError(t, cmd.Start())
 	_, _ = out.Read(make([]byte, 3))
-	_, err := b.Acquire(t.Context(), request(false, 0))
+	_, err := locktest.Ask(t.Context(), b, request(false, 0))
 	require.ErrorIs(t, err, driver.ErrHeld)
-	g, other := must(b.Acquire(t.Context(), request(true, 0))), must(b.Acquire(t.Context(), request(true, 0)))
+	g, other := must(locktest.Ask(t.Context(), b, request(true, 0))), must(locktest.Ask(t.Context(), b, request(true, 0)))
 	require.Equal(t, g.Token, other.Token, "neither of them was alone")
 	require.NoError(t, other.Hold.Release(t.Context()))
 	require.NoError(t, in.Close())
 	_ = cmd.Wait()
-	_, err = b.Acquire(t.Context(), request(false, 0))
+	_, err = locktest.Ask(t.Context(), b, request(false, 0))
 	require.ErrorIs(t, err, driver.ErrHeld)
 }
 
@@ -150,7 +151,7 @@ func TestWriterWaitsForTheMinHoldOfSharers(t *testing.T) {
 	dir := t.TempDir()
 	readers, writers := newBackend(t, dir), newBackend(t, dir)
 	come := func() error {
-		g, err := readers.Acquire(t.Context(), request(true, kept))
+		g, err := locktest.Ask(t.Context(), readers, request(true, kept))
 		if err == nil {
 			dies(t, g.Hold)
 		}
@@ -159,7 +160,7 @@ func TestWriterWaitsForTheMinHoldOfSharers(t *testing.T) {
 	require.NoError(t, come())
 	granted := make(chan error, 1)
 	go func() {
-		_, err := writers.Acquire(t.Context(), waiting(false))
+		_, err := locktest.Ask(t.Context(), writers, waiting(false))
 		granted <- err
 	}()
 	late := time.After(patience)
@@ -207,9 +208,9 @@ func TestMinHoldOfSharers(t *testing.T) {
 			var err error
 			switch step {
 			case "free":
-				_, err = b.Acquire(t.Context(), request(false, 0))
+				_, err = locktest.Ask(t.Context(), b, request(false, 0))
 			case "shut":
-				_, err = b.Acquire(t.Context(), request(true, 0))
+				_, err = locktest.Ask(t.Context(), b, request(true, 0))
 				require.ErrorIs(t, err, driver.ErrHeld)
 				continue
 			case "broken":
@@ -230,12 +231,12 @@ func TestMinHoldOfSharers(t *testing.T) {
 				require.NoError(t, err)
 				about(st.Remaining)
 			case "kept " + what:
-				_, err := b.Acquire(t.Context(), request(false, 0))
-				var held *driver.HeldError
+				_, err := locktest.Ask(t.Context(), b, request(false, 0))
+				var held *refusal.Error
 				require.ErrorAs(t, err, &held, "%s: %s", history, step)
 				about(held.Remaining)
 			default:
-				g, failed := b.Acquire(t.Context(), request(who != "w", must(time.ParseDuration(what))))
+				g, failed := locktest.Ask(t.Context(), b, request(who != "w", must(time.ParseDuration(what))))
 				holds[who], err = g.Hold, failed
 			}
 			require.NoError(t, err, "%s: %s", history, step)
@@ -248,15 +249,15 @@ func TestSharersAfterAPauseAreOthers(t *testing.T) {
 	b := newBackend(t, t.TempDir())
 	for _, wait := range []bool{false, true} {
 		req := request(true, 50*time.Millisecond)
-		died := must(b.Acquire(t.Context(), req))
+		died := must(locktest.Ask(t.Context(), b, req))
 		old := must(b.Inspect(t.Context(), "n"))
 		require.True(t, old.Held)
 		dies(t, died.Hold)
 		require.Eventually(t, func() bool { return !must(b.Inspect(t.Context(), "n")).Held }, patience, time.Millisecond)
 		req.MinHold, req.Wait = time.Hour, wait
-		next := must(b.Acquire(t.Context(), req))
+		next := must(locktest.Ask(t.Context(), b, req))
 		assert.Greater(t, next.Token, died.Token)
-		beside := must(b.Acquire(t.Context(), req))
+		beside := must(locktest.Ask(t.Context(), b, req))
 		assert.Equal(t, next.Token, beside.Token)
 		dies(t, next.Hold)
 		dies(t, beside.Hold)
@@ -300,12 +301,12 @@ func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 	dir := t.TempDir()
 	b := []*file.Backend{newBackend(t, dir), newBackend(t, dir)}
 	for range 20 {
-		w := must(b[0].Acquire(t.Context(), request(false, 0)))
+		w := must(locktest.Ask(t.Context(), b[0], request(false, 0)))
 		var grants [2]driver.Grant
 		var waits, others sync.WaitGroup
 		end := make(chan struct{})
 		for i := range grants {
-			waits.Go(func() { grants[i] = must(b[i].Acquire(t.Context(), waiting(true))) })
+			waits.Go(func() { grants[i] = must(locktest.Ask(t.Context(), b[i], waiting(true))) })
 			waitUntilTurnIsTaken(t, dir)
 			if i == 0 {
 				require.NoError(t, os.Remove(filepath.Join(dir, "n.turn")))
@@ -346,18 +347,18 @@ func waitUntilTurnIsTaken(t *testing.T, dir string) {
 func TestProveSharersAtTheBound(t *testing.T) {
 	lab.NeedProve(t)
 	b := newBackend(t, t.TempDir())
-	dies(t, must(b.Acquire(t.Context(), request(false, time.Hour))).Hold)
+	dies(t, must(locktest.Ask(t.Context(), b, request(false, time.Hour))).Hold)
 	for range driver.MaxSharers + 1 {
-		_, err := b.Acquire(t.Context(), request(true, 0))
+		_, err := locktest.Ask(t.Context(), b, request(true, 0))
 		require.ErrorIs(t, err, driver.ErrHeld)
 	}
 	must(locktest.Break(t.Context(), b, "n"))
 	locktest.MaxSharers(t, b, func() {
-		_, err := b.Acquire(t.Context(), request(true, time.Hour))
+		_, err := locktest.Ask(t.Context(), b, request(true, time.Hour))
 		require.ErrorIs(t, err, driver.ErrRefused)
 		assert.Zero(t, must(b.Inspect(t.Context(), "n")).Remaining)
 	})
-	_, err := b.Acquire(t.Context(), request(true, 0))
+	_, err := locktest.Ask(t.Context(), b, request(true, 0))
 	require.NoError(t, err, "those who left are not counted")
 	var bytes int64
 	for _, e := range must(os.ReadDir(b.Dir())) {

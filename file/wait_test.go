@@ -17,6 +17,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/localfile"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // One thread waits for the file for all callers, and one for the turn. A thread that callers have left behind serves
@@ -28,7 +29,7 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 	var all sync.WaitGroup
 	wait := func(ctx context.Context, i int) {
 		all.Go(func() {
-			g, err := b.Acquire(ctx, waiting(false))
+			g, err := locktest.Ask(ctx, b, waiting(false))
 			if ctx.Err() != nil {
 				assert.ErrorIs(t, err, context.Canceled)
 				return
@@ -54,12 +55,12 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 	all.Wait()
 	assert.IsIncreasing(t, order)
 	waitUntilBlocked(t, 0)
-	shared := must(b.Acquire(t.Context(), request(true, 0))).Hold // nobody has kept the turn
+	shared := must(locktest.Ask(t.Context(), b, request(true, 0))).Hold // nobody has kept the turn
 	require.NoError(t, shared.Release(t.Context()))
 
-	held = must(b.Acquire(t.Context(), request(false, 0))).Hold
+	held = must(locktest.Ask(t.Context(), b, request(false, 0))).Hold
 	all.Go(func() {
-		_, err := b.Acquire(t.Context(), waiting(false))
+		_, err := locktest.Ask(t.Context(), b, waiting(false))
 		assert.ErrorIs(t, err, driver.ErrClosed)
 	})
 	waitUntilBlocked(t, 1)
@@ -74,15 +75,15 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 func TestTryLockLooksAgainWhereAVisitorMayBe(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		b := newBackend(t, t.TempDir())
-		require.NoError(t, must(b.Acquire(t.Context(), request(shared, 0))).Hold.Release(t.Context()))
+		require.NoError(t, must(locktest.Ask(t.Context(), b, request(shared, 0))).Hold.Release(t.Context()))
 		if shared {
-			dies(t, must(b.Acquire(t.Context(), request(shared, 0))).Hold)
+			dies(t, must(locktest.Ask(t.Context(), b, request(shared, 0))).Hold)
 		}
 		f := must(os.Open(lockFile(t, b.Dir())))
 		defer f.Close()
 		require.NoError(t, localfile.Flock(f, localfile.Exclusive))
 		began := time.Now()
-		_, err := b.Acquire(t.Context(), request(shared, 0))
+		_, err := locktest.Ask(t.Context(), b, request(shared, 0))
 		require.ErrorIs(t, err, driver.ErrHeld)
 		assert.Greater(t, time.Since(began), 10*time.Millisecond)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -49,12 +50,12 @@ func TestUndoDuringAnOutage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			locks := c.start()
 			req := driver.Request{Name: "job", TTL: 10 * time.Second, MinHold: c.minHold}
-			g, err := locks.Acquire(t.Context(), req)
+			g, err := locktest.Ask(t.Context(), locks, req)
 			require.NoError(t, err)
 			require.NoError(t, g.Hold.Undo(t.Context()), "at once, whatever its MinHold")
 			require.False(t, inspect(t, locks, "job").Held)
 
-			g, err = locks.Acquire(t.Context(), req)
+			g, err = locktest.Ask(t.Context(), locks, req)
 			require.NoError(t, err)
 			require.Equal(t, c.ends, inspect(t, locks, "job").Remaining)
 			locks.Fail(errDown)

@@ -84,67 +84,72 @@ func (b *Backend) Guarantees() driver.Guarantees {
 }
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for it in
-// the order of the calls if req.Wait is set, and returns ErrHeld otherwise.
+// the order of the calls if req.Wait is set, and is refused otherwise.
 func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	h := &hold{Request: req, backend: b}
 	if !b.expiring && req.MinHold == 0 {
 		h.TTL = 0
 	}
-	ended, err := b.enter(ctx, h)
-	if h.granted != nil {
+	ended, held, err := b.enter(ctx, h)
+	if held && req.Wait {
 		req.Queued()
 		select {
 		case <-h.granted:
+			held = false
 		case <-ctx.Done():
-			err = b.giveUp(h, fmt.Errorf("%w (%w)", driver.ErrHeld, ctx.Err()))
+			held, err = b.giveUp(h, ctx.Err())
 		case <-ended:
-			err = b.giveUp(h, nil)
+			held, err = b.giveUp(h, nil)
 		}
 	}
-	if err != nil {
+	switch {
+	case held:
+		return driver.Grant{Refused: &driver.Refusal{}}, err
+	case err != nil:
 		return driver.Grant{}, err
 	}
 	return driver.Grant{Hold: h, Validity: driver.Validity{Since: h.since, TTL: h.TTL}, Token: h.token}, nil
 }
 
 // enter puts h at the end of the queue for its name, and grants it the lock if nobody is
-// in the way. ended is closed when the Backend is, or begins to fail.
-func (b *Backend) enter(ctx context.Context, h *hold) (ended <-chan struct{}, err error) {
+// in the way. held: somebody is, and h has a place only if it waits. ended is closed when the Backend is, or
+// begins to fail.
+func (b *Backend) enter(ctx context.Context, h *hold) (ended <-chan struct{}, held bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err = cmp.Or(ctx.Err(), b.closed, b.fault); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	queue := b.queues[h.Name]
 	free := len(queue) == 0 || h.follows(queue[len(queue)-1])
 	switch {
 	case !free && !h.Wait:
-		return nil, driver.ErrHeld
+		return nil, true, nil
 	case free && len(queue) >= driver.MaxSharers:
-		return nil, fmt.Errorf("%w: %d share %q, and no more can", driver.ErrRefused, len(queue), h.Name)
+		return nil, false, fmt.Errorf("%w: %d share %q, and no more can", driver.ErrRefused, len(queue), h.Name)
 	}
 	if !free {
 		h.granted = make(chan struct{})
 	}
 	b.queues[h.Name] = append(queue, h)
 	b.admit(h.Name)
-	return b.ended, nil
+	return b.ended, !free, nil
 }
 
 // follows reports whether h has the lock together with before, the one before it in the
 // queue: if both are sharers, and that one has it.
 func (h *hold) follows(before *hold) bool { return h.Shared && before.Shared && before.token != 0 }
 
-// giveUp removes a waiter from its queue, and returns err, or why all waits end. It returns
-// nil if the lock was granted to it before: "held" would then be wrong.
-func (b *Backend) giveUp(h *hold, err error) error {
+// giveUp removes a waiter from its queue, and returns err, or why all waits end, and whether the lock is
+// held by another: it is not if the lock was granted to h before.
+func (b *Backend) giveUp(h *hold, err error) (held bool, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h.token != 0 {
-		return nil
+		return false, nil
 	}
 	b.drop(h.Name, h.is)
-	return cmp.Or(err, b.closed, b.fault, driver.ErrUnavailable) // Fail may have cleared it meanwhile
+	return err != nil, cmp.Or(err, b.closed, b.fault, driver.ErrUnavailable) // Fail may have cleared it meanwhile
 }
 
 // drop removes from a queue those who are meant, and returns them. When all of them are gone, the lock goes to those

@@ -56,7 +56,7 @@ func (e *ending) Done() <-chan struct{} {
 func TestALockThatIsGrantedAsItsContextEndsIsNotHeld(t *testing.T) {
 	locks := memory.New()
 	for range 200 {
-		g, err := locks.Acquire(&ending{Context: t.Context()}, driver.Request{Name: "n", Wait: true, Queued: func() {}})
+		g, err := locktest.Ask(&ending{Context: t.Context()}, locks, driver.Request{Name: "n", Wait: true, Queued: func() {}})
 		require.NoError(t, err)
 		require.NoError(t, g.Hold.Release(t.Context()))
 	}
@@ -67,7 +67,7 @@ func TestTimeInTheQueueDoesNotCount(t *testing.T) {
 		locks := memory.New()
 		first := mustLock(t, newClient(t, locks, nil), "n")
 		time.AfterFunc(time.Hour, func() { assert.NoError(t, first.Unlock(context.Background())) })
-		second, err := locks.Acquire(t.Context(), driver.Request{Name: "n", Wait: true, Queued: func() {}})
+		second, err := locktest.Ask(t.Context(), locks, driver.Request{Name: "n", Wait: true, Queued: func() {}})
 		require.NoError(t, err)
 		assert.Equal(t, time.Now(), second.Validity.Since)
 	})
@@ -124,11 +124,11 @@ func TestInspectSaysWhoHolds(t *testing.T) {
 func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()
-		held, err := locks.Acquire(t.Context(), driver.Request{Name: "n"})
+		held, err := locktest.Ask(t.Context(), locks, driver.Request{Name: "n"})
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { assert.NoError(t, locks.Close()) })
 		for range 2 {
-			_, err = locks.Acquire(t.Context(), driver.Request{Name: "n", Wait: true, Queued: func() {}})
+			_, err = locktest.Ask(t.Context(), locks, driver.Request{Name: "n", Wait: true, Queued: func() {}})
 			require.ErrorIs(t, err, driver.ErrClosed)
 		}
 		require.NoError(t, locks.Close())
@@ -140,7 +140,7 @@ func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 	failed.Fail(errDown)
 	require.NoError(t, failed.Close())
 	failed.Fail(nil)
-	_, err := failed.Acquire(t.Context(), driver.Request{Name: "n"})
+	_, err := locktest.Ask(t.Context(), failed, driver.Request{Name: "n"})
 	require.ErrorIs(t, err, driver.ErrClosed)
 }
 
@@ -154,11 +154,11 @@ func TestProveSharersAtTheBound(t *testing.T) {
 func TestSharersWhoWaitedAtTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, grants := memory.New(), make(chan driver.Grant, driver.MaxSharers+2)
-		writer, err := locks.Acquire(t.Context(), driver.Request{Name: "n"})
+		writer, err := locktest.Ask(t.Context(), locks, driver.Request{Name: "n"})
 		require.NoError(t, err)
 		for i := range cap(grants) {
 			go func() {
-				g, err := locks.Acquire(t.Context(), driver.Request{Name: "n", Label: fmt.Sprint(i), Shared: true, Wait: true,
+				g, err := locktest.Ask(t.Context(), locks, driver.Request{Name: "n", Label: fmt.Sprint(i), Shared: true, Wait: true,
 					Queued: func() {}, Lost: func() {}})
 				assert.NoError(t, err)
 				grants <- g

@@ -64,7 +64,7 @@ func TestAgeingTable(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range perPeriod {
 			all.Go(func() {
-				g, err := b.Acquire(t.Context(), request(fmt.Sprintf("p%d/%d", period, i),
+				g, err := locktest.Ask(t.Context(), b, request(fmt.Sprintf("p%d/%d", period, i),
 					owner(1+period*perPeriod+i)))
 				assert.NoError(t, err)
 				assert.NoError(t, g.Hold.Release(t.Context()))

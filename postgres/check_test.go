@@ -11,6 +11,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -44,7 +45,7 @@ func TestCheck(t *testing.T) {
 	s.Exec(t, "GRANT USAGE ON SEQUENCE locker_locks_tokens TO few")
 	assert.NotContains(t, worst(few), "rights on locker_locks")
 
-	g, err := b.Acquire(t.Context(), request("b", owner(2)))
+	g, err := locktest.Ask(t.Context(), b, request("b", owner(2)))
 	require.NoError(t, err, "it is served all the same")
 	require.NoError(t, g.Hold.Release(t.Context()))
 }
@@ -88,7 +89,7 @@ func TestWhatIsInTheWayIsSaid(t *testing.T) {
 		assert.Equal(t, driver.SeverityProblem, all[i].Severity, name)
 		assert.Equal(t, c.found, all[i].Found, name)
 		assert.Contains(t, all[i].Advice, c.advice, name)
-		_, err = b.Acquire(t.Context(), request("a", owner(1)))
+		_, err = locktest.Ask(t.Context(), b, request("a", owner(1)))
 		require.ErrorContains(t, err, c.says, name)
 	}
 	_, err := locker.Open(t.Context(), as("reader", "target_session_attrs=read-write"), nil, postgres.Openers)
@@ -107,6 +108,6 @@ func TestWhatIsInTheWayIsSaid(t *testing.T) {
 	reader, _ := newBackend(t, as("reader"), nil)
 	s.Exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON locker_locks TO reader")
 	s.Exec(t, "GRANT USAGE ON SEQUENCE locker_locks_tokens TO reader")
-	_, err = reader.Acquire(t.Context(), request("c", owner(4)))
+	_, err = locktest.Ask(t.Context(), reader, request("c", owner(4)))
 	require.ErrorContains(t, err, "default_transaction_read_only is on, and the server is no standby")
 }

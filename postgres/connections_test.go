@@ -62,7 +62,7 @@ func TestConnectionsThatWereClosed(t *testing.T) {
 			}
 			g := acquire(t, b, "a", owner(1))
 			for _, ask := range []func() error{
-				func() error { _, err := b.Acquire(t.Context(), request("b", owner(2))); return err },
+				func() error { _, err := locktest.Ask(t.Context(), b, request("b", owner(2))); return err },
 				func() error { _, err := g.Hold.Renew(t.Context()); return err },
 				func() error { _, err := b.Inspect(t.Context(), "a"); return err },
 				func() error { return g.Hold.Release(t.Context()) },
@@ -96,7 +96,7 @@ func TestALostReplyIsAskedForAgain(t *testing.T) {
 	// No server answers the second time: the first may have been carried out.
 	cancel := p.OnRequest("nextval", func(*lab.Link) { p.Set(lab.Reset) })
 	defer cancel()
-	again, err := b.Acquire(t.Context(), request("a", owner(3)))
+	again, err := locktest.Ask(t.Context(), b, request("a", owner(3)))
 	require.Error(t, err)
 	require.NotNil(t, again.Hold, "the engine takes it back")
 }
@@ -276,7 +276,7 @@ func TestHeldWaitsForAConnectionNoLongerThanTheTimeout(t *testing.T) {
 		&postgres.Options{NoCreate: true, Timeout: 2 * time.Second})
 	l := locktest.Lock(t, locker.New(b, &locker.Options{TTL: time.Hour}), "a")
 	s.Exec(t, "DROP TABLE locker_locks")
-	_, err := b.Acquire(t.Context(), request("b", owner(2)))
+	_, err := locktest.Ask(t.Context(), b, request("b", owner(2)))
 	require.ErrorContains(t, err, "is gone")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)

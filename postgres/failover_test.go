@@ -216,7 +216,7 @@ func TestProveWhatNoStandbyHasIsNotGranted(t *testing.T) {
 				defer standby.Resume()
 				for what, ask := range map[string]func(ctx context.Context) error{
 					"grant": func(ctx context.Context) error {
-						_, err := b.Acquire(ctx, request("granted "+how+name, owner(2)))
+						_, err := locktest.Ask(ctx, b, request("granted "+how+name, owner(2)))
 						return err
 					},
 					"renewal": func(ctx context.Context) error { _, err := held.Hold.Renew(ctx); return err },
@@ -270,7 +270,7 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 		&postgres.Options{FailoverSafe: true, Timeout: 2 * time.Second})
 	for _, names := range []string{"*", "ANY 1 (standby, *)", ""} {
 		primary.Set(t, "synchronous_standby_names", names)
-		g, err := locks.Acquire(t.Context(), request("a", owner(1)))
+		g, err := locktest.Ask(t.Context(), locks, request("a", owner(1)))
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.ErrorContains(t, err, "name each standby")
 		require.Nil(t, g.Hold, "nothing is left with %q", names)
@@ -279,7 +279,7 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 		primary.Set(t, "synchronous_standby_names", names)
 		acquire(t, locks, "both "+names, owner(i))
 		b.Pause()
-		g, err := locks.Acquire(t.Context(), request("one "+names, owner(i)))
+		g, err := locktest.Ask(t.Context(), locks, request("one "+names, owner(i)))
 		require.ErrorIs(t, err, driver.ErrUnavailable, names)
 		require.ErrorContains(t, err, "may take over")
 		require.NotNil(t, g.Hold)
@@ -337,7 +337,7 @@ func TestProveFailoverSafeNeedsToSeeTheStandby(t *testing.T) {
 	require.ErrorContains(t, err, "GRANT pg_read_all_stats TO")
 	require.NotErrorIs(t, err, driver.ErrUnavailable)
 	b, _ := newBackend(t, url, &postgres.Options{FailoverSafe: true})
-	g, err := b.Acquire(t.Context(), request("a", owner(1)))
+	g, err := locktest.Ask(t.Context(), b, request("a", owner(1)))
 	require.ErrorContains(t, err, "GRANT pg_read_all_stats TO")
 	require.Nil(t, g.Hold, "nothing was asked for")
 

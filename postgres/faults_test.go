@@ -82,7 +82,7 @@ func TestASilentConnectionIsNotWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	g, err := b.Acquire(ctx, request("a", owner(2)))
+	g, err := locktest.Ask(ctx, b, request("a", owner(2)))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotNil(t, g.Hold, "its outcome is not known")
 	for _, ask := range []func(context.Context) error{
@@ -101,7 +101,7 @@ func TestASilentConnectionIsNotWaitedFor(t *testing.T) {
 	assert.Less(t, time.Since(began), 20*time.Second, "which is less than the timeout")
 	p.Set(lab.Pass)
 	require.Eventually(t, func() bool {
-		_, err := b.Acquire(t.Context(), request("b", owner(3)))
+		_, err := locktest.Ask(t.Context(), b, request("b", owner(3)))
 		return err == nil
 	}, 30*time.Second, time.Millisecond)
 }
@@ -120,7 +120,10 @@ func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
 		return func(ctx context.Context) error { _, err := h.Renew(ctx); return err }
 	}
 	for request, ask := range map[string]func(context.Context) error{
-		"nextval":      func(ctx context.Context) error { _, err := b.Acquire(ctx, request("b", owner(3))); return err },
+		"nextval": func(ctx context.Context) error {
+			_, err := locktest.Ask(ctx, b, request("b", owner(3)))
+			return err
+		},
 		"mine AS":      renew(free),
 		"lock_timeout": renew(stuck), // in turn
 		"freed AS":     free.Release,

@@ -41,9 +41,15 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		return left, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
 			b.addr, driver.ErrRefused, driver.MaxSharers, req.Name)
 	case g.token == 0 && g.sharers && req.Wait && !req.Shared:
-		return left, b.waitForSharers(ctx, req, g.left)
+		left.Refused = b.waitForSharers(ctx, req, g.left)
 	case g.token == 0:
-		return left, &driver.HeldError{Remaining: g.left}
+		left.Refused = &driver.Refusal{Remaining: g.left}
+	}
+	if left.Refused != nil {
+		if left.Hold != nil {
+			left.Refused.Undo, left.Hold = h.Undo, nil
+		}
+		return left, nil
 	}
 	validity := driver.Validity{Since: answer.Since, TTL: req.TTL}
 	return driver.Grant{Hold: h, Validity: validity, Token: g.token}, nil

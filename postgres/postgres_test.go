@@ -19,6 +19,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/refusal"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -54,14 +55,14 @@ func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
 	}
 	late := make(chan answer)
 	go func() {
-		g, err := a.Acquire(t.Context(), request("name", owner(7)))
+		g, err := locktest.Ask(t.Context(), a, request("name", owner(7)))
 		late <- answer{g, err}
 	}()
 	require.Eventually(t, func() bool {
 		return s.Query(t, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'`) == "1"
 	}, 30*time.Second, 5*time.Millisecond)
 	var other uint64
-	if g, err := b.Acquire(t.Context(), request("name", owner(8))); err == nil {
+	if g, err := locktest.Ask(t.Context(), b, request("name", owner(8))); err == nil {
 		other = g.Token
 		require.NoError(t, g.Hold.Release(t.Context()))
 		s.Exec(t, `DELETE FROM locker_locks WHERE owner = ''`) // as a sweep would
@@ -122,7 +123,7 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 	s := lab.StartPostgres(t)
 	url := s.URL(s.Addr(), "sslmode=disable")
 	none, _ := newBackend(t, url, &postgres.Options{NoCreate: true})
-	_, err := none.Acquire(t.Context(), request("a", owner(1)))
+	_, err := locktest.Ask(t.Context(), none, request("a", owner(1)))
 	require.ErrorContains(t, err, "make the table with what postgres.Schema returns")
 	require.NotErrorIs(t, err, driver.ErrUnavailable)
 	_, err = locker.Open(t.Context(), url+"&create=off", nil, postgres.Openers)
@@ -140,7 +141,7 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, st.Held)
 		all.Go(func() {
-			_, err := b.Acquire(t.Context(), request(fmt.Sprint(i), owner(i)))
+			_, err := locktest.Ask(t.Context(), b, request(fmt.Sprint(i), owner(i)))
 			assert.NoError(t, err)
 		})
 	}
@@ -210,7 +211,7 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 			require.NoError(t, lease.Renew(t.Context()), "a renewal does not wait for the transaction")
 			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`,
 				[]byte(name)) // it was paused for long
-			_, err := other.Acquire(t.Context(), request(name, owner(1)))
+			_, err := locktest.Ask(t.Context(), other, request(name, owner(1)))
 			require.ErrorIs(t, err, driver.ErrHeld)
 			require.NoError(t, tx.Commit(t.Context()))
 			next := acquire(t, other, name, owner(1))
@@ -243,8 +244,8 @@ func TestAWaiterThatMeetsAReleaseAsksAgain(t *testing.T) {
 	refused := func() time.Duration {
 		req := request("a", owner(2))
 		req.Wait = true
-		_, err := b.Acquire(t.Context(), req)
-		var held *driver.HeldError
+		_, err := locktest.Ask(t.Context(), b, req)
+		var held *refusal.Error
 		require.ErrorAs(t, err, &held)
 		return held.Remaining
 	}
@@ -287,7 +288,7 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 		`CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON locker_locks DEFERRABLE INITIALLY DEFERRED
 		FOR EACH ROW EXECUTE FUNCTION fail()`)
 	for code, undone := range map[string]bool{"53100": true, "08006": false} {
-		g, err := b.Acquire(t.Context(), request(code, owner(2)))
+		g, err := locktest.Ask(t.Context(), b, request(code, owner(2)))
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.ErrorContains(t, err, "at the commit")
 		assert.Equal(t, undone, g.Hold == nil, code)
@@ -362,7 +363,7 @@ func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
 	conn, err := pool.Acquire(t.Context()) // all that there are
 	require.NoError(t, err)
 	defer conn.Release()
-	_, err = b.Acquire(t.Context(), request("a", owner(1)))
+	_, err = locktest.Ask(t.Context(), b, request("a", owner(1)))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "no free connection in the pool, for 50ms")

@@ -45,7 +45,7 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 	var g driver.Grant
 	go func() {
 		var err error
-		g, err = b.Acquire(t.Context(), request("a", owner(1)))
+		g, err = locktest.Ask(t.Context(), b, request("a", owner(1)))
 		answered <- err
 	}()
 	require.Eventually(t, func() bool {
@@ -59,7 +59,10 @@ func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
 		return err == nil && st.Held
 	}, 30*time.Second, time.Millisecond)
 	require.NotNil(t, g.Hold)
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.ErrorIs(t, g.Hold.Undo(t.Context()), driver.ErrLost, "another copy may still come")
+	st, err := b.Inspect(t.Context(), "a")
+	require.NoError(t, err)
+	assert.False(t, st.Held, "it was removed")
 }
 
 // A Break that is sent twice, since its reply was lost, does not break the next holder.
@@ -77,7 +80,7 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 		p.OnRequest(statement, func(l *lab.Link) {
 			l.CutOnReply()
 			p.OnRequest(statement, func(*lab.Link) {
-				next, err = direct.Acquire(context.Background(), ask(name, 2))
+				next, err = locktest.Ask(context.Background(), direct, ask(name, 2))
 			})
 		})
 		st, broken := locktest.Break(t.Context(), b, name)

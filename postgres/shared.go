@@ -120,12 +120,12 @@ func (b *Backend) sendLeaves(ctx context.Context, requests []request) ([]end, er
 
 // waitForSharers leaves the note of a writer that waits for sharers and was refused. That costs a round trip
 // more, which nobody pays whose lock is free. A note that did not get there costs the writer's turn at most.
-func (b *Backend) waitForSharers(ctx context.Context, req driver.Request, left time.Duration) error {
+func (b *Backend) waitForSharers(ctx context.Context, req driver.Request, left time.Duration) *driver.Refusal {
 	noted, err := b.notes.Do(ctx, request{name: req.Name, owner: req.Owner})
 	if err == nil && !noted.Value {
-		return &driver.HeldError{Remaining: askAgain} // the sharers have just left
+		return &driver.Refusal{Remaining: askAgain} // the sharers have just left
 	}
-	return &driver.HeldError{Remaining: left, AskWithin: askForSharers, Leave: func(ctx context.Context) error {
+	return &driver.Refusal{Remaining: left, AskWithin: askForSharers, Leave: func(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 		defer cancel()
 		defer context.AfterFunc(b.life, cancel)()

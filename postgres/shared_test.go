@@ -13,6 +13,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/refusal"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -34,14 +35,14 @@ func TestHeldOfASharer(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, postgres.Held(t.Context(), tx, l))
-	second, err := other.Acquire(t.Context(), sharer("a", 2))
+	second, err := locktest.Ask(t.Context(), other, sharer("a", 2))
 	require.NoError(t, err, "another joins")
 	require.NoError(t, second.Hold.Release(t.Context()))
 	require.NoError(t, g.Hold.Release(t.Context()))
 	_, err = locktest.Break(t.Context(), other, "a")
 	require.NoError(t, err)
 	for _, req := range []driver.Request{request("a", owner(3)), sharer("a", 4)} {
-		_, err = other.Acquire(t.Context(), req)
+		_, err = locktest.Ask(t.Context(), other, req)
 		require.ErrorIs(t, err, driver.ErrHeld, "the transaction goes on (shared: %t)", req.Shared)
 	}
 	late, err := pool.Begin(t.Context())
@@ -71,7 +72,7 @@ func TestSharersThatComeAndLeaveAtOnce(t *testing.T) {
 			all.Wait()
 		}
 		each(func(i int) (err error) {
-			grants[i], err = backends[i%4].Acquire(t.Context(), sharer(fmt.Sprint(round%3), i))
+			grants[i], err = locktest.Ask(t.Context(), backends[i%4], sharer(fmt.Sprint(round%3), i))
 			return err
 		})
 		for _, g := range grants {
@@ -114,7 +115,7 @@ func TestSharersWhoseRowWasLost(t *testing.T) {
 	_, err := first.Hold.Renew(t.Context())
 	require.ErrorIs(t, err, driver.ErrLost)
 	require.ErrorIs(t, first.Hold.Release(t.Context()), driver.ErrLost)
-	_, err = b.Acquire(t.Context(), request("a", owner(3)))
+	_, err = locktest.Ask(t.Context(), b, request("a", owner(3)))
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, second.Hold.Release(t.Context()))
 	acquire(t, b, "a", owner(3))
@@ -125,7 +126,7 @@ func TestProveSharersAtTheBound(t *testing.T) {
 	lab.NeedProve(t)
 	s, b, _ := server(t)
 	locktest.MaxSharers(t, b, func() {
-		_, err := b.Acquire(t.Context(), sharer("n", 7))
+		_, err := locktest.Ask(t.Context(), b, sharer("n", 7))
 		require.NoError(t, err, "it is one of them")
 	})
 	assert.Equal(t, "1", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
@@ -137,8 +138,8 @@ func TestOldEntriesAreSwept(t *testing.T) {
 	locktest.Acquire(t, b, sharer("a", 1))
 	waits := request("a", owner(2))
 	waits.Wait = true
-	_, err := b.Acquire(t.Context(), waits)
-	var held *driver.HeldError
+	_, err := locktest.Ask(t.Context(), b, waits)
+	var held *refusal.Error
 	require.ErrorAs(t, err, &held)
 	require.NotNil(t, held.Leave)
 	var names []string
@@ -163,7 +164,7 @@ func TestNotesOfManyWritersShareRequests(t *testing.T) {
 	var w sync.WaitGroup
 	for i := range many {
 		w.Go(func() {
-			_, err := b.Acquire(t.Context(), sharer(fmt.Sprint(i), i))
+			_, err := locktest.Ask(t.Context(), b, sharer(fmt.Sprint(i), i))
 			assert.NoError(t, err)
 		})
 	}
@@ -174,7 +175,7 @@ func TestNotesOfManyWritersShareRequests(t *testing.T) {
 		w.Go(func() {
 			req := request(fmt.Sprint(i), owner(many+i))
 			req.Wait = true
-			_, err := b.Acquire(t.Context(), req)
+			_, err := locktest.Ask(t.Context(), b, req)
 			assert.ErrorIs(t, err, driver.ErrHeld)
 		})
 	}

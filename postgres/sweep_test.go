@@ -13,6 +13,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/refusal"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -67,8 +68,8 @@ func TestWaitersAskSeldomWhoseRowWasSwept(t *testing.T) {
 	other, _ := newBackend(t, u, nil)
 	req := request("a", owner(1))
 	req.Wait = true
-	_, err = other.Acquire(t.Context(), req)
-	var held *driver.HeldError
+	_, err = locktest.Ask(t.Context(), other, req)
+	var held *refusal.Error
 	require.ErrorAs(t, err, &held)
 	assert.Equal(t, 500*time.Millisecond, held.Remaining)
 	require.NoError(t, tx.Commit(t.Context()))

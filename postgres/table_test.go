@@ -43,11 +43,11 @@ func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
 		script(t, s, c.harm)
 		fresh, _ := newBackend(t, url, nil)
 		for who, b := range map[string]*postgres.Backend{"one that runs": running, "a new one": fresh} {
-			_, err := b.Acquire(t.Context(), request(name+" next", owner(3)))
+			_, err := locktest.Ask(t.Context(), b, request(name+" next", owner(3)))
 			require.ErrorContains(t, err, "which a crash does not empty", "%s: %s", name, who)
 			require.NotErrorIs(t, err, driver.ErrUnavailable)
 			sharer.Owner = owner(4)
-			_, err = b.Acquire(t.Context(), sharer)
+			_, err = locktest.Ask(t.Context(), b, sharer)
 			require.ErrorContains(t, err, "which a crash does not empty", "%s: %s", name, who)
 			all, err := b.Check(t.Context())
 			require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
 		}
 	}
 	temporary, _ := newBackend(t, url+"&search_path=pg_temp", nil)
-	_, err := temporary.Acquire(t.Context(), request("a", owner(5)))
+	_, err := locktest.Ask(t.Context(), temporary, request("a", owner(5)))
 	require.ErrorContains(t, err, "TEMPORARY")
 }
 
@@ -109,7 +109,7 @@ func TestATableThatWasFoundIsNotMadeAgain(t *testing.T) {
 		}
 		for range 2 {
 			for _, b := range []*postgres.Backend{b, looked} {
-				_, err := b.Acquire(t.Context(), request("a", owner(2)))
+				_, err := locktest.Ask(t.Context(), b, request("a", owner(2)))
 				require.ErrorContains(t, err, "is gone", away)
 				require.NotErrorIs(t, err, driver.ErrUnavailable)
 				_, err = b.Inspect(t.Context(), "a")

@@ -45,7 +45,7 @@ func TestUndoWaitsForWhatOthersMaySend(t *testing.T) {
 					defer cancel()
 					req := request(owner(i), owner(i))
 					req.TTL, req.MinHold, req.Shared = ttl, minHold, shared
-					g, err := b.Acquire(ctx, req)
+					g, err := locktest.Ask(ctx, b, req)
 					assert.Error(t, err)
 					return g
 				}
@@ -96,7 +96,7 @@ func TestUndoOfARequestWithoutAnAnswer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		p.OnRequest("nextval", func(l *lab.Link) { l.Requests(lab.Hold); cancel() })
 		began := time.Now()
-		g, err := b.Acquire(ctx, req)
+		g, err := locktest.Ask(ctx, b, req)
 		cancel()
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotNil(t, g.Hold)

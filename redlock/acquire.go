@@ -74,7 +74,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		}
 		switch result {
 		case heldByOne:
-			return earlier, r.heldError()
+			return driver.Grant{Refused: r.refusal(earlier.Hold)}, nil
 		case tooLate:
 			return left, r.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
 		case outOfReach:
@@ -91,7 +91,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			continue
 		case perhaps:
 			if n+1 >= perhapsRounds {
-				return earlier, r.heldError()
+				return driver.Grant{Refused: r.refusal(earlier.Hold)}, nil
 			}
 		default:
 			if n+1 >= splitRounds && !req.Wait || n+1 >= waitRounds {

@@ -167,7 +167,7 @@ func TestMinHold(t *testing.T) {
 	assert.Greater(t, left, (29 * time.Minute).Milliseconds(), "a repair knows of it")
 	release(t, g)
 	r.MinHold = 2 * time.Hour
-	_, err := b.Acquire(t.Context(), r)
+	_, err := locktest.Ask(t.Context(), b, r)
 	require.ErrorIs(t, err, driver.ErrInvalid, "the restart guard would not know")
 }
 
@@ -227,8 +227,8 @@ func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
 			r.Wait = true
 			var g, other driver.Grant
 			for i, step := range []func(){
-				func() { g, _ = b.Acquire(t.Context(), r) },
-				func() { other, _ = b.Acquire(t.Context(), request(name, time.Minute)) },
+				func() { g, _ = locktest.Ask(t.Context(), b, r) },
+				func() { other, _ = locktest.Ask(t.Context(), b, request(name, time.Minute)) },
 				func() { s.servers[0].MustDo(t, "DEL", redisconn.LockKey(name)) }, // the next renewal repairs it
 				func() { _, _ = g.Hold.Renew(t.Context()) },
 				func() { _, _ = g.Hold.Renew(t.Context()) },

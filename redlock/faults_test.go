@@ -118,7 +118,7 @@ func TestMajorityBroken(t *testing.T) {
 			}
 			for _, name := range []string{"x", "y"} { // held, and free
 				began := time.Now()
-				_, err := b.Acquire(t.Context(), request(name, time.Minute))
+				_, err := locktest.Ask(t.Context(), b, request(name, time.Minute))
 				require.ErrorIs(t, err, driver.ErrUnavailable)
 				assert.NotErrorIs(t, err, driver.ErrHeld)
 				assert.Less(t, time.Since(began), 30*time.Second)
@@ -143,7 +143,7 @@ func TestMajorityBroken(t *testing.T) {
 			within(t, 30*time.Second, "the release gets through at last",
 				func() bool { return s.holders(t, "x") == 0 && s.holders(t, "y") == 0 })
 			within(t, 30*time.Second, "it is served again", func() bool {
-				g, err := b.Acquire(t.Context(), request("x", time.Minute))
+				g, err := locktest.Ask(t.Context(), b, request("x", time.Minute))
 				if err == nil {
 					release(t, g)
 				}
@@ -168,7 +168,7 @@ func TestANodeThatMissedAReleaseIsAskedAgain(t *testing.T) {
 	s.proxies[2].PassNew()
 	s.servers[0].Kill()
 	within(t, 30*time.Second, "the next holder has that node's vote", func() bool {
-		_, err := b.Acquire(t.Context(), request("x", time.Minute))
+		_, err := locktest.Ask(t.Context(), b, request("x", time.Minute))
 		return err == nil
 	})
 }
@@ -273,7 +273,7 @@ func TestHungNodeCostsNothing(t *testing.T) {
 	for i := range 16 {
 		wg.Go(func() {
 			for n := 0; n < 100 || !skipped() && time.Now().Before(deadline); n++ {
-				g, err := b.Acquire(t.Context(), request(fmt.Sprintf("n%d-%d", i, n), time.Minute))
+				g, err := locktest.Ask(t.Context(), b, request(fmt.Sprintf("n%d-%d", i, n), time.Minute))
 				if !assert.NoError(t, err) || !assert.NoError(t, g.Hold.Release(context.Background())) {
 					return
 				}
@@ -311,7 +311,7 @@ func trySplit(t *testing.T, s *nodes) {
 		name := fmt.Sprint("x", n)
 		for _, b := range backends {
 			wg.Go(func() {
-				_, err := b.Acquire(t.Context(), request(name, time.Minute))
+				_, err := locktest.Ask(t.Context(), b, request(name, time.Minute))
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
@@ -24,7 +25,7 @@ func lockOnThree(t *testing.T, o redlock.Options) (s *nodes, b *redlock.Backend,
 	// Until the guard lets new servers vote.
 	for _, c := range []*redlock.Backend{a, b} {
 		within(t, 3*guardTTL, "all five vote", func() bool {
-			g, err := c.Acquire(t.Context(), request("warm", time.Second))
+			g, err := locktest.Ask(t.Context(), c, request("warm", time.Second))
 			if err == nil {
 				release(t, g)
 			}
@@ -49,7 +50,7 @@ func lockOnThree(t *testing.T, o redlock.Options) (s *nodes, b *redlock.Backend,
 func TestWithoutRestartGuardTwoHold(t *testing.T) {
 	s, b, g := lockOnThree(t, redlock.Options{NoRestartGuard: true})
 	_ = s
-	second, err := b.Acquire(t.Context(), request("x", guardTTL))
+	second, err := locktest.Ask(t.Context(), b, request("x", guardTTL))
 	require.NoError(t, err, "the test does not show what it is to show")
 	assert.True(t, time.Now().Before(g.Validity.Since.Add(guardTTL)), "the first lease is over")
 	release(t, second)
@@ -63,7 +64,7 @@ func TestRestartGuardKeepsOneHolder(t *testing.T) {
 	until := g.Validity.Until()
 	refusals := 0
 	for {
-		second, err := b.Acquire(t.Context(), request("x", guardTTL))
+		second, err := locktest.Ask(t.Context(), b, request("x", guardTTL))
 		if err == nil {
 			assert.False(t, time.Now().Before(until), "two holders")
 			release(t, second)
@@ -85,7 +86,7 @@ func TestRestartGuardKeepsOneHolder(t *testing.T) {
 func TestNewServersAreGuarded(t *testing.T) {
 	s := start(t, 3)
 	b := s.backend(t, redlock.Options{MaxTTL: 30 * time.Second})
-	_, err := b.Acquire(t.Context(), request("x", time.Second))
+	_, err := locktest.Ask(t.Context(), b, request("x", time.Second))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	for _, r := range s.servers {
 		assert.Contains(t, err.Error(), r.Addr())
@@ -96,7 +97,7 @@ func TestNewServersAreGuarded(t *testing.T) {
 	require.NoError(t, err, "to open is to connect")
 	require.NoError(t, c.Close())
 
-	_, err = b.Acquire(t.Context(), request("x", time.Minute))
+	_, err = locktest.Ask(t.Context(), b, request("x", time.Minute))
 	require.ErrorIs(t, err, driver.ErrInvalid, "a TTL above what the guard rests on")
 }
 
@@ -106,12 +107,12 @@ func TestGuardDoesNotBelieveASteppedClock(t *testing.T) {
 	s := start(t, 1, lab.WithClock())
 	s.servers[0].JumpClock(t, time.Hour) // on its own, a new server is taken for an old one
 	b := s.backend(t, redlock.Options{MaxTTL: 10 * time.Second})
-	g, err := b.Acquire(t.Context(), request("x", 10*time.Second))
+	g, err := locktest.Ask(t.Context(), b, request("x", 10*time.Second))
 	require.NoError(t, err, "uptime does not follow the wall clock any more: this test tests nothing")
 	s.servers[0].Kill()
 	s.servers[0].Restart(t)
 	s.servers[0].JumpClock(t, time.Hour)
-	_, err = b.Acquire(t.Context(), request("x", 10*time.Second))
+	_, err = locktest.Ask(t.Context(), b, request("x", 10*time.Second))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.Contains(t, err.Error(), "restart guard")
 	_ = g
@@ -198,7 +199,7 @@ func lockWhenGuardEnds(t *testing.T, b *redlock.Backend, name string) (g driver.
 	t.Helper()
 	within(t, 3*guardTTL, "they vote", func() bool {
 		var err error
-		g, err = b.Acquire(t.Context(), request(name, guardTTL))
+		g, err = locktest.Ask(t.Context(), b, request(name, guardTTL))
 		return err == nil
 	})
 	return g

@@ -138,7 +138,7 @@ func acquire(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) d
 func warm(t testing.TB, b *redlock.Backend) {
 	t.Helper()
 	within(t, 30*time.Second, "it is served", func() bool {
-		g, err := b.Acquire(t.Context(), request("warm", time.Minute))
+		g, err := locktest.Ask(t.Context(), b, request("warm", time.Minute))
 		return err == nil && g.Hold.Release(t.Context()) == nil
 	})
 }
@@ -154,7 +154,7 @@ var within = locktest.Eventually
 // are no refusal.
 func refused(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) {
 	t.Helper()
-	_, err := b.Acquire(t.Context(), request(name, ttl))
+	_, err := locktest.Ask(t.Context(), b, request(name, ttl))
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.False(t, errors.Is(err, driver.ErrUnavailable), fmt.Sprint(err))
 }

@@ -102,12 +102,12 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 	for what, ask := range map[string]func(ctx context.Context) error{
 		"open": func(ctx context.Context) error { _, err := locker.Open(ctx, url, nil, openers); return err },
 		"acquire": func(ctx context.Context) error {
-			g, err := b.Acquire(ctx, request("x", 10*time.Second))
+			g, err := locktest.Ask(ctx, b, request("x", 10*time.Second))
 			assert.NotNil(t, g.Hold, "a vote may arrive later")
 			return err
 		},
 		"look": func(ctx context.Context) error {
-			_, err := cold.Acquire(ctx, request("x", 10*time.Second))
+			_, err := locktest.Ask(ctx, cold, request("x", 10*time.Second))
 			return err
 		},
 		"renew": func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },
@@ -192,7 +192,7 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 		b, err := redlock.New(clients, &redlock.Options{NodeTimeout: slack, NoRestartGuard: true, Fencing: fencing})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = b.Close() })
-		_, err = b.Acquire(t.Context(), request("x", 10*time.Second))
+		_, err = locktest.Ask(t.Context(), b, request("x", 10*time.Second))
 		return err
 	}
 	strange := []string{
@@ -225,7 +225,7 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	}
 	req := request("x", 2*time.Second)
 	req.MinHold = time.Hour
-	g, err := b.Acquire(t.Context(), req)
+	g, err := locktest.Ask(t.Context(), b, req)
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	for _, p := range s.proxies {
 		p.PassNew()
@@ -257,7 +257,7 @@ func TestAVoteThatWasSentTwiceIsKeptOut(t *testing.T) {
 	for _, p := range s.proxies {
 		cuts = append(cuts, p.CutReply(req.Owner))
 	}
-	_, err := b.Acquire(t.Context(), req)
+	_, err := locktest.Ask(t.Context(), b, req)
 	require.ErrorIs(t, err, driver.ErrHeld)
 	for i, r := range s.servers {
 		if cuts[i]() {

@@ -201,7 +201,7 @@ func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {
 	for _, guard := range []bool{false, true} {
 		b, err := redlock.New([]*redis.Client{client}, &redlock.Options{NoRestartGuard: !guard, NodeTimeout: slack})
 		require.NoError(t, err)
-		g, err := b.Acquire(t.Context(), request("x", time.Second))
+		g, err := locktest.Ask(t.Context(), b, request("x", time.Second))
 		if guard {
 			require.Error(t, err)
 			assert.NotErrorIs(t, err, driver.ErrUnavailable, "it will not get better by itself")

@@ -342,9 +342,9 @@ func (r *round) refused() result {
 	return split
 }
 
-// heldError says "held", and when enough nodes for a quorum will be free unless
-// holders renew.
-func (r *round) heldError() error {
+// refusal says when enough nodes for a quorum will be free unless holders renew. What the rounds may have left
+// is that of leftover, if there is one.
+func (r *round) refusal(leftover driver.Hold) *driver.Refusal {
 	free := 0
 	var left []time.Duration
 	for i := range r.nodes {
@@ -356,7 +356,10 @@ func (r *round) heldError() error {
 		}
 	}
 	slices.Sort(left)
-	e := &driver.HeldError{}
+	e := &driver.Refusal{}
+	if leftover != nil {
+		e.Undo = leftover.Undo
+	}
 	if n := r.b.quorum - free; n > 0 && n <= len(left) {
 		e.Remaining = max(left[n-1], time.Millisecond)
 	}

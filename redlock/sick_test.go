@@ -43,7 +43,7 @@ func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
 	guarded := 0
 	for time.Now().Before(until) {
 		for _, b := range []*redlock.Backend{old, fresh} {
-			g, err := b.Acquire(t.Context(), request("x", time.Second))
+			g, err := locktest.Ask(t.Context(), b, request("x", time.Second))
 			if err == nil {
 				assert.False(t, time.Now().Before(until), "two hold")
 				release(t, g)
@@ -57,7 +57,7 @@ func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
 	}
 	assert.Positive(t, guarded)
 	within(t, 30*time.Second, "it votes again", func() bool {
-		g, err := fresh.Acquire(t.Context(), request("x", time.Second))
+		g, err := locktest.Ask(t.Context(), fresh, request("x", time.Second))
 		return err == nil && g.Hold.Release(t.Context()) == nil
 	})
 	// From now on it has the note of a run that gave votes.
@@ -73,7 +73,7 @@ func TestTheErrorSaysWhoAbstains(t *testing.T) {
 	s := start(t, 3)
 	s.servers[2].Kill()
 	b := s.backend(t, redlock.Options{MaxTTL: 30 * time.Second})
-	_, err := b.Acquire(t.Context(), request("x", time.Second))
+	_, err := locktest.Ask(t.Context(), b, request("x", time.Second))
 	var q *redlock.QuorumError
 	require.ErrorAs(t, err, &q)
 	assert.Equal(t, 0, q.Answered)
@@ -138,7 +138,7 @@ func TestNobodyIsRefusedForLoad(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			g, err := b.Acquire(t.Context(), request(fmt.Sprint("n", i), time.Minute))
+			g, err := locktest.Ask(t.Context(), b, request(fmt.Sprint("n", i), time.Minute))
 			if !assert.NoError(t, err) {
 				return
 			}
@@ -192,12 +192,12 @@ func TestFullMemory(t *testing.T) {
 	}
 	waiting := request("x", time.Minute)
 	waiting.Wait = true
-	_, err = b.Acquire(t.Context(), waiting)
+	_, err = locktest.Ask(t.Context(), b, waiting)
 	require.ErrorIs(t, err, driver.ErrHeld)
 	refused(t, b, "x", time.Minute)
 	require.NoError(t, given.Hold.Release(t.Context()))
 	within(t, 30*time.Second, "what was released is gone", func() bool { return s.holders(t, "given") == 0 })
-	_, err = b.Acquire(t.Context(), request("free", time.Minute))
+	_, err = locktest.Ask(t.Context(), b, request("free", time.Minute))
 	require.ErrorIs(t, err, driver.ErrUnavailable, "there is no room for another lock")
 	s.full(t, false)
 	release(t, g)
@@ -216,7 +216,7 @@ func TestGivenUpWithFullMemory(t *testing.T) {
 			go func() { _, _ = s.servers[i].Do("CONFIG", "SET", "maxmemory", 1) }()
 		})
 	}
-	g, err := a.Acquire(t.Context(), request("x", time.Minute))
+	g, err := locktest.Ask(t.Context(), a, request("x", time.Minute))
 	if err == nil {
 		require.NoError(t, g.Hold.Release(t.Context()))
 	} else {

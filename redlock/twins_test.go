@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -46,7 +47,7 @@ func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = b.Close() }()
 	try := func() error {
-		g, err := b.Acquire(t.Context(), request("x", 20*time.Second))
+		g, err := locktest.Ask(t.Context(), b, request("x", 20*time.Second))
 		if err == nil {
 			release(t, g)
 		}
@@ -74,7 +75,7 @@ func TestServersThatChangePlacesAreNoTwins(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = b.Close() }()
 	all := func() bool {
-		g, err := b.Acquire(t.Context(), request("x", 2*time.Second))
+		g, err := locktest.Ask(t.Context(), b, request("x", 2*time.Second))
 		if err != nil {
 			return false
 		}

@@ -79,7 +79,7 @@ func TestUndoIsForAllRounds(t *testing.T) {
 			p.OnRequest(first, lose)
 		})
 	}
-	g, err := b.Acquire(t.Context(), req)
+	g, err := locktest.Ask(t.Context(), b, req)
 	require.Error(t, err)
 	require.NotNil(t, g.Hold, "%v", err)
 	require.Equal(t, 3, s.holders(t, "n"))
@@ -102,7 +102,7 @@ func TestHeldBesideWhatAnEarlierRoundHasLeft(t *testing.T) {
 		for _, p := range s.proxies {
 			p.OnRequest(req.Owner+".0:", func(l *lab.Link) { l.Requests(lab.Drop) })
 		}
-		g, err := b.Acquire(t.Context(), req)
+		g, err := locktest.Ask(t.Context(), b, req)
 		if errors.Is(err, driver.ErrHeld) {
 			require.NotNil(t, g.Hold, "a vote of the first round may yet arrive")
 		} else {

@@ -33,7 +33,7 @@ func backend(t *testing.T, rdb redis.UniversalClient, opts *single.Options) *sin
 
 func grant(t *testing.T, b *single.Backend, name string, minHold time.Duration) driver.Grant {
 	t.Helper()
-	g, err := b.Acquire(t.Context(), driver.Request{Name: name, Owner: rand.Text(), Label: "me", TTL: ttl,
+	g, err := locktest.Ask(t.Context(), b, driver.Request{Name: name, Owner: rand.Text(), Label: "me", TTL: ttl,
 		MinHold: minHold})
 	require.NoError(t, err)
 	return g
@@ -77,7 +77,7 @@ func TestListAndBreak(t *testing.T) {
 			assert.Equal(t, "me", st.Label)
 			grant(t, b, "a/{x}", 0)
 			for _, owner := range []string{"one", "another"} {
-				_, err = b.Acquire(t.Context(), driver.Request{Name: "c", Owner: owner, Label: owner, TTL: ttl,
+				_, err = locktest.Ask(t.Context(), b, driver.Request{Name: "c", Owner: owner, Label: owner, TTL: ttl,
 					Shared: true})
 				require.NoError(t, err)
 			}
@@ -230,7 +230,7 @@ func TestANodeOfAClusterIsNoServerOfItsOwn(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithConfig("cluster-enabled", "yes"))
 	server.MustDo(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
 	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
-	_, err := b.Acquire(t.Context(), driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
+	_, err := locktest.Ask(t.Context(), b, driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
 	require.ErrorContains(t, err, "CROSSSLOT")
 	require.ErrorContains(t, err, "write redis+cluster://")
 	require.NotErrorIs(t, err, driver.ErrUnavailable)
@@ -269,7 +269,7 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 		locktest.Eventually(t, soon, "the driver is done", func() bool { return g.Hold.Undo(t.Context()) == nil })
 		assert.Greater(t, server.TTL(t, redisconn.LockKey("n")+":void:"+req.Owner+":"), 50*time.Minute)
 	}
-	late(func(req driver.Request) (driver.Grant, error) { return b.Acquire(t.Context(), req) })
+	late(func(req driver.Request) (driver.Grant, error) { return locktest.Ask(t.Context(), b, req) })
 	h, ok := grant(t, b, "n", 0).Hold.(driver.Passer)
 	require.True(t, ok)
 	late(func(req driver.Request) (driver.Grant, error) { return h.Pass(t.Context(), req, false) })

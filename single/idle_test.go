@@ -75,7 +75,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 		}
 	}
 	closed("acquire", func() error {
-		g, err := b.Acquire(ctx, request())
+		g, err := locktest.Ask(ctx, b, request())
 		assert.NotNil(t, g.Hold)
 		return err
 	})
@@ -83,7 +83,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	closed("renew", func() error { _, err := g.Hold.Renew(ctx); return err })
 	closed("raise", func() error { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, g.Token+1) })
 	closed("refused", func() error {
-		g, err := b.Acquire(ctx, driver.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute})
+		g, err := locktest.Ask(ctx, b, driver.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute})
 		assert.ErrorIs(t, err, driver.ErrHeld)
 		assert.NotNil(t, g.Hold, "the first copy of the request may still arrive: it has to be taken back")
 		return g.Hold.Undo(ctx)
@@ -115,7 +115,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 50 { // they share pipelines and scripts
 		callers.Go(func() {
-			g, err := b.Acquire(ctx, request())
+			g, err := locktest.Ask(ctx, b, request())
 			if assert.NoError(t, err) {
 				assert.NoError(t, g.Hold.Release(ctx))
 			}
@@ -181,7 +181,7 @@ func TestAPasswordThatWasChanged(t *testing.T) {
 	}
 	b, old := backend(rdb), backend(fixed)
 	lock := func(b *single.Backend) error {
-		_, err := b.Acquire(t.Context(), driver.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
+		_, err := locktest.Ask(t.Context(), b, driver.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
 		return err
 	}
 	require.NoError(t, lock(b))
@@ -239,7 +239,7 @@ func TestProveACertificateThatWasReplaced(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	lock := func() error {
-		_, err := b.Acquire(t.Context(), driver.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
+		_, err := locktest.Ask(t.Context(), b, driver.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
 		return err
 	}
 	require.NoError(t, lock())

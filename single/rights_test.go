@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/single"
 )
 
@@ -27,7 +28,7 @@ func life(t *testing.T, b *single.Backend, name string) (steps []func()) {
 	var holds []driver.Hold
 	acquire := func(r driver.Request) func() {
 		return func() {
-			g, err := b.Acquire(t.Context(), r)
+			g, err := locktest.Ask(t.Context(), b, r)
 			if g.Hold != nil && err == nil {
 				holds = append(holds, g.Hold)
 			}

@@ -94,20 +94,20 @@ func (st *status) sharing(state *driver.State) {
 	state.Label = state.Sharing[0]
 }
 
-// refused is the error for a lock that others have.
-func (h *hold) refused(a answer, wait bool) error {
+// refused is the answer for a lock that others have.
+func (h *hold) refused(a answer, wait bool) (*driver.Refusal, error) {
 	if a.full > 0 {
-		return fmt.Errorf("redis %s: %d share %q, and no more can: %w", h.b.server.Addr(), a.full, h.keys.Name,
+		return nil, fmt.Errorf("redis %s: %d share %q, and no more can: %w", h.b.server.Addr(), a.full, h.keys.Name,
 			driver.ErrRefused)
 	}
-	held := &driver.HeldError{Remaining: a.left}
+	held := &driver.Refusal{Remaining: a.left}
 	switch {
 	case wait && a.sharers:
 		held.AskWithin, held.Leave = askWithin, h.removeNote
 	case wait:
 		held.Leave = h.leaveLine
 	}
-	return held
+	return held, nil
 }
 
 // leaveLine takes the client out of those who wait, so that the lock is not kept for it. Its place is not worth

@@ -198,7 +198,7 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 	for _, crafted := range []string{most, most[17:], fmt.Sprintf("shared %016d", token),
 		"shared 1 x", "a", "w"} {
 		req := driver.Request{Name: "n", Owner: crafted, TTL: ttl}
-		_, err := node.Acquire(t.Context(), req)
+		_, err := locktest.Ask(t.Context(), node, req)
 		require.ErrorIs(t, err, driver.ErrHeld, crafted)
 		state, err := node.server.release(t.Context(), keys("n", crafted+":"), false, 0)
 		require.NoError(t, err)

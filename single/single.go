@@ -136,7 +136,10 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.server.Addr(),
 			driver.ErrUnavailable)
 	}
-	return g, h.refused(answer, req.Wait)
+	if g.Refused, err = h.refused(answer, req.Wait); g.Refused != nil && g.Hold != nil {
+		g.Refused.Undo, g.Hold = h.Undo, nil
+	}
+	return g, err
 }
 
 // foreign is the error for a key that is no lock.

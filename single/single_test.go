@@ -246,7 +246,7 @@ func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	defer s.Resume()
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
 	defer cancel()
-	_, err = b.Acquire(ctx, driver.Request{Name: "n", Owner: "me", TTL: time.Minute})
+	_, err = locktest.Ask(ctx, b, driver.Request{Name: "n", Owner: "me", TTL: time.Minute})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.NoError(t, b.Close())
 }

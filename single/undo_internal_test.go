@@ -49,10 +49,10 @@ func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
 	const brief, short = 100 * time.Millisecond, 20 * time.Millisecond
 	for what, ask := range map[string]func(ctx context.Context, b *Backend, g driver.Grant) (driver.Grant, error){
 		"acquire": func(ctx context.Context, b *Backend, _ driver.Grant) (driver.Grant, error) {
-			return b.Acquire(ctx, driver.Request{Name: "n", Owner: rand.Text(), TTL: brief})
+			return locktest.Ask(ctx, b, driver.Request{Name: "n", Owner: rand.Text(), TTL: brief})
 		},
 		"shared": func(ctx context.Context, b *Backend, _ driver.Grant) (driver.Grant, error) {
-			return b.Acquire(ctx, driver.Request{Name: "n", Owner: rand.Text(), TTL: brief, Shared: true})
+			return locktest.Ask(ctx, b, driver.Request{Name: "n", Owner: rand.Text(), TTL: brief, Shared: true})
 		},
 		"renew": func(ctx context.Context, _ *Backend, g driver.Grant) (driver.Grant, error) {
 			_, err := g.Hold.Renew(ctx)
@@ -104,7 +104,7 @@ func TestUndoOfWhatNobodyAnswers(t *testing.T) {
 		load(t, b)
 		proxy.Requests(lab.Drop)
 		began := time.Now()
-		g, err := b.Acquire(locktest.Within(t, 300*time.Millisecond), driver.Request{Name: "n",
+		g, err := locktest.Ask(locktest.Within(t, 300*time.Millisecond), b, driver.Request{Name: "n",
 			Owner: rand.Text(), TTL: keep / 2, MinHold: minHold})
 		require.Error(t, err)
 		require.NotNil(t, g.Hold)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker/driver"
+	answers "github.com/golockers/locker/internal/refusal"
 )
 
 // Acquire implements [driver.Backend]. It waits in the lock's queue if
@@ -31,7 +32,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			s.leave(0)
 		}
 		if err != nil {
-			return driver.Grant{}, err
+			return answers.Answer(driver.Grant{}, err)
 		}
 	}
 	room := pathBytes(dir + "/" + req.Owner + mark + sequenceDigits)
@@ -54,12 +55,12 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		return e.grant(ctx, since)
 	}
 	if e.settled() {
-		return driver.Grant{}, err
+		return answers.Answer(driver.Grant{}, err)
 	}
-	return driver.Grant{Hold: e, Session: true}, err
+	return answers.Answer(driver.Grant{Hold: e, Session: true}, err)
 }
 
-// peek returns a *HeldError if somebody in the queue is in the way: a caller who does not
+// peek returns driver.ErrHeld if somebody in the queue is in the way: a caller who does not
 // wait enters no node then. Its node would be in the way of those who come
 // after, for a session's timeout if it is cut off just then. A server that lags
 // behind may show a holder who has left: what it shows is looked at again.
@@ -75,7 +76,7 @@ func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 			return nil
 		}
 	}
-	return &driver.HeldError{}
+	return driver.ErrHeld
 }
 
 // enter creates the node, and reports whether others may be in the queue. With

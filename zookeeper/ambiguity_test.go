@@ -66,7 +66,7 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
 	other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
 	acquire := func(b *zookeeper.Backend, name string, wait bool) (driver.Grant, error) {
-		return b.Acquire(within(t, 2*soon), asking(name, wait))
+		return locktest.Ask(within(t, 2*soon), b, asking(name, wait))
 	}
 	held, err := acquire(b, "given-up", false)
 	require.NoError(t, err)

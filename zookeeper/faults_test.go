@@ -43,7 +43,7 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 	assert.Greater(t, time.Since(began), 900*time.Millisecond, "it does not fail at the first sign")
 
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	_, err = b.Acquire(within(t, soon), asking("a", false))
+	_, err = locktest.Ask(within(t, soon), b, asking("a", false))
 	require.NoError(t, b.Close())
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.Contains(t, err.Error(), "maxClientCnxns")
@@ -128,7 +128,7 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 	for _, b := range []*zookeeper.Backend{b, fresh} {
 		for _, wait := range []bool{false, true} {
 			calls[fmt.Sprintf("Acquire, wait %t, fresh %t", wait, b == fresh)] = func(ctx context.Context) error {
-				_, err := b.Acquire(ctx, asking("other", wait))
+				_, err := locktest.Ask(ctx, b, asking("other", wait))
 				return err
 			}
 		}

@@ -60,7 +60,7 @@ func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
 	ctx := within(t, time.Minute)
 	for i := range 200 {
 		acquire := func(b *zookeeper.Backend) driver.Grant {
-			g, err := b.Acquire(ctx, asking(fmt.Sprint("under", i), true))
+			g, err := locktest.Ask(ctx, b, asking(fmt.Sprint("under", i), true))
 			assert.NoError(t, err)
 			return g
 		}

@@ -249,7 +249,7 @@ func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 300 * time.Millisecond})
 	var g driver.Grant
 	require.Eventually(t, func() bool { // a session as short as that is hard to begin on a busy machine
-		g, err = b.Acquire(within(t, soon), driver.Request{Name: "b", Owner: owner(),
+		g, err = locktest.Ask(within(t, soon), b, driver.Request{Name: "b", Owner: owner(),
 			TTL: 300 * time.Millisecond, Lost: func() {}})
 		return err == nil
 	}, 3*soon, 10*time.Millisecond)

@@ -45,7 +45,7 @@ func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 		},
 		"given-up": func(name string) driver.Hold {
 			holds(t, z, name)
-			grant, err := b.Acquire(untilQueued(t, z, name, 2), asking(name, true))
+			grant, err := locktest.Ask(untilQueued(t, z, name, 2), b, asking(name, true))
 			require.ErrorIs(t, err, context.Canceled)
 			return grant.Hold
 		},

@@ -161,7 +161,7 @@ func TestSessionsFillAndEnd(t *testing.T) {
 func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
 	ask := func(name string, wait bool) (driver.Grant, error) {
-		return b.Acquire(within(t, soon), asking(name, wait))
+		return locktest.Ask(within(t, soon), b, asking(name, wait))
 	}
 	first, err := ask("both", false)
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ func (e *entry) wait(ctx context.Context, req driver.Request) (time.Time, error)
 			return since, nil
 		case err == nil && !req.Wait:
 			_ = e.remove(ctx, false) // if it is not known to be gone then, it is taken back
-			return since, &driver.HeldError{}
+			return since, driver.ErrHeld
 		case err == nil:
 			queued = true
 			req.Queued()

@@ -47,7 +47,9 @@ func (p *peer) Acquire(ctx context.Context, req driver.Request) (driver.Grant, e
 	since := time.Now()
 	h, err := p.take(ctx, req)
 	switch {
-	case errors.Is(err, locker.ErrHeld), errors.Is(err, errors.ErrUnsupported):
+	case errors.Is(err, locker.ErrHeld):
+		return driver.Grant{Refused: &driver.Refusal{}}, nil
+	case errors.Is(err, errors.ErrUnsupported):
 		return driver.Grant{}, err
 	case err != nil:
 		return driver.Grant{}, unavailable(err)

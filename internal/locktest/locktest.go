@@ -3,6 +3,7 @@ package locktest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // Within returns a context that ends after d, or with the test.
@@ -57,3 +59,27 @@ func Acquire(t testing.TB, b driver.Backend, req driver.Request) driver.Grant {
 	require.NoError(t, err)
 	return g
 }
+
+// Ask asks a Backend once. A refusal is a *refusal.Error here, which matches ErrHeld, and a Hold has what its Undo
+// may find.
+func Ask(ctx context.Context, b driver.Backend, req driver.Request) (driver.Grant, error) {
+	g, err := b.Acquire(ctx, req)
+	if g.Refused == nil {
+		return g, err
+	}
+	refused := &refusal.Error{Refusal: *g.Refused}
+	if err != nil {
+		return g, fmt.Errorf("%w: %w", refused, err)
+	}
+	if g.Hold == nil && refused.Undo != nil {
+		g.Hold = leftover{undo: refused.Undo}
+	}
+	return g, refused
+}
+
+type leftover struct {
+	driver.Hold
+	undo func(context.Context) error
+}
+
+func (l leftover) Undo(ctx context.Context) error { return l.undo(ctx) }

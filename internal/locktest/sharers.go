@@ -61,7 +61,7 @@ func MaxSharers(t testing.TB, b driver.Backend, meanwhile func()) {
 	each("renewed", func(i int) error { _, err := grants[i].Hold.Renew(t.Context()); return err })
 	alone := request(len(grants) + 1)
 	alone.Shared = false
-	_, err := b.Acquire(t.Context(), alone)
+	_, err := Ask(t.Context(), b, alone)
 	require.ErrorIs(t, err, locker.ErrHeld)
 	inspect := func() locker.State {
 		st, err := b.(driver.Operator).Inspect(t.Context(), "n")

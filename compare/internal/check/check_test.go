@@ -369,6 +369,20 @@ func TestADeadHolderIsGoneWhenThatIsDeclared(t *testing.T) {
 	}
 }
 
+// A kernel without a processor to spare takes seconds to end a process, and keeps its locks until then.
+func TestAHolderIsDeadWhenItsProcessHasGone(t *testing.T) {
+	for end, want := range map[string]history.Verdict{
+		"110 evidence; 3300 granted b tok=2 until=9000":  history.Broken,
+		"3300 granted b tok=2 until=9000; 3500 evidence": history.Held,
+	} {
+		r := run()
+		r.Services[0].Declared.DeadHolder = "at once"
+		c := cell(t, check.Check(r, script(t, "0 holds a tok=1 until=1001; 2 ask b; 100 fault_begin a f=killed; "+end)),
+			"left/killed")
+		assert.Equal(t, want, c.Verdict, end)
+	}
+}
+
 // again is the same trial once more, the i-th.
 func again(trial []history.Event, i int) []history.Event {
 	trial = slices.Clone(trial)

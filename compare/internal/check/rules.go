@@ -228,6 +228,9 @@ func (t *trial) blocked(a *attempt, at int64) {
 	} else if at-free <= int64(limit) {
 		return // it did not wait long enough to tell
 	}
+	if t.class == history.Killed && t.service.Declared.DeadHolder == atOnce {
+		free = max(free, cmp.Or(t.shown, at)) // a busy kernel may take seconds to end the process
+	}
 	t.breaks(Left, breach{span: span{free, at}, limit: limit, name: l.name, process: a.ask.Process, asked: asked,
 		says: fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free))})
 }

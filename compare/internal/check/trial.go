@@ -196,13 +196,16 @@ func (t *trial) absent(process string, from, to int64) bool {
 	return is && s.from <= to && (s.to == 0 || s.to >= from-int64(toldGrace))
 }
 
-// watched is what a service declares whose dead holders are seen by those alone that look on.
-const watched = "watched for the TTL"
+// What a service declares whose dead holders are gone with their process, or are seen by those alone that look on.
+const (
+	atOnce  = "at once"
+	watched = "watched for the TTL"
+)
 
 // allowed is how long after the end of a holder the service may keep its lock.
 func (t *trial) allowed() time.Duration {
 	limit := freeGrace + time.Duration(t.service.Declared.DeadHolderSlackMS*float64(time.Millisecond))
-	if t.class != history.Killed || t.service.Declared.DeadHolder != "at once" {
+	if t.class != history.Killed || t.service.Declared.DeadHolder != atOnce {
 		limit += time.Duration(t.ttl)
 	}
 	if t.service.Declared.DeadHolder == watched {
