@@ -14,7 +14,6 @@ import (
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 
-	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/examples/internal/story"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/sqlguard"
