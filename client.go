@@ -27,6 +27,7 @@ type Client struct {
 	optErr  error // what is wrong with opts; told by every call
 	owned   bool  // Open made the backend, Close ends it
 	prompt  bool  // the backend is a Prompt, and says that it is
+	queue   bool  // the service has one
 	trace   Trace // opts.Trace, or one without functions
 
 	guarantees Guarantees
@@ -73,6 +74,7 @@ func New(b driver.Backend, opts *Options) *Client {
 	}
 	p, ok := b.(driver.Prompt)
 	c.prompt = ok && p.Prompt()
+	c.queue = driver.HasQueue(b)
 	if opts != nil {
 		c.opts = *opts
 	}

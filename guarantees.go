@@ -103,7 +103,7 @@ const (
 // more surely than etcd, but only inside one process). If want has an Exclusion
 // without a Scope, the error matches [ErrInvalid].
 //
-// Backend, RestsOn and Queue are not compared. MinTTL, MaxTTL and MaxMinHold
+// Backend and RestsOn are not compared. MinTTL, MaxTTL and MaxMinHold
 // of want are times that have to be possible; DeadHolderSlack of want is the largest slack that is
 // accepted.
 func Require(l Locker, want Guarantees) error {

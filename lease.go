@@ -334,7 +334,7 @@ func (l *Lease) release(ctx context.Context, outcome *error) {
 	}
 	brief := clock.Within(ctx, unlockTimeout)
 	defer brief.Cancel()
-	if l.client.guarantees.Queue && !l.settings.Shared {
+	if l.client.queue && !l.settings.Shared {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused. A sharer is
 		// counted until it has left.

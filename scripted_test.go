@@ -69,10 +69,11 @@ func (s *scripted) Close() error {
 }
 
 func (s *scripted) Prompt() bool { return s.is("prompt") }
+func (s *scripted) Queue() bool  { return s.is("queue") }
 
 func (s *scripted) Guarantees() locker.Guarantees {
 	g := s.Backend.Guarantees()
-	g.Backend, g.Queue, g.MinTTL, g.MaxTTL = "scripted", s.is("queue"), 100*time.Millisecond, time.Hour
+	g.Backend, g.MinTTL, g.MaxTTL = "scripted", 100*time.Millisecond, time.Hour
 	return g
 }
 

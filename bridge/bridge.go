@@ -88,6 +88,11 @@ const (
 	apartAtMost = 10 * time.Second
 )
 
+// Queue implements [driver.Queue]: there is one if both have one.
+func (b *Backend) Queue() bool {
+	return driver.HasQueue(b.sides[0].Backend) && driver.HasQueue(b.sides[1].Backend)
+}
+
 // Guarantees are the promises of both: in each field the weaker one.
 func (b *Backend) Guarantees() locker.Guarantees {
 	first, second := b.sides[0].Guarantees(), b.sides[1].Guarantees()
@@ -108,7 +113,6 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		MaxTTL:            min(cmp.Or(first.MaxTTL, unbounded), cmp.Or(second.MaxTTL, unbounded)),
 		MaxMinHold:        max(0, min(first.MaxMinHold, second.MaxMinHold)-apartAtMost),
 		// Callers wait inside Acquire. One that asks during a release is not refused if both have a queue.
-		Queue: first.Queue && second.Queue,
 		RestsOn: "both services, one after the other, while a fleet moves between them: of each promise this is " +
 			"the weaker one; " +
 			first.Backend + " rests on " + first.RestsOn + "; " + second.Backend + " rests on " + second.RestsOn,

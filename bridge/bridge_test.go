@@ -337,7 +337,7 @@ func TestWhatTheTwoCannotDo(t *testing.T) {
 	assert.Equal(t, locker.SharingTokenless, one.Guarantees().Shared)
 	one, err = bridge.New(m, newPolled())
 	require.NoError(t, err)
-	assert.False(t, one.Guarantees().Queue)
+	assert.False(t, one.Queue())
 	alone.claims = func(g *locker.Guarantees) { g.Shared = locker.SharingNone }
 	brief.claims = func(g *locker.Guarantees) { g.MaxMinHold = 4 * ttl }
 	for _, pair := range []*locker.Client{pairOf(t, alone, brief), pairOf(t, brief, alone)} {

@@ -66,7 +66,7 @@ func newPolled() *polled { return &polled{m: memory.NewExpiring()} }
 
 func (p *polled) Guarantees() locker.Guarantees {
 	g := p.m.Guarantees()
-	g.Queue, g.MaxMinHold = false, 0
+	g.MaxMinHold = 0
 	return g
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // checkClose closes a client that has held a lock, and that waits for one where the backend has a queue.
@@ -16,8 +17,8 @@ func checkClose(s *trial) {
 	b, name := s.backend(), s.name("close")
 	gone := s.acquire(b, s.request(name, s.ttl)).Hold
 	s.release(gone)
-	waited := make(chan error, 1)
-	if s.g.Queue {
+	waited, queue := make(chan error, 1), driver.HasQueue(b)
+	if queue {
 		held := s.acquire(s.backend(), s.request(name, s.long))
 		defer func() { s.release(held.Hold) }()
 		queued, req := make(chan struct{}), s.request(name, s.long)
@@ -52,7 +53,7 @@ func checkClose(s *trial) {
 			s.report(fmt.Sprintf("Renew, Release and Undo of a hold took %v after Close", took), cause)
 		}
 	})()
-	if s.g.Queue {
+	if queue {
 		select {
 		case err := <-waited:
 			closed("Acquire that waited when its Backend was closed", err)

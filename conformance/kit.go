@@ -33,8 +33,8 @@ type kit struct {
 	virtual bool
 	facts   *facts
 
-	passes, raises, operates, notifies, prompt bool
-	expires, sessions                          bool // locks end without their holder; a session keeps them
+	passes, raises, operates, notifies, prompt, queue bool
+	expires, sessions                                 bool // locks end without their holder; a session keeps them
 
 	ttl      time.Duration // of locks that are to end by themselves
 	long     time.Duration // of locks that are not
@@ -72,6 +72,7 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	k.times(max(h.ttlOrDefault(), k.g.MinTTL), 1)
 	_, k.operates = one.(driver.Operator)
 	_, k.notifies = one.(driver.Notifier)
+	k.queue = driver.HasQueue(one)
 	p, ok := one.(driver.Prompt)
 	k.prompt = ok && p.Prompt()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*k.patience)

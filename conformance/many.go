@@ -102,6 +102,7 @@ type crowdHeld struct {
 	inside        []atomic.Int32 // how many of those that waited have the name
 	waiting       context.Context
 	waits         sync.WaitGroup
+	queue         bool // in the service
 }
 
 func (s *trial) holdMany() {
@@ -117,7 +118,7 @@ func (s *trial) holdMany() {
 	})
 	m.hurry()
 	last := m.block()
-	if s.g.Queue {
+	if m.queue = driver.HasQueue(m.backend()); m.queue {
 		m.line()
 	}
 	if !s.eventually(s.patience(), m.listed) {
@@ -271,7 +272,7 @@ func (m *crowdHeld) listed() (all bool) {
 		st, waiters := told[l.Name()], 0
 		if i <= m.blocked {
 			waiters = 1
-		} else if i == m.lineAt() && m.g.Queue {
+		} else if i == m.lineAt() && m.queue {
 			waiters = m.lined
 		}
 		token, _ := l.Token()

@@ -318,7 +318,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 		return denied
 	}
 	renewed = latest(renewed, copies)
-	if a.req.Wait && j.k.g.Queue && !grantee { // its place in the queue may last as long
+	if a.req.Wait && j.k.queue && !grantee { // its place in the queue may last as long
 		life *= 2
 	}
 	s.to = far

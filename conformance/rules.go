@@ -320,7 +320,6 @@ func (j *judge) sent(a *attempt, before *call) (t time.Time) {
 }
 
 func (j *judge) answers() {
-	g := j.k.g
 	for _, c := range j.calls {
 		switch c.op {
 		case opInspect, opList, opBreak, opNotify, opLeave:
@@ -338,7 +337,7 @@ func (j *judge) answers() {
 			j.broken(c, "", "%s: %v", c.op, c.err)
 			continue
 		}
-		waits := c.op == opAcquire && c.of.req.Wait && g.Queue
+		waits := c.op == opAcquire && c.of.req.Wait && j.k.queue
 		over := !c.ctxEnded.IsZero() && !c.ctxEnded.After(c.ended)
 		switch {
 		case !j.well(c) || errors.Is(c.err, locker.ErrClosed):
@@ -730,7 +729,7 @@ func (j *judge) free() {
 			j.broken(c, "", "nothing is left in the service of %.60q, but %v", c.name, c.left)
 		case c.op == opLeftover:
 			j.broken(c, "", "%.60q did not become free", c.name)
-		case c.op == opAcquire && c.of.req.Wait && (j.k.g.Queue || j.kernel()) && !c.over && j.well(c):
+		case c.op == opAcquire && c.of.req.Wait && (j.k.queue || j.kernel()) && !c.over && j.well(c):
 			bound := j.k.soon + j.k.tol
 			if c.granted(c.of) && j.virtual { // in real time, a busy machine may be what it waits for
 				bound = j.k.wake
@@ -782,7 +781,7 @@ func (j *judge) gate(b *attempt) (s span) {
 			}
 			if !c.ended.IsZero() && c.err != nil && j.k.watched() {
 				s.to = far
-			} else if !c.ended.IsZero() && c.err != nil && !j.k.g.Queue {
+			} else if !c.ended.IsZero() && c.err != nil && !j.k.queue {
 				s.to = latest(c.ended, arrived).Add(time.Second + j.k.tol)
 			} else if !c.ended.IsZero() {
 				s.to = arrived
@@ -856,7 +855,7 @@ const fewWriters, fewSharers = 4, 8
 // unnoted reports whether a writer that waits was refused only because of sharers, and left no note.
 func (j *judge) unnoted(c *call) bool {
 	he := c.refusal()
-	if j.k.g.Queue || j.kernel() || !refused(c.err) || he != nil && he.AskWithin > 0 || !j.well(c) || j.broke(c) ||
+	if j.k.queue || j.kernel() || !refused(c.err) || he != nil && he.AskWithin > 0 || !j.well(c) || j.broke(c) ||
 		j.spoilt(c) {
 		return false
 	}
@@ -890,7 +889,7 @@ func (j *judge) shut(w *attempt) (s span) {
 		if c.op != opAcquire || c.of != w || j.broke(c) {
 			continue
 		}
-		if !c.queued.IsZero() && j.k.g.Queue {
+		if !c.queued.IsZero() && j.k.queue {
 			s = span{c.queued.Add(j.k.air / 5), c.span().to}
 			if !c.ctxEnded.IsZero() {
 				s.to = earliest(s.to, c.ctxEnded)
@@ -1073,7 +1072,7 @@ func (j *judge) state(c *call, st locker.State) {
 // mayWait reports whether a may be in the queue during a call. A request that is to wait for
 // nobody may have to take a place to see who is before it.
 func (j *judge) mayWait(a *attempt, at *call) bool {
-	waits := a.req.Wait || j.k.g.Queue && j.grants[a] == nil
+	waits := a.req.Wait || j.k.queue && j.grants[a] == nil
 	return waits && a.req.Name == at.name && slices.ContainsFunc(j.about[a], func(c *call) bool {
 		return c.op == opAcquire && span{c.began, latest(latest(c.span().to, j.arrives(c)), j.may[a].to).Add(j.k.air)}.touches(at.span())
 	})
@@ -1101,7 +1100,7 @@ func (j *judge) raisedTo(a *attempt, token uint64) bool {
 // surelyWait are those that are in the queue of the service, for sure.
 func (j *judge) surelyWait(at *call) (all []*attempt) {
 	for _, c := range j.calls {
-		if c.op == opAcquire && c.name == at.name && c.of.req.Wait && j.k.g.Queue && !c.queued.IsZero() &&
+		if c.op == opAcquire && c.name == at.name && c.of.req.Wait && j.k.queue && !c.queued.IsZero() &&
 			c.queued.Add(j.k.air).Before(at.began) && c.span().to.After(at.span().to.Add(j.k.air)) && !j.broke(c) &&
 			(c.ctxEnded.IsZero() || c.ctxEnded.After(at.ended)) {
 			all = append(all, c.of)
@@ -1348,7 +1347,7 @@ func (j *judge) closes() {
 		case c.op != opAcquire || closed == nil:
 		case c.began.After(closed.span().to) && !errors.Is(c.err, locker.ErrClosed):
 			j.broken(c, "", "Acquire of a closed Backend returned %v", c.err)
-		case j.k.g.Queue && !c.queued.IsZero() && c.queued.Before(closed.began) && c.ended.After(closed.began) && c.err != nil &&
+		case j.k.queue && !c.queued.IsZero() && c.queued.Before(closed.began) && c.ended.After(closed.began) && c.err != nil &&
 			!errors.Is(c.err, locker.ErrClosed) && !j.broke(c) && !j.deleted(c.of) &&
 			(c.ctxEnded.IsZero() || c.ctxEnded.After(closed.span().to.Add(j.k.air))):
 			j.broken(c, "", "Acquire that waited when its Backend was closed returned %v", c.err)

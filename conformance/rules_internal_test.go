@@ -91,7 +91,7 @@ func TestRulesOfOneHost(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
 	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }}, true, &facts{})
-	k.g.Scope, k.g.Queue, k.g.Exclusion = locker.ScopeHost, false, locker.ExclusionKernel
+	k.g.Scope, k.queue, k.g.Exclusion = locker.ScopeHost, false, locker.ExclusionKernel
 	for _, c := range []struct {
 		recovery driver.Recovery
 		waits    time.Duration // how long another waits after the first has released it
@@ -131,7 +131,7 @@ func TestANoteLastsAsLongAsItsWriterAsks(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
 	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }}, true, &facts{})
-	k.g.Queue, k.g.Scope = false, locker.ScopeNetwork
+	k.queue, k.g.Scope = false, locker.ScopeNetwork
 	for _, lost := range []bool{false, true} { // the reply to another writer
 		h, now := k.history(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		add := func(who string, shared bool, err error) {

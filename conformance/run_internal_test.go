@@ -323,7 +323,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 30, 31)
 		}},
 		{"refusal", "a writer's note comes after the grant of another request of its client", func(told int) {
-			k.g.DeadHolder, k.g.Shared, k.g.Queue = locker.RecoveryWatched, locker.SharingWithTokens, false
+			k.g.DeadHolder, k.g.Shared, k.queue = locker.RecoveryWatched, locker.SharingWithTokens, false
 			shares := func(who string) *attempt {
 				return h.attempt(who, driver.Request{Name: "x", TTL: time.Minute, Shared: true})
 			}
@@ -403,14 +403,14 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 101_000, 101_001)
 		}},
 		{"state", "a holder is not told yet that it no longer waits", func(told int) {
-			k.g.Queue = true
+			k.queue = true
 			b := asks("b", true)
 			add(call{op: opAcquire, who: "b", of: b, queued: at(1), grant: driver.Grant{Hold: struct{ driver.Hold }{}, Token: 7,
 				Validity: driver.Validity{Since: at(0), TTL: time.Minute}}}, 0, 4000)
 			add(call{op: opInspect, who: "c", state: locker.State{Name: "x", Held: true, Token: 7 - uint64(told)}}, 2000, 2010)
 		}},
 		{"answer", "one is broken who is just being told that it holds", func(told int) {
-			k.g.Queue = true
+			k.queue = true
 			add(call{op: opBreak, who: "b"}, 100*told, 100*told+10)
 			add(call{op: opAcquire, who: "a", of: asks("a", true), err: locker.ErrUnavailable}, 5, 15)
 		}},
@@ -419,18 +419,18 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opBreak, who: "b", seen: saw, err: locker.ErrInvalid}, 0, 1)
 		}},
 		{"close", "a wait without a queue may be refused at any time", func(told int) {
-			k.g.Queue = told == 1
+			k.queue = told == 1
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld, queued: at(2)}, 1, 12)
 			add(call{op: opClose, who: "b"}, 11, 13)
 		}},
 		{"close", "who is told of Close may be told that the lock is held, too", func(told int) {
-			k.g.Queue = true
+			k.queue = true
 			also := []error{locker.ErrClosed, context.Canceled}[told]
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: fmt.Errorf("%w: %w", locker.ErrHeld, also), queued: at(2)}, 1, 12)
 			add(call{op: opClose, who: "b"}, 11, 13)
 		}},
 		{"close", "a context ends just after Close", func(told int) {
-			k.g.Queue = true
+			k.queue = true
 			ends := at(14 + 500*told)
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: fmt.Errorf("%w: %w", locker.ErrHeld, context.Canceled),
 				queued: at(2), ctxEnded: ends}, 1, 15+500*told)

@@ -56,7 +56,6 @@ func (c *client) Guarantees() locker.Guarantees {
 	if c.kind.queued {
 		g.Order = locker.OrderFIFO
 	}
-	g.Queue = c.kind.queued || c.flaw == claimsQueue
 	if c.kind.notifies {
 		g.MaxMinHold = time.Hour
 	}
@@ -110,6 +109,7 @@ type bare struct{ c *client }
 
 func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
 func (b bare) Close() error                  { return b.c.Close() }
+func (b bare) Queue() bool                   { return b.c.kind.queued || b.c.flaw == claimsQueue }
 func (b bare) Prompt() bool {
 	return b.c.kind.notifies || b.c.flaw == promisesPrompt || b.c.flaw == promptLater
 }

@@ -24,6 +24,20 @@ type Notifier interface {
 	Notify(ctx context.Context, name string, wake func()) (stop func(), err error)
 }
 
+// Queue is implemented by a [Backend] whose service keeps a queue, in which Acquire waits as
+// Request.Wait says. The engine then lets the next caller in its own line ask while a release
+// is still in flight, since its request comes after the release.
+type Queue interface {
+	// Queue returns true if there is a queue.
+	Queue() bool
+}
+
+// HasQueue reports whether b has the ability [Queue], and says so.
+func HasQueue(b Backend) bool {
+	q, ok := b.(Queue)
+	return ok && q.Queue()
+}
+
 // Passer is implemented by a [Hold] that can be given up, and the lock be acquired
 // by the next caller in line of the same [Client], in one request. It makes a line
 // quick whose callers hold the lock briefly; the lease is not handed on.

@@ -89,7 +89,7 @@ type Request struct {
 	// (GiveBack of its lease) is released at once. So Release, Undo and Pass remove the lock whatever its MinHold.
 	MinHold time.Duration
 
-	// Wait: the caller waits. A service with a queue of its own ([Guarantees].Queue) then
+	// Wait: the caller waits. A service with a queue of its own ([Queue]) then
 	// waits in it until ctx is done, and leaves it; beside its error, the Grant is Refused
 	// if it knew that the lock was held. Without a queue it refuses the request,
 	// at once or after a time in which it waits as well as it can: then the engine waits,

@@ -24,11 +24,6 @@ type Guarantees struct {
 	// Fencing says whether leases have a token, and when tokens can fail to rise.
 	Fencing Fencing
 
-	// Queue: the service keeps a queue, in which Acquire waits as [Request].Wait says. The
-	// engine then lets the next caller in its own line ask while a release is still in
-	// flight, since its request comes after the release.
-	Queue bool
-
 	// Order is the order in which waiters of different clients get the lock.
 	// Inside one client it is always first come, first served.
 	Order Order

@@ -150,6 +150,9 @@ func (o *Options) check() error {
 	return checkPrefix(o.Prefix)
 }
 
+// Queue implements [driver.Queue].
+func (b *Backend) Queue() bool { return true }
+
 // Guarantees says what this cluster promises: see the package documentation.
 func (b *Backend) Guarantees() driver.Guarantees {
 	g := Guarantees(b.opts.Members)
@@ -173,7 +176,6 @@ func Guarantees(members int) driver.Guarantees {
 		Scope:           driver.ScopeNetwork,
 		Exclusion:       driver.ExclusionConsensus,
 		Fencing:         driver.FencingUnlessRewind,
-		Queue:           true,
 		Order:           driver.OrderFIFO,
 		MaxMinHold:      366 * 24 * time.Hour,
 		Shared:          driver.SharingTokenless,

@@ -59,6 +59,9 @@ func (b *Backend) Fail(err error) {
 	}
 }
 
+// Queue implements [driver.Queue].
+func (b *Backend) Queue() bool { return true }
+
 // Guarantees returns the promises of the package comment.
 func (b *Backend) Guarantees() driver.Guarantees {
 	g := driver.Guarantees{
@@ -66,7 +69,6 @@ func (b *Backend) Guarantees() driver.Guarantees {
 		Scope:             driver.ScopeProcess,
 		Exclusion:         driver.ExclusionMemory,
 		Fencing:           driver.FencingWhileKept,
-		Queue:             true,
 		Order:             driver.OrderFIFO,
 		Shared:            driver.SharingWithTokens,
 		DeadHolder:        driver.RecoveryAtOnce,

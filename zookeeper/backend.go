@@ -57,6 +57,9 @@ func New(servers []string, opts *Options) (*Backend, error) {
 	return b, nil
 }
 
+// Queue implements [driver.Queue].
+func (b *Backend) Queue() bool { return true }
+
 // Guarantees says what the package comment says, for programs.
 func (b *Backend) Guarantees() driver.Guarantees { return Guarantees(len(b.servers), &b.opts) }
 
@@ -75,7 +78,6 @@ func Guarantees(servers int, opts *Options) driver.Guarantees {
 		Scope:             driver.ScopeNetwork,
 		Exclusion:         driver.ExclusionConsensus,
 		Fencing:           driver.FencingUnlessRewind,
-		Queue:             true,
 		Order:             driver.OrderFIFO,
 		Shared:            driver.SharingTokenless,
 		DeadHolder:        driver.RecoveryAfterTTL,

@@ -156,5 +156,5 @@ func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
 // package cas. With etcd's StrictExpiry it is enough that anybody has asked.
 func watchedByOne(c *locker.Client) bool {
 	g := c.Guarantees()
-	return g.DeadHolder == locker.RecoveryWatched && !g.Queue
+	return g.DeadHolder == locker.RecoveryWatched && g.Order == locker.OrderNone
 }

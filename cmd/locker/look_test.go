@@ -20,7 +20,7 @@ func TestBackends(t *testing.T) {
 	r := do(t, nil, "backends")
 	require.Equal(t, 0, r.status, r.stderr)
 	table, _, _ := strings.Cut(r.stdout, "\n\n")
-	fields := reflect.TypeFor[locker.Guarantees]().NumField() - len([]string{"Backend", "RestsOn", "Queue"})
+	fields := reflect.TypeFor[locker.Guarantees]().NumField() - len([]string{"Backend", "RestsOn"})
 	assert.Equal(t, 2+fields, strings.Count(table, "\n")+1, "a line for every field")
 	page, err := os.ReadFile("../../docs/services.md")
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ func openEtcdMutex(_ context.Context, u *driver.URL, opts driver.Settings) (driv
 		return nil, errors.Join(unavailable(err), c.Close())
 	}
 	g := undeclared("etcd-mutex", "the library alone: its Session renews, and its Done tells of a loss")
-	g.MinTTL, g.Queue = time.Second, true
+	g.MinTTL = time.Second
 	turn := func(ctx context.Context, name string) (end func(), err error) {
 		mu.Lock()
 		if turns[name] == nil {
@@ -101,7 +101,7 @@ func openEtcdMutex(_ context.Context, u *driver.URL, opts driver.Settings) (driv
 				return err
 			},
 		}, nil
-	}, func() error { return errors.Join(current.Close(), c.Close()) }}, nil
+	}, func() error { return errors.Join(current.Close(), c.Close()) }, true}, nil
 }
 
 // openZKLock: one connection for all of a client's locks; its session's state tells of a loss.
@@ -125,7 +125,7 @@ func openZKLock(ctx context.Context, u *driver.URL, opts driver.Settings) (drive
 	}
 	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which "+
 		"its user watches, tells of a loss")
-	g.MinTTL, g.Queue = 400*time.Millisecond, true
+	g.MinTTL = 400 * time.Millisecond
 	return &peer{g, func(_ context.Context, req driver.Request) (*hold, error) {
 		l := zk.NewLock(conn, path.Join("/peers", strings.ReplaceAll(req.Name, "/", "-")), zk.WorldACL(zk.PermAll))
 		if !req.Wait {
@@ -145,7 +145,7 @@ func openZKLock(ctx context.Context, u *driver.URL, opts driver.Settings) (drive
 			},
 			release: func(context.Context) error { return l.Unlock() },
 		}, nil
-	}, func() error { conn.Close(); return nil }}, nil
+	}, func() error { conn.Close(); return nil }, true}, nil
 }
 
 type silent struct{}

@@ -33,6 +33,7 @@ type peer struct {
 	g     locker.Guarantees
 	take  func(ctx context.Context, req driver.Request) (*hold, error)
 	close func() error
+	queue bool // Lock of the library waits for the lock
 }
 
 // undeclared is what is said of a library: its name, and what keeps time for its holders.
@@ -42,6 +43,7 @@ func undeclared(name, timer string) locker.Guarantees {
 
 func (p *peer) Guarantees() locker.Guarantees { return p.g }
 func (p *peer) Close() error                  { return p.close() }
+func (p *peer) Queue() bool                   { return p.queue }
 
 func (p *peer) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	since := time.Now()

@@ -62,7 +62,7 @@ func openRedislock(ctx context.Context, u *driver.URL, _ driver.Settings) (drive
 				return as(l.Release(ctx), redislock.ErrLockNotHeld, locker.ErrLost)
 			},
 		}, as(err, redislock.ErrNotObtained, locker.ErrHeld)
-	}, closeAll}, nil
+	}, closeAll, false}, nil
 }
 
 // openRedsync: its mutex says until when it is held.
@@ -103,7 +103,7 @@ func openRedsync(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.
 				return kept(ok, err, redsync.ErrLockAlreadyExpired)
 			},
 		}, err
-	}, closeAll}, nil
+	}, closeAll, false}, nil
 }
 
 // openRueidislock: it renews by itself, and tells of a loss by a context.
@@ -135,5 +135,5 @@ func openRueidislock(_ context.Context, u *driver.URL, opts driver.Settings) (dr
 				return over(held.Done())
 			},
 		}, nil
-	}, func() error { locks.Close(); return nil }}, nil
+	}, func() error { locks.Close(); return nil }, false}, nil
 }
