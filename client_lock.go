@@ -208,11 +208,14 @@ func ignore() {}
 func (l *Lease) ask(ctx context.Context, req driver.Request) (*driver.Refusal, error) {
 	g, err := l.client.backend.Acquire(ctx, req)
 	refused := g.Refused != nil
+	if refused && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
+		err = nil // ctx ends in a moment, and it is known who has the lock
+	}
 	switch err = fromBackend(ctx, err); {
 	case errors.Is(err, ErrHeld):
 		err = faulty(fmt.Errorf("it gave an error in place of a Refusal: %w", unlikeError{err, sentinels}))
 	case err == nil && refused && g.Hold != nil:
-		err = faulty(errors.New("it both granted the lock and refused it"))
+		err = errBoth
 	case err == nil && refused:
 		err = ErrHeld
 	case err == nil && g.Hold == nil:
@@ -220,12 +223,20 @@ func (l *Lease) ask(ctx context.Context, req driver.Request) (*driver.Refusal, e
 	case refused && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		err = waited(err, ErrHeld)
 	}
+	if !errors.Is(err, ErrHeld) {
+		refused = false // an outage is none (R17)
+	}
 	if l.grant = g; err != nil && (g.Hold != nil || g.Refused != nil && g.Refused.Undo != nil) {
 		l.refused = errors.Is(err, ErrRefused)
 		l.takeBack(unused)
 	}
+	if !refused {
+		return nil, err
+	}
 	return g.Refused, err
 }
+
+var errBoth = faulty(errors.New("it both granted the lock and refused it"))
 
 // faulty is the error of an answer that no backend may give.
 func faulty(err error) error { return fmt.Errorf("%w: a fault of the backend: %w", ErrRefused, err) }

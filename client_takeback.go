@@ -181,7 +181,7 @@ func (l *Lease) askUndo(ctx context.Context) error {
 	if l.grant.Hold == nil {
 		return l.grant.Refused.Undo(ctx)
 	}
-	return l.grant.Hold.Undo(ctx)
+	return l.grant.Hold.Undo(ctx) // which has all that is left, beside a refusal, too
 }
 
 // undone takes l off the list of take-backs; it returns false if it was not there any more.

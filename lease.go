@@ -258,7 +258,7 @@ func (l *Lease) end(ctx context.Context, returned bool) error {
 // As asks the hold for a value that only its service has, such as the key of an etcd
 // lock or the file of a file lock. target is a non-nil pointer to a type that the
 // backend documents. If the backend knows that type, As sets the value and returns
-// true; the backend's hold is then an [driver.Aser].
+// true; the backend's hold is then a [driver.Aser].
 func (l *Lease) As(target any) bool {
 	a, ok := l.grant.Hold.(driver.Aser)
 	return ok && a.As(target)
@@ -377,10 +377,15 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time, outcome *error
 	}
 	to, req := next.request()
 	grant, err := passer.Pass(brief, req, yield)
-	err = fromBackend(ctx, err)
+	refused := grant.Refused
+	if err = fromBackend(ctx, err); err == nil && refused != nil && grant.Hold != nil {
+		err = errBoth
+	}
 	*outcome = confirmed(err)
 	took := time.Since(began)
-	if to.grant = grant; grant.Hold != nil {
+	to.grant = grant
+	switch {
+	case grant.Hold != nil:
 		passed := err
 		if passed == nil {
 			passed = c.lines.passOn(l, next, to)
@@ -392,6 +397,8 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time, outcome *error
 			to.takeBack(unused)
 			defer c.attempted(next, took, passed)
 		}
+	case refused != nil && refused.Undo != nil:
+		to.takeBack(unused)
 	}
 	l.released(ctx, began, took, err)
 }

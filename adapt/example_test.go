@@ -14,7 +14,7 @@ import (
 // Two schedulers of gocron want to run the same job in the same minute.
 func ExampleGocron() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil) // backends.Openers.Open(…) on real machines
+	client := locker.New(memory.New(), nil) // backends.Open(…) on real machines
 	defer func() { _ = client.Close() }()
 
 	type Lock = interface{ Unlock(context.Context) error } // gocron.Lock

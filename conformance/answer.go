@@ -8,8 +8,8 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// acquire calls Acquire of a Backend. A refusal is an error here that matches ErrHeld, and its Undo that of a Hold:
-// the rules judge both as they judge other answers.
+// acquire calls Acquire of a Backend. A refusal becomes an error that matches ErrHeld, and its Undo, if it has one, a
+// Hold with that Undo: the rules judge both as they judge other answers.
 func acquire(ctx context.Context, b driver.Backend, req driver.Request) (driver.Grant, error) {
 	g, err := b.Acquire(ctx, req)
 	refused := g.Refused != nil
@@ -17,23 +17,29 @@ func acquire(ctx context.Context, b driver.Backend, req driver.Request) (driver.
 	case errors.Is(err, driver.ErrHeld):
 		err = errors.New("an error that matches ErrHeld, in place of a Grant that is Refused")
 	case refused && err == nil && g.Hold != nil:
-		err = errors.New("a Grant with both a Hold and a refusal")
+		err = errBoth
 	case refused && err == nil:
-		if err = driver.ErrHeld; g.Refused.Undo != nil {
-			g.Hold = leftover{undo: g.Refused.Undo}
-		}
+		err = driver.ErrHeld
 	case refused && ofContext(err):
 		err = fmt.Errorf("%w: %w", driver.ErrHeld, err)
+	case refused:
+		err = fmt.Errorf("a refusal beside an error that is not of a context: %s", err) //nolint:errorlint // it says nothing
+	}
+	if refused && g.Hold == nil && g.Refused.Undo != nil {
+		g.Hold = leftover{undo: g.Refused.Undo}
 	}
 	return g, err
 }
 
-// leftover is what a refused attempt may have left.
-type leftover struct {
-	driver.Hold
-	undo func(context.Context) error
-}
+var errBoth = errors.New("a Grant with both a Hold and a refusal")
 
+// leftover is what a refused attempt may have left. It was never held.
+type leftover struct{ undo func(context.Context) error }
+
+func (leftover) Renew(context.Context) (driver.Validity, error) {
+	return driver.Validity{}, driver.ErrLost
+}
+func (leftover) Release(context.Context) error    { return driver.ErrLost }
 func (l leftover) Undo(ctx context.Context) error { return l.undo(ctx) }
 
 // refusal is what was told to one that was refused; nil: it was not.

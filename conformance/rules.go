@@ -982,7 +982,7 @@ func (j *judge) state(c *call, st locker.State) {
 	}
 	var life time.Duration
 	most, waiters := 0, 0
-	waiting := slices.DeleteFunc(j.surelyWait(c), func(a *attempt) bool { return j.isHolder(a, st) })
+	waiting := slices.DeleteFunc(j.surelyWait(c), func(a *attempt) bool { return j.isHolder(a, c, st) })
 	for _, a := range may {
 		if len(sure) == 0 || sure[0].req.Shared || a == sure[0] {
 			life = max(life, j.may[a].to.Sub(c.began), j.k.life(a))
@@ -1111,9 +1111,9 @@ func (j *judge) surelyWait(at *call) (all []*attempt) {
 
 // isHolder reports whether a State tells of one as a holder who still waits for its answer: that
 // the lock is its own may reach the client seconds later.
-func (j *judge) isHolder(a *attempt, st locker.State) bool {
+func (j *judge) isHolder(a *attempt, at *call, st locker.State) bool {
 	granted := j.grants[a]
-	if granted == nil || !st.Held || a.req.Shared != (st.Sharers > 0) {
+	if granted == nil || !st.Held || a.req.Shared != (st.Sharers > 0) || granted.grant.Validity.Since.After(at.ended) {
 		return false
 	}
 	return a.req.Shared || (st.Token == 0 || st.Token == granted.grant.Token) && (st.Label == "" || st.Label == a.req.Label)

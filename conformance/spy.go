@@ -201,7 +201,11 @@ func (s *spy) pass(ctx context.Context, a *attempt, next driver.Request, yield b
 	n := s.h.attempt(s.who, next)
 	c := &call{op: opPass, name: next.Name, of: a, next: n, yield: yield}
 	grant, _ := s.do(ctx, c, func(ctx context.Context) (driver.Grant, error) {
-		return p.Pass(ctx, s.requested(n), yield)
+		g, err := p.Pass(ctx, s.requested(n), yield)
+		if err == nil && g.Hold != nil && g.Refused != nil {
+			err = errBoth
+		}
+		return g, err
 	})
 	s.seen(n, grant)
 }

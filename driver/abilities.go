@@ -39,7 +39,7 @@ func HasQueue(b Backend) bool {
 }
 
 // Passer is implemented by a [Hold] that can be given up, and the lock be acquired
-// by the next caller in line of the same [Client], in one request. It makes a line
+// by the next caller in line of the same client, in one request. It makes a line
 // quick whose callers hold the lock briefly; the lease is not handed on.
 type Passer interface {
 	// Pass is the hold's Release and then Acquire with next, in one step that nobody
@@ -47,7 +47,8 @@ type Passer interface {
 	// theirs who is next.
 	//
 	// When the hold was there and was given up, the error is nil; the Grant has a
-	// Hold if next has the lock. An error that matches ErrLost: the hold was not
+	// Hold if next has the lock. If not, it need not be Refused; if it is, the engine calls the
+	// Undo of that. An error that matches ErrLost: the hold was not
 	// there, and next has nothing. Any other error: neither is known, and the engine
 	// releases the one again and takes the other back, as after Acquire: the Grant
 	// has its Hold, or none if nothing can be left of next. It returns in time as
@@ -112,9 +113,9 @@ type Aser interface {
 	As(target any) bool
 }
 
-// Lease is a lease of a lock, as a function of a backend sees it that asks for one of its own, such
-// as one that lets a write happen only while the lock is held. *locker.Lease is one. As finds
-// what the backend's [Aser] gives.
+// Lease is what a backend's function needs of a lease that it is given, such as a function that
+// lets a write happen only while the lock is held. *locker.Lease is one. As finds what the
+// backend's [Aser] gives.
 type Lease interface {
 	Name() string
 	Err() error // nil while the lease lasts

@@ -3,6 +3,7 @@ package driver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -168,7 +169,8 @@ type Refusal struct {
 
 	// Undo removes what this attempt may have left although it was refused, as where one of
 	// several copies of its request may still be granted. It promises what [Hold].Undo does.
-	// nil: nothing can be left.
+	// nil: nothing can be left. Beside an error, that of the Grant's Hold is called in its place,
+	// if there is one.
 	Undo func(ctx context.Context) error
 
 	_ struct{}
@@ -200,8 +202,11 @@ func (v Validity) Check() error {
 	return nil
 }
 
-// Check returns an error for a Grant that makes no lease.
+// Check returns an error for a Grant that makes no lease. It is for the engine.
 func (g Grant) Check() error {
+	if g.Refused != nil {
+		return errors.New("it was refused")
+	}
 	if g.Token > MaxToken {
 		return fmt.Errorf("token %d was granted: the highest is %d", g.Token, uint64(MaxToken))
 	}

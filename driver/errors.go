@@ -5,12 +5,13 @@ import (
 	"fmt"
 )
 
-// The errors of a backend. Each error that a method of this package returns matches one of
+// The errors of a backend. Each error that a method of these interfaces returns matches one of
 // them, or the error of the context that it was given, or [errors.ErrUnsupported]. The engine
-// makes an unknown error match ErrRefused, and a time-out that is not the caller's
+// makes an unknown error match ErrRefused, and a time-out that is not the caller's match
 // ErrUnavailable.
 var (
-	// ErrHeld is what the engine tells its callers of a [Refusal]. No method here returns it.
+	// ErrHeld is what the engine returns to its callers for a [Refusal]. An Acquire that returns
+	// it has a fault: the engine's error then matches ErrRefused.
 	ErrHeld = errors.New("the lock is held by another")
 
 	// ErrLost says that a hold is certainly gone.

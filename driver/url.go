@@ -95,7 +95,8 @@ func (u *URL) Bool(name string, def bool) bool {
 	return def
 }
 
-// Err returns what is wrong with the parameters that were asked for so far: the first of it.
+// Err returns the first thing that is wrong with the parameters that were asked for so far, for
+// locker.Open: an Opener calls Check.
 func (u *URL) Err() error { return u.err }
 
 func (u *URL) fail(name, hint string) {

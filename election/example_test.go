@@ -14,7 +14,7 @@ import (
 // leads.
 func Example() {
 	ctx, shutDown := context.WithCancel(context.Background())
-	client := locker.New(memory.New(), nil) // backends.Openers.Open(…) on real machines
+	client := locker.New(memory.New(), nil) // backends.Open(…) on real machines
 	defer func() { _ = client.Close() }()
 
 	stand := func(address string, led chan<- *election.Candidate) <-chan error {

@@ -12,14 +12,14 @@ import (
 	"github.com/golockers/locker/internal/raised"
 )
 
-// Key is what [locker.Lease.As] tells of a lock in etcd: give it a *Key.
+// Key is what [driver.Lease].As tells of a lock in etcd: give it a *Key.
 type Key struct {
 	Key            string
 	CreateRevision int64 // of the key: the fencing token, unless the lease is shared or tokens were raised
 	Lease          clientv3.LeaseID
 }
 
-// As implements what [locker.Lease.As] asks for.
+// As implements what [driver.Lease].As asks for.
 func (h *hold) As(target any) bool {
 	k, ok := target.(*Key)
 	if ok {

@@ -30,7 +30,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	if !answer.Sent {
 		h.undo.Sent(false)
 	}
-	var left driver.Grant // what may be there beside an error
+	var left driver.Grant // what may be there beside an error or a refusal
 	if g.lost > 0 || err != nil && answer.Sent && unknown(err) {
 		left.Hold = h
 	}

@@ -37,8 +37,8 @@
 //     goes to all nodes that may have the lock. It returns when a quorum has
 //     answered; it is sent again to the others for as long as they could have the lock (release.go).
 //
-//  6. "Another holds it" and "too few nodes answered" are different errors:
-//     [driver.ErrHeld], and [driver.ErrUnavailable] as a [*QuorumError] with the
+//  6. "Another holds it" and "too few nodes answered" are different answers: a
+//     [driver.Refusal], and [driver.ErrUnavailable] as a [*QuorumError] with the
 //     cause for every node.
 //
 //  7. A node that does not answer costs little: no caller waits for it, a bounded number

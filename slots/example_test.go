@@ -14,7 +14,7 @@ import (
 // Two at once may use the scanner, and each has a tray of its own.
 func ExampleDo() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil) // backends.Openers.Open(…) on real machines
+	client := locker.New(memory.New(), nil) // backends.Open(…) on real machines
 	defer func() { _ = client.Close() }()
 
 	scan := func(ctx context.Context, first *slots.Slot) error {

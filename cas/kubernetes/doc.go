@@ -13,7 +13,7 @@
 //	min_ttl      the shortest TTL of a lock; default: 10s, since each renewal is a write in the cluster's etcd
 //	timeout      how long one request may take; default: that of package cas
 //
-// and those of every [driver.URL]. A program with other credentials, such as client-go's rest.HTTPClientFor, hands in
+// and those that locker.Open lists. A program with other credentials, such as client-go's rest.HTTPClientFor, hands in
 // an [http.Client] by [Options].
 //
 // # Rights

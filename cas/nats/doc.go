@@ -20,7 +20,7 @@
 //	cert, key    with natss://: PEM files with the client's certificate and its key
 //	server_name  with natss://: the name to expect in the server's certificate; default: the host
 //
-// and those of every [driver.URL]. A program that has a connection calls [New]. That connection must not keep what it
+// and those that locker.Open lists. A program that has a connection calls [New]. That connection must not keep what it
 // cannot send, for later (nats.ReconnectBufSize(-1)).
 //
 // The user needs these rights: to publish $KV.bucket.>, $JS.API.STREAM.INFO.KV_bucket and

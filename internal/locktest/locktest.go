@@ -68,11 +68,11 @@ func Ask(ctx context.Context, b driver.Backend, req driver.Request) (driver.Gran
 		return g, err
 	}
 	refused := &refusal.Error{Refusal: *g.Refused}
-	if err != nil {
-		return g, fmt.Errorf("%w: %w", refused, err)
-	}
 	if g.Hold == nil && refused.Undo != nil {
 		g.Hold = leftover{undo: refused.Undo}
+	}
+	if err != nil {
+		return g, fmt.Errorf("%w: %w", refused, err)
 	}
 	return g, refused
 }

@@ -25,7 +25,8 @@ func Answer(g driver.Grant, err error) (driver.Grant, error) {
 	if !ok {
 		held = &Error{}
 	}
-	g.Refused = &held.Refusal
+	refused := held.Refusal
+	g.Refused = &refused
 	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, ended) {
 			return g, ended

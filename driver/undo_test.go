@@ -1,4 +1,4 @@
-package locker_test
+package driver_test
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 )
 
@@ -26,17 +25,17 @@ func TestUndoOfAService(t *testing.T) {
 		after    time.Duration // when Undo is asked
 		settled  bool
 	}{
-		"nothing was sent":            {released: locker.ErrLost, settled: true},
+		"nothing was sent":            {released: driver.ErrLost, settled: true},
 		"removed":                     {sends: []bool{false}, settled: true},
-		"not there":                   {sends: []bool{false}, released: locker.ErrLost, settled: true},
-		"not there yet":               {sends: []bool{false, true}, released: locker.ErrLost},
+		"not there":                   {sends: []bool{false}, released: driver.ErrLost, settled: true},
+		"not there yet":               {sends: []bool{false, true}, released: driver.ErrLost},
 		"removed, a copy may come":    {sends: []bool{true, false}},
 		"removed, one is under way":   {sends: []bool{false}, sending: true},
 		"no answer":                   {sends: []bool{false}, released: down, after: late - 1},
 		"no answer for long enough":   {sends: []bool{true}, released: down, after: late, settled: true},
 		"a copy may come no more":     {sends: []bool{true}, after: late, settled: true},
 		"one is under way all along":  {sends: []bool{false}, sending: true, released: down, after: time.Hour},
-		"not there and one under way": {sending: true, released: locker.ErrLost, after: time.Hour},
+		"not there and one under way": {sending: true, released: driver.ErrLost, after: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -53,7 +52,7 @@ func TestUndoOfAService(t *testing.T) {
 				time.Sleep(test.after)
 				err := u.Undo(t.Context(), func(context.Context) error { return test.released })
 				assert.Equal(t, test.settled, err == nil, "%v", err)
-				assert.Equal(t, !test.settled && !errors.Is(test.released, down), errors.Is(err, locker.ErrLost))
+				assert.Equal(t, !test.settled && !errors.Is(test.released, down), errors.Is(err, driver.ErrLost))
 			})
 		})
 	}
@@ -63,14 +62,14 @@ func TestUndoOfAService(t *testing.T) {
 func TestUndoKnowsOfARequestThatArrivesBesideIt(t *testing.T) {
 	var u driver.Undo
 	u.Sends(time.Minute)
-	beside := func(context.Context) error { u.Sent(false); return locker.ErrLost }
+	beside := func(context.Context) error { u.Sent(false); return driver.ErrLost }
 	assert.Error(t, u.Undo(t.Context(), beside))
 	assert.NoError(t, u.Undo(t.Context(), func(context.Context) error { return nil }))
 }
 
 // A Hold tells its Undo of each request that may store or prolong the hold.
 func ExampleUndo() {
-	release := func(context.Context) error { return locker.ErrLost } // the service: it is not there
+	release := func(context.Context) error { return driver.ErrLost } // the service: it is not there
 	for _, answer := range []error{nil, errors.New("no answer")} {
 		var undo driver.Undo
 		undo.Sends(time.Minute)
