@@ -183,7 +183,7 @@ func crossOne(t *testing.T, c *locker.Client, d *dice, w *believed) {
 	}
 	defer cancel()
 	var opts []locker.Option
-	if d.n(3) == 0 {
+	if d.n(3) == 0 && c.Guarantees().Shared != locker.SharingNone {
 		opts = append(opts, locker.Shared())
 	}
 	for i, o := range []locker.Option{locker.MinHold(time.Duration(1+d.n(20)) * time.Second), locker.NoRenew(),

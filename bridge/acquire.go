@@ -112,9 +112,8 @@ func (a *attempt) run() (driver.Grant, error) {
 		Session: first.Session || second.Session || first.Validity.TTL == 0 || second.Validity.TTL == 0}, nil
 }
 
-// ask asks one service; with wait, until that grants the lock. The second one's first refusal may come from the
-// first lock, if both are one service, as may a reader's first grant: so a check goes before the wait. A writer's
-// grant shows that they are two.
+// ask asks one service; with wait, until that grants the lock. If both are one service, the second one's first
+// refusal comes from the first lock, so a check goes before the wait. A grant shows that they are two.
 func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 	s := &a.b.sides[i]
 	req := a.req
@@ -147,7 +146,7 @@ func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 		refused.Store(a.h.on[i].Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil)
 		if !apart && (err == nil || refused.Load()) {
 			a.heard.Store(true)
-			if refused.Load() || req.Shared {
+			if refused.Load() {
 				if err := a.b.checkApart(a.ctx); err != nil {
 					return g, err
 				}
@@ -169,11 +168,8 @@ func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 }
 
 // token returns the lease's token: the higher of the two, to which it raises the
-// other service. A reader has none: the services that others share cannot be raised.
+// other service.
 func (a *attempt) token(tokens ...uint64) (uint64, error) {
-	if a.req.Shared {
-		return 0, nil
-	}
 	for i := range tokens {
 		if tokens[i] == 0 {
 			return 0, nil

@@ -88,12 +88,13 @@ const (
 	apartAtMost = 10 * time.Second
 )
 
-// Queue implements [driver.Queue]: there is one if both have one.
+// Queue implements [driver.Queue]: there is one if both have one. Callers wait inside Acquire, and one that asks
+// during a release is then not refused.
 func (b *Backend) Queue() bool {
 	return driver.HasQueue(b.sides[0].Backend) && driver.HasQueue(b.sides[1].Backend)
 }
 
-// Guarantees are the promises of both: in each field the weaker one.
+// Guarantees are the promises of both: in each field the weaker one, and no shared locks.
 func (b *Backend) Guarantees() locker.Guarantees {
 	first, second := b.sides[0].Guarantees(), b.sides[1].Guarantees()
 	return locker.Guarantees{
@@ -101,7 +102,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		Scope:             min(first.Scope, second.Scope),
 		Exclusion:         min(first.Exclusion, second.Exclusion),
 		Fencing:           min(first.Fencing, second.Fencing),
-		Shared:            min(first.Shared, second.Shared, locker.SharingTokenless),
+		Shared:            locker.SharingNone, // whatever the two can do: the engine refuses Shared
 		DeadHolder:        min(first.DeadHolder, second.DeadHolder),
 		DeadHolderSlack:   max(first.DeadHolderSlack, second.DeadHolderSlack),
 		ServerCrashes:     min(first.ServerCrashes, second.ServerCrashes),
@@ -112,7 +113,6 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		MinTTL:            max(first.MinTTL, second.MinTTL),
 		MaxTTL:            min(cmp.Or(first.MaxTTL, unbounded), cmp.Or(second.MaxTTL, unbounded)),
 		MaxMinHold:        max(0, min(first.MaxMinHold, second.MaxMinHold)-apartAtMost),
-		// Callers wait inside Acquire. One that asks during a release is not refused if both have a queue.
 		RestsOn: "both services, one after the other, while a fleet moves between them: of each promise this is " +
 			"the weaker one; " +
 			first.Backend + " rests on " + first.RestsOn + "; " + second.Backend + " rests on " + second.RestsOn,
@@ -133,8 +133,8 @@ func (b *Backend) Prompt() bool {
 // waits 1.5 seconds for Close.
 const closing = 300 * time.Millisecond
 
-// Close ends the attempts that wait, releases the locks that are still held, and closes both. A MinHold is left to the services; what they keep
-// for as long as the process lasts is released when it is over.
+// Close ends the attempts that wait, releases the locks that are still held, and closes both. A MinHold is
+// left to the services; what they keep for as long as the process lasts is released when it is over.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	held := b.held

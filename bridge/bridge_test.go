@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,23 +23,21 @@ import (
 
 func TestNothingStaysOnTheFirstWhereTheSecondDoesNotGrant(t *testing.T) {
 	for _, want := range []error{locker.ErrHeld, locker.ErrUnavailable, locker.ErrRefused} {
-		for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
-			a, b := forever(), forever()
-			b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
-				switch {
-				case req.Name != "job":
-				case want == locker.ErrHeld: //nolint:errorlint // one of the table
-					return driver.Grant{Refused: &driver.Refusal{}}, nil
-				default:
-					return driver.Grant{}, want
-				}
-				return b.Backend.Acquire(ctx, req)
+		a, b := forever(), forever()
+		b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
+			switch {
+			case req.Name != "job":
+			case want == locker.ErrHeld: //nolint:errorlint // one of the table
+				return driver.Grant{Refused: &driver.Refusal{}}, nil
+			default:
+				return driver.Grant{}, want
 			}
-			_, err := pairOf(t, a, b).TryLock(t.Context(), "job", opts...)
-			require.ErrorIs(t, err, want)
-			require.Equal(t, want == locker.ErrHeld, errors.Is(err, locker.ErrHeld)) //nolint:errorlint // one of the table
-			isFree(t, a)
+			return b.Backend.Acquire(ctx, req)
 		}
+		_, err := pairOf(t, a, b).TryLock(t.Context(), "job")
+		require.ErrorIs(t, err, want)
+		require.Equal(t, want == locker.ErrHeld, errors.Is(err, locker.ErrHeld)) //nolint:errorlint // one of the table
+		isFree(t, a)
 	}
 }
 
@@ -207,29 +206,25 @@ func TestTokensThatCannotBeRaised(t *testing.T) {
 }
 
 func TestALossOnEitherIsALoss(t *testing.T) {
-	for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
-		for lost := range 2 {
-			synctest.Test(t, func(t *testing.T) {
-				services := []fake{expiring(), expiring()}
-				l := try(t, pairOf(t, services[0], services[1]), "job", opts...)
-				_, ok := l.Token()
-				assert.Equal(t, opts == nil, ok, "shared leases have none")
-				time.Sleep(2 * ttl)
-				elsewhere := &locker.Error{Op: "lease", Name: "another", Err: locker.ErrLost}
-				ctx, end := context.WithCancelCause(t.Context())
-				end(elsewhere)
-				services[lost].Fail(elsewhere) // as a backend that answers with why the request was given up
-				require.ErrorIs(t, l.Renew(ctx), context.Canceled)
-				services[lost].Fail(nil)
-				require.NoError(t, l.Err())
-				assert.True(t, services[lost].Delete("job"))
-				<-l.Done()
-				require.ErrorIs(t, l.Err(), locker.ErrLost)
-				require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
-				time.Sleep(ttl)
-				isFree(t, services[0], services[1])
-			})
-		}
+	for lost := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			services := []fake{expiring(), expiring()}
+			l := try(t, pairOf(t, services[0], services[1]), "job")
+			time.Sleep(2 * ttl)
+			elsewhere := &locker.Error{Op: "lease", Name: "another", Err: locker.ErrLost}
+			ctx, end := context.WithCancelCause(t.Context())
+			end(elsewhere)
+			services[lost].Fail(elsewhere) // as a backend that answers with why the request was given up
+			require.ErrorIs(t, l.Renew(ctx), context.Canceled)
+			services[lost].Fail(nil)
+			require.NoError(t, l.Err())
+			assert.True(t, services[lost].Delete("job"))
+			<-l.Done()
+			require.ErrorIs(t, l.Err(), locker.ErrLost)
+			require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
+			time.Sleep(ttl)
+			isFree(t, services[0], services[1])
+		})
 	}
 }
 
@@ -321,7 +316,7 @@ func TestTheLabelOfAHolderWithBoth(t *testing.T) {
 }
 
 func TestWhatTheTwoCannotDo(t *testing.T) {
-	m, brief, alone := forever(), forever(), forever()
+	m, brief := forever(), forever()
 	one, err := bridge.New(m, forever())
 	require.NoError(t, err)
 	for want, pair := range map[string][2]driver.Backend{
@@ -334,17 +329,17 @@ func TestWhatTheTwoCannotDo(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid, want)
 		require.ErrorContains(t, err, want)
 	}
-	assert.Equal(t, locker.SharingTokenless, one.Guarantees().Shared)
 	one, err = bridge.New(m, newPolled())
 	require.NoError(t, err)
 	assert.False(t, one.Queue())
-	alone.claims = func(g *locker.Guarantees) { g.Shared = locker.SharingNone }
 	brief.claims = func(g *locker.Guarantees) { g.MaxMinHold = 4 * ttl }
-	for _, pair := range []*locker.Client{pairOf(t, alone, brief), pairOf(t, brief, alone)} {
+	for _, pair := range []*locker.Client{pairOf(t, m, brief), pairOf(t, brief, m)} {
 		_, err := pair.Lock(t.Context(), "job", locker.Shared())
 		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, "memory+memory has no shared locks")
 		_, err = pair.Lock(t.Context(), "job", locker.MinHold(4*ttl))
 		require.ErrorIs(t, err, errors.ErrUnsupported)
+		isFree(t, m, brief)
 	}
 	_, err = pairOf(t, m, newPolled()).Lock(t.Context(), "job", locker.MinHold(time.Nanosecond))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
@@ -403,9 +398,8 @@ func TestTheOwnersOfOneRequest(t *testing.T) {
 // leaves nothing behind.
 func TestTwoURLsOfOneService(t *testing.T) {
 	asks := map[string]func(*locker.Client) (*locker.Lease, error){
-		"try":    func(c *locker.Client) (*locker.Lease, error) { return c.TryLock(t.Context(), "job") },
-		"lock":   func(c *locker.Client) (*locker.Lease, error) { return c.Lock(t.Context(), "job") },
-		"shared": func(c *locker.Client) (*locker.Lease, error) { return c.TryLock(t.Context(), "job", locker.Shared()) },
+		"try":  func(c *locker.Client) (*locker.Lease, error) { return c.TryLock(t.Context(), "job") },
+		"lock": func(c *locker.Client) (*locker.Lease, error) { return c.Lock(t.Context(), "job") },
 	}
 	for kind, service := range kinds {
 		same := service()
@@ -419,41 +413,54 @@ func TestTwoURLsOfOneService(t *testing.T) {
 	}
 }
 
-// Members with one URL and those with both read and write, and get their turns beside each other.
-func TestNobodyStarvesBesideTheOthers(t *testing.T) {
+// Members with one URL and those with both get their turns.
+func TestNobodyStarves(t *testing.T) {
 	for kind, service := range kinds {
 		for alone := range 2 {
 			t.Run(fmt.Sprintf("%s, alone on %d", kind, alone), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					on := []driver.Backend{service(), service()}
-					var members []*program
-					for n := range 4 {
-						for _, c := range []*locker.Client{pairOf(t, on[0], on[1]), clientOf(t, on[alone], "")} {
-							// With a pause, or a service without a queue sees nobody else.
-							members = append(members, &program{client: c, reads: n == 3, hold: 200 * time.Millisecond,
-								pause: 100 * time.Millisecond})
+					ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+					defer stop()
+					var inside atomic.Bool
+					var turns [2]atomic.Int64 // of those with both, and of those with one
+					var all sync.WaitGroup
+					for n := range 8 {
+						c := pairOf(t, on[0], on[1])
+						if n%2 == 1 {
+							c = clientOf(t, on[alone], "")
 						}
+						all.Go(func() {
+							for {
+								l, err := c.Lock(ctx, "job")
+								if err != nil {
+									assert.ErrorIs(t, err, context.DeadlineExceeded)
+									return
+								}
+								assert.True(t, inside.CompareAndSwap(false, true), "two at once")
+								time.Sleep(rand.N(200 * time.Millisecond))
+								inside.Store(false)
+								assert.NoError(t, l.Unlock(t.Context()))
+								turns[n%2].Add(1)
+								// Without a pause, a service without a queue sees nobody else.
+								time.Sleep(rand.N(100 * time.Millisecond))
+							}
+						})
 					}
-					stop := takeTurns(t, members...)
-					time.Sleep(2 * time.Minute)
-					stop()
-					var turns [2]int
-					for i, m := range members {
-						turns[i%2] += m.turns
-					}
-					t.Log("with both and with one:", turns)
-					sum := turns[0] + turns[1]
-					assert.Greater(t, sum, 200, "the lock is in use")
-					assert.Greater(t, min(turns[0], turns[1]), sum/20)
+					all.Wait()
+					both, one := turns[0].Load(), turns[1].Load()
+					t.Log("with both and with one:", both, one)
+					assert.Greater(t, both+one, int64(200), "the lock is in use")
+					assert.Greater(t, min(both, one), (both+one)/20)
 				})
 			})
 		}
 	}
 }
 
-// A writer with both URLs waits for a reader with one of them, whom new readers do not
-// follow. When it leaves, they do, at once.
-func TestAWriterThatWaitsKeepsReadersOutOfEitherService(t *testing.T) {
+// A program with one URL may share a name on its service. One with both URLs that waits there keeps
+// further sharers out, gets in when those before it have left, and leaves nothing if it gives up.
+func TestSharersOfOneService(t *testing.T) {
 	for kind, service := range map[string]func() driver.Backend{
 		"queue": kinds["queue"],
 		"notes": func() driver.Backend { return mute{newPolled()} },
@@ -464,7 +471,7 @@ func TestAWriterThatWaitsKeepsReadersOutOfEitherService(t *testing.T) {
 					on := []driver.Backend{service(), service()}
 					pair, one, other := pairOf(t, on[0], on[1]), clientOf(t, on[at], "one"), clientOf(t, on[at], "other")
 					for _, leaves := range []bool{true, false} {
-						reader := try(t, one, "job", locker.Shared())
+						sharer := try(t, one, "job", locker.Shared())
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
 						in := lockLater(ctx, pair)
@@ -479,51 +486,20 @@ func TestAWriterThatWaitsKeepsReadersOutOfEitherService(t *testing.T) {
 							require.ErrorIs(t, (<-in).err, context.Canceled)
 							time.Sleep(time.Millisecond)
 							unlock(t, try(t, other, "job", locker.Shared()))
-							unlock(t, reader)
+							unlock(t, sharer)
 							continue
 						}
-						unlock(t, reader)
+						unlock(t, sharer)
+						left := time.Now()
 						got := <-in
 						require.NoError(t, got.err)
+						assert.Less(t, time.Since(left), 400*time.Millisecond, "it asks again every 300 ms")
 						unlock(t, got.Lease)
 						unlock(t, try(t, other, "job", locker.Shared()))
 					}
 					if n, ok := on[at].(mute); ok {
 						assert.GreaterOrEqual(t, n.notes, 2*4*3, "renewed all the time")
 						assert.Equal(t, 1, n.left)
-					}
-				})
-			})
-		}
-	}
-}
-
-// While readers of all kinds come and go, a writer waits for two of their holds at most.
-func TestAWriterGetsInAmongReadersOfAMove(t *testing.T) {
-	const hold = 100 * time.Millisecond
-	for kind, service := range kinds {
-		bound := 2 * hold
-		if kind == "polled" {
-			bound += 300 * time.Millisecond // nobody tells it that the last reader has left
-		}
-		for at := range 2 {
-			t.Run(fmt.Sprintf("%s, service %d", kind, at), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					on := []driver.Backend{service(), service()}
-					writer := &program{client: pairOf(t, on[0], on[1]), hold: 1, pause: 6 * hold}
-					members := []*program{writer}
-					for range 25 {
-						for _, c := range []*locker.Client{pairOf(t, on[0], on[1]), clientOf(t, on[at], "")} {
-							members = append(members, &program{client: c, reads: true, hold: hold, pause: time.Millisecond})
-						}
-					}
-					stop := takeTurns(t, members...)
-					time.Sleep(8 * time.Second)
-					stop()
-					assert.Greater(t, writer.turns, 5)
-					assert.Less(t, writer.longest, bound)
-					for _, m := range members {
-						assert.Positive(t, m.turns)
 					}
 				})
 			})

@@ -30,14 +30,12 @@
 //
 // # Shared locks
 //
-// If both services have them, so has a pair (see [locker.Shared]): a reader takes both
-// as a reader, and a writer both as a writer. Any two programs share a service, and on
-// that one a writer is alone. A writer with both URLs waits for the readers of the first
-// service, and then, while it keeps the first lock, for those with only the second URL.
-// On the service where it waits, new readers are kept out; those with only the second
-// URL, while the first one is waited for, are not. Nobody waits in a circle: whoever
-// holds the second lock waits for no other. A writer with MinHold does not keep readers of
-// the second service out.
+// A pair has exclusive locks only. A call with [locker.Shared] is refused with an error that
+// matches [errors.ErrUnsupported], whatever the two services can do; docs/moving.md says how a
+// fleet that shares locks moves. A program with one URL may still share a name on its
+// service. A program with both URLs then waits for the sharers to leave, and keeps new ones
+// out of the service where it waits: first of A, then of B. With MinHold it does not wait
+// for B, and keeps nobody out there.
 //
 // # Tokens
 //
@@ -49,9 +47,6 @@
 // first one with B alone. For names that nobody holds in that time, docs/moving.md
 // says on which services tokens rise nevertheless. If only one of the two services
 // has tokens, the pair has none.
-//
-// A shared lease on both has no token, whatever the services give: programs with one URL
-// may share the name, and have the token of their service, which others cannot raise.
 //
 // # What it promises
 //

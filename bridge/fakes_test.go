@@ -2,9 +2,7 @@ package bridge_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,8 +50,8 @@ func limited(shortest, longest time.Duration) driver.Backend {
 	return fake{Backend: memory.New(), claims: func(g *locker.Guarantees) { g.MinTTL, g.MaxTTL = shortest, longest }}
 }
 
-// polled is a service without a queue and without messages. A writer that waits for sharers
-// leaves a note there that lasts for a second, and of which there is one for all names.
+// polled is a service without a queue and without messages. A request that waits for sharers leaves a
+// note there, which keeps new ones out for a second. There is one note for all names.
 type polled struct {
 	m           *memory.Backend
 	mu          sync.Mutex
@@ -165,51 +163,4 @@ func lockLater(ctx context.Context, c *locker.Client, opts ...locker.Option) <-c
 type answer struct {
 	*locker.Lease
 	err error
-}
-
-// program is one of a fleet, which locks the same name as all others again and again.
-type program struct {
-	client      *locker.Client
-	reads       bool
-	hold, pause time.Duration // at most
-	turns       int
-	longest     time.Duration // that it waited for a turn
-}
-
-// takeTurns runs the members until stop is called, which returns when all have ended. Who writes
-// is alone.
-func takeTurns(t *testing.T, members ...*program) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	var inside atomic.Int64
-	const writer = 1 << 20
-	for _, m := range members {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				weight, opts := int64(writer), []locker.Option(nil)
-				if m.reads {
-					weight, opts = 1, []locker.Option{locker.Shared()}
-				}
-				began := time.Now()
-				l, err := m.client.Lock(ctx, "job", opts...)
-				if err != nil {
-					assert.ErrorIs(t, err, context.Canceled)
-					return
-				}
-				m.longest = max(m.longest, time.Since(began))
-				now := inside.Add(weight)
-				time.Sleep(rand.N(m.hold))
-				for _, n := range []int64{now, inside.Add(-weight) + weight} {
-					assert.True(t, n == writer || n < writer && m.reads, "a writer beside others")
-				}
-				assert.NoError(t, l.Unlock(t.Context()))
-				m.turns++
-				time.Sleep(rand.N(m.pause))
-			}
-		})
-	}
-	return func() {
-		cancel()
-		all.Wait()
-	}
 }

@@ -30,8 +30,7 @@ var fleetNames = []string{"orders", "invoices", "stock"}
 
 // Fleets of processes move from one service to another and back, under contention,
 // with members that are killed, members that are stopped past their TTL, and a
-// service that stands still in the middle step. Where there are shared locks, a third of
-// the turns are those of writers.
+// service that stands still in the middle step.
 func TestFleets(t *testing.T) {
 	lab.NeedProve(t)
 	for _, pair := range pairs {
@@ -87,25 +86,19 @@ type guard struct {
 	expectOverlaps bool
 
 	mu        sync.Mutex
-	inside    map[string]map[string]entry // by name and member
+	inside    map[string]map[string]time.Time // by name and member: when the lease is over
 	marks     map[string]uint64
 	killed    map[string]bool // members that do not act any more, whatever they have said last
-	counts    map[string]int  // of overlaps, and of turns: all, those of each member, and of each name those not shared
+	counts    map[string]int  // of overlaps, and of turns: all, those of each member, and of each name
 	waitedFor []string        // what members have said to be in the way
 	problems  []string
 }
 
-// entry is a holder at the resource.
-type entry struct {
-	until  time.Time // when its lease is over
-	shared bool
-}
-
 func newGuard() *guard {
-	g := &guard{inside: map[string]map[string]entry{}, marks: map[string]uint64{}, killed: map[string]bool{},
+	g := &guard{inside: map[string]map[string]time.Time{}, marks: map[string]uint64{}, killed: map[string]bool{},
 		counts: map[string]int{}}
 	for _, name := range fleetNames {
-		g.inside[name] = map[string]entry{}
+		g.inside[name] = map[string]time.Time{}
 	}
 	return g
 }
@@ -123,25 +116,21 @@ func (g *guard) count(what string) (n int) {
 }
 
 // enter lets a holder in, or says why not. g.mu is held.
-func (g *guard) enter(member, name string, token uint64, until time.Time, shared bool) string {
+func (g *guard) enter(member, name string, token uint64, until time.Time) string {
 	now := time.Now()
 	rightful := now.Before(until)
 	for other, old := range g.inside[name] {
-		if g.killed[other] || !rightful || !now.Before(old.until) || shared && old.shared {
+		if g.killed[other] || !rightful || !now.Before(old) {
 			continue
 		}
 		g.counts["overlaps"]++
 		if !g.expectOverlaps {
-			g.problems = append(g.problems, fmt.Sprintf("%s: %s comes in with token %d (shared %t), and the lease "+
-				"of %s lasts for %v (shared %t)", name, member, token, shared, other, old.until.Sub(now), old.shared))
+			g.problems = append(g.problems, fmt.Sprintf("%s: %s comes in with token %d, and the lease of %s lasts for %v",
+				name, member, token, other, old.Sub(now)))
 		}
 	}
-	late := token <= g.marks[name]
-	if shared { // those that share a lease have one token, or none
-		late = token > 0 && token < g.marks[name] || token == 0 && !rightful
-	}
 	switch {
-	case !late || g.expectOverlaps:
+	case token > g.marks[name] || g.expectOverlaps:
 	case !rightful:
 		return "stale"
 	default:
@@ -150,12 +139,10 @@ func (g *guard) enter(member, name string, token uint64, until time.Time, shared
 		return "refused"
 	}
 	g.marks[name] = max(g.marks[name], token)
-	g.inside[name][member] = entry{until, shared}
+	g.inside[name][member] = until
 	g.counts["turns"]++
 	g.counts[member]++
-	if !shared {
-		g.counts[name]++
-	}
+	g.counts[name]++
 	return "ok"
 }
 
@@ -215,7 +202,7 @@ func (f *fleet) serve(conn net.Conn) {
 			case "enter":
 				token, _ := strconv.ParseUint(args[1], 10, 64)
 				until, _ := strconv.ParseInt(args[2], 10, 64)
-				answer = g.enter(id, args[0], token, time.Unix(0, until), args[3] == "true")
+				answer = g.enter(id, args[0], token, time.Unix(0, until))
 			case "leave":
 				delete(g.inside[args[0]], id)
 			case "waiting":
@@ -256,7 +243,7 @@ func (f *fleet) roll(t *testing.T, urls string) {
 			"%s with %s has not held anything: %s", m.id, urls, m.child.Log())
 	}
 	// The step is complete when what the last one has left is over, and those of this
-	// step have held every name alone: so its tokens are known to whoever comes next.
+	// step have held every name: so its tokens are known to whoever comes next.
 	for _, name := range fleetNames {
 		before := f.guard.count(name)
 		require.Eventually(t, func() bool { return f.guard.count(name) > before }, stuck, 5*time.Millisecond,
@@ -382,17 +369,13 @@ func memberRole(p *lab.Parent) {
 	}
 	for ctx.Err() == nil {
 		name := fleetNames[rand.N(len(fleetNames))]
-		var opts []locker.Option
-		if c.Guarantees().Shared != locker.SharingNone && rand.N(3) > 0 {
-			opts = append(opts, locker.Shared())
-		}
-		l, err := c.Lock(ctx, name, opts...)
+		l, err := c.Lock(ctx, name)
 		if err != nil {
 			say("waiting %v", err)
 			continue
 		}
 		token, _ := l.Token()
-		if ask("enter %s %d %d %t", name, token, l.Until().UnixNano(), l.Shared()) == "ok" {
+		if ask("enter %s %d %d", name, token, l.Until().UnixNano()) == "ok" {
 			select {
 			case <-time.After(rand.N(20 * time.Millisecond)):
 			case <-l.Done():

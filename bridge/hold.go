@@ -23,7 +23,9 @@ type part struct {
 	granted     bool // for certain
 	endless     bool // it has no deadline
 
-	leave func(ctx context.Context) error // removes the note of a writer that waits; nil: there is none
+	// leave removes the note with which a request that waits for sharers, who are programs with one URL, keeps
+	// new ones out; nil: there is none.
+	leave func(ctx context.Context) error
 }
 
 // answered takes what the service has answered to the last request, and returns its error: one that matches

@@ -136,6 +136,7 @@ func TestTwoServices(t *testing.T) {
 		prints(held, "run job -- "+binary+" list --backend "+second),
 		fails(69, "use the URLs of its two services", "list"),
 		fails(69, "use the URLs of its two services", "inspect job"),
+		fails(64, "file+file has no shared locks", "run --shared job -- true"),
 		fails(75, "nothing is reentrant", "run job -- "+binary+" run job -- echo inner ran"),
 		fails(75, "nothing is reentrant", "run job -- "+binary+" run job --backend "+first+" -- echo inner ran"),
 		fails(69, "use the URLs of its two services", "run job -- "+binary+" break --yes job"),
