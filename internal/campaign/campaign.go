@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/holds"
 	"github.com/golockers/locker/internal/lab"
@@ -98,7 +99,7 @@ func Run(t *testing.T, openers driver.Openers, addrs []string, url func(addrs []
 	enough, err := strconv.Atoi(cmp.Or(os.Getenv("CAMPAIGN"), "10000"))
 	require.NoError(t, err)
 	open := func(addrs []string) *locker.Client {
-		c, err := locker.Open(t.Context(), url(addrs), &locker.Options{TTL: TTL}, openers)
+		c, err := bridge.Open(t.Context(), url(addrs), &locker.Options{TTL: TTL}, openers)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
