@@ -16,6 +16,8 @@ import (
 //
 //	client, err := locker.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil, single.Openers, etcd.Openers)
 //
+// The first of the Openers that has the scheme of the URL opens it.
+//
 // The form of a URL is
 //
 //	scheme://[user:password@][host:port[,host:port…]][/path][?parameter=value&…]

@@ -53,7 +53,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	if !errors.Is(err, locker.ErrHeld) {
 		return left, err
 	}
-	left.Refused = &driver.Refusal{}
+	left.Refused = &driver.Refusal{Remaining: a.remaining}
 	switch {
 	case ctx.Err() != nil:
 		return left, ctx.Err()
@@ -70,6 +70,8 @@ type attempt struct {
 	ctx context.Context // ends also when it makes no sense to wait for the second one any more
 	end context.CancelCauseFunc
 	h   *hold
+
+	remaining time.Duration // until the lock that refused it is free; 0: not known
 
 	heard atomic.Bool // the second one has answered: another has the lock there
 }
@@ -143,6 +145,9 @@ func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 		}
 		g, err := s.Acquire(a.ctx, req)
 		err = a.h.on[i].answered(g, err)
+		if g.Refused != nil {
+			a.remaining = g.Refused.Remaining
+		}
 		refused.Store(a.h.on[i].Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil)
 		if !apart && (err == nil || refused.Load()) {
 			a.heard.Store(true)

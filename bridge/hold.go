@@ -38,7 +38,10 @@ func (p *part) answered(g driver.Grant, err error) error {
 		p.leave = nil // the grant has removed it
 	case err == nil && (held == nil) == (g.Hold == nil):
 		return errors.New("the backend has to grant the lock or to refuse it, and not both")
-	case held != nil:
+	case held == nil && errors.Is(err, locker.ErrHeld):
+		//nolint:errorlint // it says "held", which is no error
+		return fmt.Errorf("%w: the backend gave an error in place of a Refusal: %s", locker.ErrRefused, err)
+	case held != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)):
 		p.leave = nil
 		if held.AskWithin > 0 { // else it is a place in a line, which ends by itself
 			p.leave = held.Leave
@@ -54,12 +57,13 @@ func (p *part) answered(g driver.Grant, err error) error {
 	return err
 }
 
-// leftover is what a refused request may have left.
-type leftover struct {
-	driver.Hold
-	undo func(context.Context) error
-}
+// leftover is what a refused request may have left. It was never held.
+type leftover struct{ undo func(context.Context) error }
 
+func (leftover) Renew(context.Context) (driver.Validity, error) {
+	return driver.Validity{}, locker.ErrLost
+}
+func (leftover) Release(context.Context) error    { return locker.ErrLost }
 func (l leftover) Undo(ctx context.Context) error { return l.undo(ctx) }
 
 var (

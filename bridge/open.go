@@ -66,6 +66,9 @@ func openSide(ctx context.Context, rawURL string, of driver.Settings, openers []
 	taking := driver.Openers{}
 	for _, o := range openers {
 		for scheme, open := range o {
+			if open == nil || taking[scheme] != nil { // the first counts, as in locker.Open
+				continue
+			}
 			taking[scheme] = func(ctx context.Context, u *driver.URL, of driver.Settings) (driver.Backend, error) {
 				b, err := open(ctx, u, of)
 				s = side{Backend: b, name: u.String(), prefix: of.Prefix, base: of.TokenBase}
