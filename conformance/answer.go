@@ -22,8 +22,6 @@ func acquire(ctx context.Context, b driver.Backend, req driver.Request) (driver.
 		err = driver.ErrHeld
 	case refused && ofContext(err):
 		err = fmt.Errorf("%w: %w", driver.ErrHeld, err)
-	case refused:
-		err = fmt.Errorf("a refusal beside an error that is not of a context: %s", err) //nolint:errorlint // it says nothing
 	}
 	if refused && g.Hold == nil && g.Refused.Undo != nil {
 		g.Hold = leftover{undo: g.Refused.Undo}

@@ -34,7 +34,7 @@ type Backend interface {
 	//     reply was lost, ctx ended with the request in flight, or one of several copies of it
 	//     may have been granted. The engine then calls Undo of the Hold;
 	//   - the error together with a Grant that is Refused, if ctx ended while the request waited
-	//     for a lock that another was known to have.
+	//     for a lock that another was known to have. Beside another error, Refused means nothing.
 	//
 	// Without an error, exactly one of Hold and Refused is set: the engine takes nothing else for
 	// a grant.
