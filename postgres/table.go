@@ -108,6 +108,7 @@ const (
 func (b *Backend) locate(ctx context.Context) (s *statements, wrong string, err error) {
 	var schema, fleeting string
 	var sees bool
+	known := b.known.Load() // before: what is not there may be made, and found by another request, while this one asks
 	name := statementsFor(b.schema, b.table).table
 	_, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, locateSQL, name).Scan(&schema, &fleeting, &wrong, &sees)
@@ -117,7 +118,7 @@ func (b *Backend) locate(ctx context.Context) (s *statements, wrong string, err 
 		return nil, "", err
 	case fleeting != "":
 		return nil, "", fmt.Errorf("the table %s is %s, and %w", b.opts.Table, fleeting, errFleeting)
-	case schema == "" && b.known.Load():
+	case schema == "" && known:
 		return nil, "", errGone
 	}
 	if b.opts.FailoverSafe && !sees {

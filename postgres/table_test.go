@@ -2,9 +2,11 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -158,4 +160,31 @@ func TestListOfALargeTable(t *testing.T) {
 	}
 	require.ErrorContains(t, last, "is gone")
 	assert.Greater(t, n, 1000, "what was found before is yielded")
+}
+
+// What one request of a client has not found another may find, since a third has made it in between: it is not gone.
+func TestManyRequestsFindNoTableAtOnce(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	round := func() {
+		s.Exec(t, "DROP TABLE IF EXISTS locker_locks")
+		s.Exec(t, "DROP SEQUENCE IF EXISTS locker_locks_tokens")
+		var all sync.WaitGroup
+		for client := range 2 {
+			b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+			defer pool.Close()
+			for i := range 8 {
+				all.Go(func() {
+					req := request(fmt.Sprint(client, i), owner(i))
+					req.Shared = i%2 == 0 // in a trip of its own
+					_, err := b.Acquire(t.Context(), req)
+					assert.NoError(t, err)
+				})
+			}
+		}
+		all.Wait()
+	}
+	for range 20 {
+		round()
+	}
 }
