@@ -74,8 +74,8 @@ func checkNamed(t *testing.T, name string) conformance.OneCheck {
 	return conformance.OneCheck{}
 }
 
-// slow are flaws that take seconds of a processor to be seen, among thousands of sharers: make prove shows them.
-var slow = []flaw{sharersUnbounded, boundIsHeld, countsThoseWhoLeft}
+// slow are the flaws that take the most time to be seen, among thousands of sharers or holds: make prove shows them.
+var slow = []flaw{sharersUnbounded, boundIsHeld, countsThoseWhoLeft, breaksOnePage, holdsInAByte}
 
 func TestBrokenBackendsAreRejectedByTheCheckThatIsMeantForThem(t *testing.T) { rejectBroken(t, false) }
 
