@@ -57,7 +57,7 @@ var (
 	refusesByError    = wrong("a refusal is an error", poor)
 
 	grantsNothing       = wrong("neither a Hold nor a refusal", poor)
-	refusesWhatItGrants = wrong("a refusal together with a Hold", poor)
+	refusesWhatItGrants = wrong("a refusal together with a Hold, for one that waits", poor)
 	tryWaits            = wrong("waits although Wait is not set", poor)
 	reentrant           = wrong("reentrant per session", poor)
 	labelIsOwner        = wrong("who has the holder's label has the lock", poor)

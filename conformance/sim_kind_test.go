@@ -119,7 +119,7 @@ func (b bare) Acquire(ctx context.Context, req driver.Request) (driver.Grant, er
 	switch {
 	case b.c.flaw == grantsNothing && errors.Is(err, locker.ErrHeld):
 		return driver.Grant{}, nil
-	case b.c.flaw == refusesWhatItGrants && err == nil:
+	case b.c.flaw == refusesWhatItGrants && err == nil && req.Wait:
 		grant.Refused = &driver.Refusal{}
 	}
 	if h, ok := grant.Hold.(*hold); ok && b.c.kind.queued {
