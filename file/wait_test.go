@@ -67,6 +67,7 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 	require.NoError(t, b.Close())
 	all.Wait()
 	require.NoError(t, held.Release(t.Context()))
+	waitUntilBlocked(t, 0) // a thread that wakes up later would make the file anew
 }
 
 // The kernel grants the lock to a wait that nobody waits for any more, Inspect locks it to look, and a sharer has it
