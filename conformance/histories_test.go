@@ -47,7 +47,7 @@ func TestBrokenBackendsBreakARule(t *testing.T) {
 			}
 			t.Run(k.name+"/"+f.what, func(t *testing.T) {
 				for seed := range seeds {
-					told, rule := conformance.Histories(t, freshSim(f, k), seed+2, 3000)
+					told, rule := conformance.Histories(t, freshSim(f, k), seed+2, 12_000)
 					assert.NotEmpty(t, told)
 					assert.NotEqual(t, "said", rule, told)
 					seen[rule] = true
