@@ -19,6 +19,7 @@ import (
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/memory"
 )
 
 func TestNothingStaysOnTheFirstWhereTheSecondDoesNotGrant(t *testing.T) {
@@ -504,5 +505,41 @@ func TestSharersOfOneService(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A side that says "held" by an error has a fault, and is not polled as if it had refused.
+func TestASideThatRefusesByAnError(t *testing.T) {
+	a, b := forever(), forever()
+	b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
+		if req.Name != "job" { // by which the two services are told apart
+			return memory.New().Acquire(ctx, req)
+		}
+		return driver.Grant{}, locker.ErrHeld
+	}
+	_, err := pairOf(t, a, b).TryLock(t.Context(), "job")
+	require.ErrorIs(t, err, locker.ErrRefused)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	require.ErrorContains(t, err, "in place of a Refusal")
+	isFree(t, a)
+}
+
+// The engine learns when the lock that is in the way ends, on whichever side.
+func TestAPairSaysHowLongItIsHeld(t *testing.T) {
+	for at := range 2 {
+		on := [2]fake{forever(), forever()}
+		on[at].acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
+			if req.Name != "job" { // by which the two services are told apart
+				return memory.New().Acquire(ctx, req)
+			}
+			return driver.Grant{Refused: &driver.Refusal{Remaining: 7 * time.Second}}, nil
+		}
+		pair, err := bridge.New(on[0], on[1])
+		require.NoError(t, err)
+		g, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: strings.Repeat("1", 40), TTL: ttl,
+			Lost: func() {}, Queued: func() {}})
+		require.NoError(t, err)
+		require.NotNil(t, g.Refused)
+		assert.Equal(t, 7*time.Second, g.Refused.Remaining)
 	}
 }

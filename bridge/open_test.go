@@ -86,6 +86,21 @@ func TestWhatTheOpenersOfTwoURLsAreGiven(t *testing.T) {
 	unlock(t, l)
 }
 
+// Of several Openers with one scheme the first counts, with two URLs as with one.
+func TestTheFirstOpenerOfASchemeCounts(t *testing.T) {
+	first := driver.Openers{"a": opens(memory.NewExpiring()), "b": opens(memory.NewExpiring()), "c": nil}
+	second := driver.Openers{"a": refuses, "b": refuses, "c": opens(memory.NewExpiring())}
+	for _, urls := range []string{"a://", "c://", "a:// b://", "c:// b://"} {
+		c, err := bridge.Open(t.Context(), urls, nil, first, second)
+		require.NoError(t, err, urls)
+		require.NoError(t, c.Close())
+	}
+}
+
+func refuses(context.Context, *driver.URL, driver.Settings) (driver.Backend, error) {
+	return nil, locker.ErrUnavailable
+}
+
 // What is opened before something else fails is closed again.
 func TestTheFirstIsClosedIfTheSecondFails(t *testing.T) {
 	for second, want := range map[string]string{
