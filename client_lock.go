@@ -254,8 +254,8 @@ var errEnded = fmt.Errorf("its code has not returned: %w", ErrUnavailable)
 // f returns.
 func inTime[T any](ctx context.Context, run func(func()), f func() (T, error), late func(T, error)) (none T, _ error) {
 	type answer struct {
-		T   T
-		err error
+		value T
+		err   error
 	}
 	reply, left := make(chan answer), make(chan struct{})
 	run(func() {
@@ -264,21 +264,21 @@ func inTime[T any](ctx context.Context, run func(func()), f func() (T, error), l
 			select {
 			case reply <- a:
 			case <-left:
-				late(a.T, a.err)
+				late(a.value, a.err)
 			}
 		}()
-		a.T, a.err = f()
+		a.value, a.err = f()
 	})
 	select {
 	case a := <-reply:
-		return a.T, a.err
+		return a.value, a.err
 	case <-ctx.Done():
 	}
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
 	select {
 	case a := <-reply:
-		return a.T, a.err
+		return a.value, a.err
 	case <-timer.C:
 	}
 	close(left)

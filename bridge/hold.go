@@ -9,6 +9,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/probe"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // hold is a lock on both services, or what an attempt may have left there.
@@ -47,7 +48,7 @@ func (p *part) answered(g driver.Grant, err error) error {
 			p.leave = held.Leave
 		}
 		if p.Hold == nil && held.Undo != nil {
-			p.Hold = leftover{undo: held.Undo}
+			p.Hold = refusal.Leftover(held.Undo)
 		}
 		if err != nil {
 			return fmt.Errorf("%w (%w)", locker.ErrHeld, err)
@@ -56,15 +57,6 @@ func (p *part) answered(g driver.Grant, err error) error {
 	}
 	return err
 }
-
-// leftover is what a refused request may have left. It was never held.
-type leftover struct{ undo func(context.Context) error }
-
-func (leftover) Renew(context.Context) (driver.Validity, error) {
-	return driver.Validity{}, locker.ErrLost
-}
-func (leftover) Release(context.Context) error    { return locker.ErrLost }
-func (l leftover) Undo(ctx context.Context) error { return l.undo(ctx) }
 
 var (
 	_ driver.TokenRaiser = (*hold)(nil)

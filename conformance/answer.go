@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/refusal"
 )
 
 // acquire calls Acquire of a Backend. A refusal becomes an error that matches ErrHeld, and its Undo, if it has one, a
@@ -24,21 +25,12 @@ func acquire(ctx context.Context, b driver.Backend, req driver.Request) (driver.
 		err = fmt.Errorf("%w: %w", driver.ErrHeld, err)
 	}
 	if refused && g.Hold == nil && g.Refused.Undo != nil {
-		g.Hold = leftover{undo: g.Refused.Undo}
+		g.Hold = refusal.Leftover(g.Refused.Undo)
 	}
 	return g, err
 }
 
 var errBoth = errors.New("a Grant with both a Hold and a refusal")
-
-// leftover is what a refused attempt may have left. It was never held.
-type leftover struct{ undo func(context.Context) error }
-
-func (leftover) Renew(context.Context) (driver.Validity, error) {
-	return driver.Validity{}, driver.ErrLost
-}
-func (leftover) Release(context.Context) error    { return driver.ErrLost }
-func (l leftover) Undo(ctx context.Context) error { return l.undo(ctx) }
 
 // refusal is what was told to one that was refused; nil: it was not.
 func (c *call) refusal() *driver.Refusal {

@@ -46,10 +46,9 @@ type Passer interface {
 	// comes between. It does not wait. With yield, if other clients wait, it is one of
 	// theirs who is next.
 	//
-	// When the hold was there and was given up, the error is nil; the Grant has a
-	// Hold if next has the lock. If not, it need not be Refused; if it is, the engine calls the
-	// Undo of that. An error that matches ErrLost: the hold was not
-	// there, and next has nothing. Any other error: neither is known, and the engine
+	// When the hold was there and was given up, the error is nil, and the Grant has a Hold if next
+	// has the lock. Otherwise the Grant may be Refused: the engine calls the Refusal's Undo, if it
+	// has one. An error that matches ErrLost: the hold was not there, and next has nothing. Any other error: neither is known, and the engine
 	// releases the one again and takes the other back, as after Acquire: the Grant
 	// has its Hold, or none if nothing can be left of next. It returns in time as
 	// [Prompt] says.

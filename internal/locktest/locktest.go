@@ -69,17 +69,10 @@ func Ask(ctx context.Context, b driver.Backend, req driver.Request) (driver.Gran
 	}
 	refused := &refusal.Error{Refusal: *g.Refused}
 	if g.Hold == nil && refused.Undo != nil {
-		g.Hold = leftover{undo: refused.Undo}
+		g.Hold = refusal.Leftover(refused.Undo)
 	}
 	if err != nil {
 		return g, fmt.Errorf("%w: %w", refused, err)
 	}
 	return g, refused
 }
-
-type leftover struct {
-	driver.Hold
-	undo func(context.Context) error
-}
-
-func (l leftover) Undo(ctx context.Context) error { return l.undo(ctx) }

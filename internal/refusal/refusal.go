@@ -15,6 +15,15 @@ type Error struct{ driver.Refusal }
 func (*Error) Error() string        { return driver.ErrHeld.Error() }
 func (*Error) Is(target error) bool { return target == driver.ErrHeld }
 
+// Leftover is a Hold of what a refused attempt may have left, whose Undo is that of the Refusal. It was never held.
+type Leftover func(context.Context) error
+
+func (Leftover) Renew(context.Context) (driver.Validity, error) {
+	return driver.Validity{}, driver.ErrLost
+}
+func (Leftover) Release(context.Context) error    { return driver.ErrLost }
+func (l Leftover) Undo(ctx context.Context) error { return l(ctx) }
+
 // Answer is the answer of Acquire where g and err came of it: an error that matches [driver.ErrHeld] becomes the Refused
 // of the Grant, and a Hold beside it the Refusal's Undo. If it also matches the error of a context, that stays.
 func Answer(g driver.Grant, err error) (driver.Grant, error) {
