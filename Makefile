@@ -9,6 +9,7 @@ GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
 GATE := $(BIN)/gate
 LARGEST := 23500000 # bytes of the released command for linux/amd64
 ROUNDS ?= 6
+GOVULNCHECK_VERSION := v1.1.4
 BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
 # Events that are routine in production: connections that are closed, passwords, certificates and addresses that change.
@@ -16,7 +17,7 @@ PROVE := '^Test(Ageing|Fleet|Prove)'
 ROUTINE := '^Test(IdleConnections|AnAddressThatMoves|APasswordThatWasChanged|ProveACertificate|ProveIdleConnections|TheRights|EachRight|WithoutTheRights|NothingStays|Check|AMinorityThatRefuses)'
 NEWEST_REDIS = $$(ls $(BIN)/valkey-newest/valkey-server 2>/dev/null)
 BY_NAME := '^Test(Search|ManyNamesOverHours)'
-ON_EACH_POSTGRES := '^Test(ConnectionsThat|ALostReply|IdleSessions|ProveCredentials|ProveAnAddress|ATable|WhatIsInTheWay)'
+ON_EACH_POSTGRES := '^Test(Histories|ConnectionsThat|ALostReply|IdleSessions|ProveCredentials|ProveAnAddress|ATable|WhatIsInTheWay)'
 VIRTUAL := '^Test(GoodBackendsKeepEveryRule|EveryKindInVirtualTime)'
 FLAWS := '^TestBrokenBackendsBreakARule'
 # make test RACE=-race has the race detector watch the packages, and takes twice as long. Each night they are run so.
@@ -28,9 +29,12 @@ export CONFORMANCE_SEED ?= 1
 LINK := -ldflags=-w
 AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),4,5)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
-	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
+	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric github.com/nats-io/nats.go \
+	github.com/prometheus/client_golang github.com/spf13/cobra github.com/stretchr/testify
+# The modules of go.work with the newest of these.
+NEWEST := $(CURDIR)/scripts/newest/go.work
 
-.PHONY: all test ready compiled prove prove-flaws search prove-guards $(GATE) test-newest newest servers servers-prove lint release-check build-everywhere packages bench compare-peers clean
+.PHONY: all test ready compiled prove prove-flaws search prove-guards $(GATE) test-newest newest servers servers-prove lint release release-check vulnerabilities build-everywhere packages bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -41,8 +45,8 @@ all: lint build-everywhere test
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
 # `make lint` vets everything, so that no test does it.
 TESTS = -p $(AT_ONCE) -parallel $(AT_ONCE) $(RACE) $(LINK) -short -shuffle=on -timeout 15m -skip $(BY_NAME)\|$(VIRTUAL)\|$(FLAWS) \
-	./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./compare ./memory ./file ./cmd/locker ./... \
-	-- -p 1 -nice $(LINK) -short -run $(VIRTUAL) ./conformance ./cas ./memory
+	./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./compare ./internal/memlock ./file ./cmd/locker work \
+	-- -p 1 -nice $(LINK) -short -run $(VIRTUAL) ./conformance ./cas ./internal/memlock
 test: ready
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) $(TESTS)
 
@@ -53,7 +57,7 @@ ready:
 
 compiled: $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
-	(cd internal/etcdserver && go list -deps go.etcd.io/etcd/server/v3 >/dev/null 2>&1) & \
+	(cd internal/etcdserver && GOWORK=off go list -deps go.etcd.io/etcd/server/v3 >/dev/null 2>&1) & \
 	$(GATE) -c $(TESTS); \
 	CGO_ENABLED=0 go list -export -deps ./file/testdata/defaultdir >/dev/null; \
 	./scripts/build etcd; \
@@ -66,12 +70,12 @@ compiled: $(GATE)
 # each deployment. KUBERNETES= leaves out what needs an API server of Kubernetes, which takes minutes to compile.
 HISTORIES ?= 60s
 KUBERNETES ?= kube-apiserver
-ENGINE := . ./memory ./file ./bridge ./cas ./slots ./election ./adapt ./observe/... ./internal/...
-PROOFS = -p 2 -race $(LINK) -timeout 20m -run $(PROVE) -skip $(if $(KUBERNETES),'^$$','^TestProveKubernetes') ./... \
+ENGINE := . ./memory ./file ./bridge ./cas ./slots ./election ./adapt ./observe/otel ./observe/prometheus ./internal/... \
+	./internal/redisnode/...
+PROOFS = -p 2 -race $(LINK) -timeout 20m -run $(PROVE) -skip $(if $(KUBERNETES),'^$$','^TestProveKubernetes') work \
 	-- -p 1 -race $(LINK) -skip $(BY_NAME)\|$(VIRTUAL)\|$(PROVE) $(ENGINE) \
 	-- -after -p 1 -race $(LINK) -run '^TestConformance$$' ./etcd ./zookeeper ./postgres ./single ./redlock \
 	-- -after -p 1 $(LINK) -run '^TestManyNamesOverHours' . \
-	-- -after -p 1 -C cas/nats -race $(LINK) ./... \
 	-- -after -p 1 -C internal/sqltest $(LINK) ./... \
 	-- -after -p 1 -C adapt/internal/proof $(LINK) -parallel 6 ./... \
 	-- -after -p 1 -C compare/internal/proof $(LINK) ./... \
@@ -84,9 +88,11 @@ prove: servers-prove $(GATE)
 		LOCKER_POSTGRES=$$bin/postgres LOCKER_INITDB=$$bin/initdb LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) \
 		$(LINK) -timeout 10m -run $(ON_EACH_POSTGRES) ./postgres; done
 	$(MAKE) --no-print-directory -j2 prove-guards prove-flaws
+	./scripts/modules alone vet ./...
+	./scripts/modules prove
 
 prove-flaws:
-	$(GATE) -p 1 -nice $(LINK) -run $(FLAWS) ./conformance -- -p 1 -nice $(LINK) -run $(VIRTUAL) ./cas ./memory
+	$(GATE) -p 1 -nice $(LINK) -run $(FLAWS) ./conformance -- -p 1 -nice $(LINK) -run $(VIRTUAL) ./cas ./internal/memlock
 
 # What only computes, for long, or compiles other drivers: a machine of two cores does it at night.
 search: servers-prove $(GATE)
@@ -95,6 +101,8 @@ search: servers-prove $(GATE)
 	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test $(LINK) -vet=off -run '^TestTheChecker' ./...
 	cd examples && $(GATE) $(LINK) ./s3
+	./scripts/modules alone test -short -run '^Test(Conformance|Suite)$$' ./...
+	./scripts/modules newest vet ./...
 	$(MAKE) test-newest
 
 # Guarded writes on every store with a server while its network breaks: none is stale. GUARDS_FOR is how long each.
@@ -109,16 +117,15 @@ prove-guards: servers-prove
 	campaign examples '^TestSuite$$/network' ./etcd ./zookeeper && \
 	awk '/guarded writes:/ { n += $$2; setups++; print } END { print n, "guarded writes, none of them stale, on", setups, "set-ups"; exit setups != 7 }' $$log
 
-# go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
+# Each go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
 # each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper and Valkey.
 test-newest: servers-prove $(GATE)
-	LOCKER_REDIS_SERVER=$(NEWEST_REDIS) LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -p 5 -timeout 10m \
+	LOCKER_REDIS_SERVER=$(NEWEST_REDIS) LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 GOWORK=$(NEWEST) $(GATE) -p 5 -timeout 10m \
 		-run '^Test(Prove)?Conformance$$/^(Cluster|[a-z-]+)$$' ./single ./redlock ./etcd ./zookeeper ./postgres
 
 newest:
-	cp go.mod scripts/newest.mod && cp go.sum scripts/newest.sum
-	go get -modfile=scripts/newest.mod $(addsuffix @latest,$(DRIVERS))
-	go mod tidy -modfile=scripts/newest.mod
+	cd scripts/newest && GOWORK=off go get $(addsuffix @latest,$(DRIVERS))
+	GOWORK=$(NEWEST) go build work
 
 $(GATE):
 	go build -o $@ ./internal/gate
@@ -140,11 +147,10 @@ packages:
 
 # govet is among the linters.
 lint: $(LINT)
-	go mod tidy -diff
+	./scripts/modules tidy -check
 	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	$(LINT) run ./...
-	cd cas/nats && go mod tidy -diff && $(LINT) run ./...
-	set -e; for module in internal/sqltest examples compare/internal/proof adapt/internal/proof compare/peers; do \
+	$(LINT) run $$(./scripts/modules list | sed 's|$$|/...|')
+	set -e; for module in internal/sqltest internal/modules examples compare/internal/proof adapt/internal/proof compare/peers; do \
 		(cd $$module && $(LINT) run ./...); done
 
 $(LINT):
@@ -156,6 +162,15 @@ release-check: $(GORELEASER)
 	$(GORELEASER) check
 	$(GORELEASER) build --snapshot --single-target --clean --output .cache/locker
 	test "$$(wc -c <.cache/locker)" -le $(LARGEST)
+	.cache/locker --version | grep '^locker version v[0-9]'
+
+# On a tag, in CI: GORELEASER_CURRENT_TAG says on which.
+release: $(GORELEASER)
+	$(GORELEASER) release --clean
+
+# Known holes in what is called, with the versions of go.work: at least those of the released command.
+vulnerabilities:
+	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) $$(./scripts/modules list | sed 's|$$|/...|')
 
 $(GORELEASER):
 	GOBIN=$(BIN) go install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
@@ -164,12 +179,13 @@ $(GORELEASER):
 # Where the tests do not run, the code has to build at least.
 BUILT ?= linux/arm64 freebsd/amd64
 build-everywhere:
-	GOOS=darwin go vet ./...
-	GOOS=windows go vet ./...
-	set -e; for system in $(BUILT); do GOOS=$${system%/*} GOARCH=$${system#*/} go build ./...; done
+	GOOS=darwin go vet work
+	GOOS=windows go vet work
+	set -e; for system in $(BUILT); do GOOS=$${system%/*} GOARCH=$${system#*/} go build work; done
 
+BASE ?= fc6f864
 bench: servers $(BENCHSTAT)
-	BENCHSTAT=$(BENCHSTAT) ./scripts/bench $(ROUNDS)
+	BASE=$(BASE) BENCHSTAT=$(BENCHSTAT) ./scripts/bench $(ROUNDS)
 
 $(BENCHSTAT):
 	GOBIN=$(BIN) go install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT:$(BIN)/benchstat-%=%)

@@ -16,16 +16,16 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/lockertest"
 	"github.com/golockers/locker/memory"
 )
 
 func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 	locks := newScripted("prompt")
-	c := closing(t, locker.New(locks, &locker.Options{Prefix: "app/", TokenBase: 100}))
-	all := closing(t, locker.New(locks, nil))
+	c := locktest.Client(t, locks, &locker.Options{Prefix: "app/", TokenBase: 100})
+	all := locktest.Client(t, locks, nil)
 	for _, name := range []string{"app/job/1", "app/job/2", "app/other", "job/3"} {
-		_, err := all.Lock(t.Context(), name)
-		require.NoError(t, err)
+		locktest.Lock(t, all, name)
 	}
 	var names []string
 	var state locker.State
@@ -54,15 +54,13 @@ func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "ok", found[0].Severity.String())
 
-	l, err := c.Lock(t.Context(), state.Name)
-	require.NoError(t, err)
+	l := locktest.Lock(t, c, state.Name)
 	require.NoError(t, l.RaiseToken(t.Context(), 150))
 	require.NoError(t, l.RaiseToken(t.Context(), 99), "every token here is greater")
 	require.ErrorIs(t, l.RaiseToken(t.Context(), 100+locker.MaxToken), locker.ErrInvalid, "no token is greater")
 	require.NoError(t, l.Unlock(t.Context()))
 	assert.ErrorIs(t, l.RaiseToken(t.Context(), 200), locker.ErrUnlocked)
-	l, err = c.Lock(t.Context(), state.Name)
-	require.NoError(t, err)
+	l = locktest.Lock(t, c, state.Name)
 	token, _ := l.Token()
 	assert.EqualValues(t, 151, token)
 	var req driver.Request
@@ -71,23 +69,16 @@ func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 	assert.False(t, l.As(new(int)))
 }
 
-// listError is the error with which List ends.
-func listError(ctx context.Context, c *locker.Client) (err error) {
-	for _, err = range c.List(ctx, "") {
-	}
-	return err
-}
-
 func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
-	c := locker.New(claiming{memory.New(), locker.Guarantees{}}, nil)
-	l, _, err := locker.NewLease("job", driver.Grant{})
+	c := locktest.Must(locker.New(claiming{memory.New(), locker.Guarantees{}}, nil))
+	l, _, err := lockertest.NewLease("job", driver.Grant{})
 	require.NoError(t, err)
 	_, inspect := c.Inspect(t.Context(), "job")
 	_, check := c.Check(t.Context())
 	_, minHold := c.Lock(t.Context(), "other", locker.MinHold(time.Minute))
 	_, shared := c.TryLock(t.Context(), "job", locker.Shared())
 	for _, err := range []error{
-		inspect, check, minHold, shared, c.Break(t.Context(), locker.State{Name: "job"}), listError(t.Context(), c),
+		inspect, check, minHold, shared, c.Break(t.Context(), locker.State{Name: "job"}), locktest.Lists(t.Context(), c),
 		l.RaiseToken(t.Context(), 1),
 	} {
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
@@ -98,11 +89,11 @@ func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
 	require.ErrorContains(t, err, "the name is empty")
 	require.NoError(t, c.Close())
 
-	c = locker.New(newScripted(), nil)
+	c = locktest.Must(locker.New(newScripted(), nil))
 	require.NoError(t, c.Close())
 	_, inspect = c.Inspect(t.Context(), "job")
 	_, check = c.Check(t.Context())
-	for _, err := range []error{inspect, check, listError(t.Context(), c),
+	for _, err := range []error{inspect, check, locktest.Lists(t.Context(), c),
 		c.Break(t.Context(), locker.State{Name: "job"})} {
 		assert.ErrorIs(t, err, locker.ErrClosed)
 	}
@@ -112,9 +103,8 @@ func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
 func TestOperatorsReturnWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted()
-		c := closing(t, locker.New(s, nil))
-		l, err := c.Lock(t.Context(), "job")
-		require.NoError(t, err)
+		c := locktest.Client(t, s, nil)
+		l := locktest.Lock(t, c, "job")
 		s.script("operate", "1m")
 		for what, call := range map[string]func(ctx context.Context) error{
 			"inspect": func(ctx context.Context) error { _, err := c.Inspect(ctx, "job"); return err },
@@ -123,7 +113,7 @@ func TestOperatorsReturnWithTheirContext(t *testing.T) {
 			},
 			"check": func(ctx context.Context) error { _, err := c.Check(ctx); return err },
 			"raise": func(ctx context.Context) error { return l.RaiseToken(ctx, 7) },
-			"list":  func(ctx context.Context) error { return listError(ctx, c) },
+			"list":  func(ctx context.Context) error { return locktest.Lists(ctx, c) },
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			began := time.Now()
@@ -171,7 +161,7 @@ func TestListShowsWhatItHasFound(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := memory.New()
-			c := closing(t, locker.New(slowList{m, m, test.end}, &locker.Options{Prefix: "app/"}))
+			c := locktest.Client(t, slowList{m, m, test.end}, &locker.Options{Prefix: "app/"})
 			ctx, cancel := context.WithTimeout(t.Context(), test.within)
 			defer cancel()
 			began := time.Now()

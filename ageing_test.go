@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // heapLive is what is in use after a collection, in bytes.
@@ -37,7 +38,7 @@ func TestManyNamesOverHours(t *testing.T) {
 	const leases, names, hours = 10_000, 100_000, 10
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		c := closing(t, locker.New(memory.NewExpiring(), &locker.Options{TTL: 2 * time.Hour}))
+		c := locktest.Client(t, memlock.New(true), &locker.Options{TTL: 2 * time.Hour})
 		held := make([]*locker.Lease, leases)
 		for i := range held {
 			var err error
@@ -61,7 +62,7 @@ func TestManyNamesOverHours(t *testing.T) {
 					}
 				})
 				all.Go(func() {
-					err := locker.Do(ctx, c, name, func(context.Context, *locker.Lease) error { return nil })
+					err := locker.Do(ctx, c, name, func(context.Context) error { return nil })
 					if err != nil {
 						t.Errorf("%s: %v", name, err)
 					}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -16,7 +17,7 @@ func BenchmarkPair(b *testing.B) {
 	for _, callers := range []int{1, 256} {
 		for _, kind := range []string{"background", "cancelable"} {
 			b.Run(fmt.Sprintf("callers=%d/ctx=%s", callers, kind), func(b *testing.B) {
-				c := locker.New(memory.New(), nil)
+				c := locktest.Must(locker.New(memory.New(), nil))
 				defer c.Close()
 				b.ReportAllocs()
 				var work sync.WaitGroup
@@ -46,6 +47,18 @@ func BenchmarkPair(b *testing.B) {
 				}
 				work.Wait()
 			})
+		}
+	}
+}
+
+// What Do adds to a pair: the context of the function.
+func BenchmarkDo(b *testing.B) {
+	c := locktest.Must(locker.New(memory.New(), nil))
+	defer c.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := locker.Do(context.Background(), c, "job", func(context.Context) error { return nil }); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

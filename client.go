@@ -15,27 +15,27 @@ import (
 	"time"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/oneline"
 )
 
-// Client is the engine: it gives out leases on the locks of one [driver.Backend], renews
-// them, and tells their holders when they are over. It is a [Locker], and may be used
-// from many goroutines at once.
+// Client is the engine: it grants leases on the locks of one [driver.Backend], renews them, and tells
+// their holders when they end. It is a [Locker]. Its methods may be called from many goroutines at
+// once.
 type Client struct {
 	backend driver.Backend
 	made    time.Time
 	opts    Options
-	optErr  error // what is wrong with opts; told by every call
-	owned   bool  // Open made the backend, Close ends it
-	prompt  bool  // the backend is a Prompt, and says that it is
-	queue   bool  // the service has one
+	owned   bool  // Open made the backend, so Close closes it
+	prompt  bool  // the backend is a Prompt, and confirms it
+	queue   bool  // the service has a queue
 	trace   Trace // opts.Trace, or one without functions
 
 	guarantees Guarantees
 
 	lines    lines
 	schedule schedule
-	busy     inFlight     // whatever Close waits for
-	undoing  atomic.Int64 // take-backs that ask
+	busy     inFlight     // everything that Close waits for
+	undoing  atomic.Int64 // take-backs with a request in flight
 	failing  atomic.Int64 // leases whose last renewal has failed
 
 	statsMu sync.Mutex
@@ -48,16 +48,27 @@ type Client struct {
 	closed  func() error // closes, once
 
 	mu       sync.Mutex
-	pending  map[*Lease]struct{} // those that are taken back
-	undoneAt time.Time           // when the last of them that may have counted as a sharer was through
+	pending  map[*Lease]struct{} // leases that are being taken back
+	undoneAt time.Time           // when the last take-back of a possible sharer was done
 }
 
 var _ Locker = (*Client)(nil)
 
-// New returns a Client of b, with the settings in opts; nil means the defaults. The
-// caller still owns b, and closes it after the Client if needed. If a setting is out
-// of range, or b is nil, every Lock and TryLock returns an error that says so.
-func New(b driver.Backend, opts *Options) *Client {
+// New returns a Client that uses b, with the settings in opts; nil means the defaults. It sends no
+// request. The caller still owns b and closes it after the Client if necessary. If a setting is wrong
+// for every backend, or for this one, the error matches ErrInvalid and says which values are valid.
+func New(b driver.Backend, opts *Options) (*Client, error) {
+	c, err := newClient(b, opts)
+	if err != nil {
+		return nil, &Error{Op: "new", Err: err}
+	}
+	return c, nil
+}
+
+func newClient(b driver.Backend, opts *Options) (*Client, error) {
+	if b == nil {
+		return nil, invalid("the Backend is nil")
+	}
 	c := &Client{backend: b, made: time.Now(), pending: make(map[*Lease]struct{})}
 	c.schedule.stepped = func() {
 		for _, l := range c.lines.leases() {
@@ -69,9 +80,7 @@ func New(b driver.Backend, opts *Options) *Client {
 	c.closed = sync.OnceValue(c.close)
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	c.rest, c.endRest = context.WithCancel(context.Background())
-	if b != nil {
-		c.guarantees = b.Guarantees()
-	}
+	c.guarantees = b.Guarantees()
 	p, ok := b.(driver.Prompt)
 	c.prompt = ok && p.Prompt()
 	c.queue = driver.HasQueue(b)
@@ -81,9 +90,11 @@ func New(b driver.Backend, opts *Options) *Client {
 	if c.opts.Trace != nil {
 		c.trace = *c.opts.Trace
 	}
-	c.optErr = c.opts.check()
-	if b == nil {
-		c.optErr = invalid("there is no Backend to ask: the Backend or the Locker is nil")
+	if err := c.opts.check(); err != nil {
+		return nil, err
+	}
+	if _, err := c.settingsFor(nil); err != nil { // such as a TTL outside the backend's bounds
+		return nil, err
 	}
 	if c.opts.Label == "" {
 		c.opts.Label = defaultLabel()
@@ -91,15 +102,20 @@ func New(b driver.Backend, opts *Options) *Client {
 	if c.opts.Logger == nil {
 		c.opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return c
+	return c, nil
 }
 
 // Guarantees returns the promises of the backend.
-func (c *Client) Guarantees() Guarantees { return c.guarantees }
+func (c *Client) Guarantees() Guarantees {
+	if c == nil {
+		return Guarantees{}
+	}
+	return c.guarantees
+}
 
-// Inspect returns the state of name, as far as the service knows it: for people and
-// tests, never to decide whether to act. The error matches [errors.ErrUnsupported] if
-// the backend has no [driver.Operator].
+// Inspect returns the state of name, as far as the service knows it. It is for people and tests; never
+// decide by it whether to act. The error matches [errors.ErrUnsupported] if the backend has no
+// [driver.Operator].
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	return operate(ctx, c, "inspect", name, "tell who holds a lock", checkName(name), func(o driver.Operator) (State, error) {
 		st, err := o.Inspect(ctx, c.opts.Prefix+name)
@@ -107,11 +123,11 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	})
 }
 
-// List returns the State of every name that begins with prefix and is held or waited for by
-// a client with the same Options.Prefix, in no order. It is for people: names come and go while
-// the service is asked, which is before the first is yielded. An error is the last that it yields,
-// after what was found until then: if ctx ends first, that is a part of the names. The error
-// matches [errors.ErrUnsupported] if the backend has no [driver.Operator].
+// List returns the State of every name that begins with prefix and that a client with the same
+// Options.Prefix holds or waits for, in no particular order. It is for people: names come and go during
+// the request, which is completed before the first State is yielded. An error is yielded last, after
+// the States found so far; if ctx ends first, those are only some of the names. The error matches
+// [errors.ErrUnsupported] if the backend has no [driver.Operator].
 //
 //	for st, err := range client.List(ctx, "invoice/") { … }
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error] {
@@ -133,7 +149,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error
 			return none, ctx.Err()
 		})
 		mu.Lock()
-		found := all // a backend that ctx does not stop goes on
+		found := all // a backend that ignores ctx may still be appending
 		mu.Unlock()
 		for _, st := range found {
 			if !yield(st, nil) {
@@ -146,13 +162,12 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error
 	}
 }
 
-// Break takes the lock away from the holder that st tells of, as Inspect or List of this
-// Client returned it. nil: that holder does not have it any more; if another has by
-// then, nothing changes. It is for an operator who knows that the holder does not act any
-// more. A holder that still acts learns of it at its next renewal at the latest. Until
-// then two may act, and only a fencing token that the resource checks keeps the first
-// one out. If st is held and has no Holder, since it is of no Inspect or List, or of a backend
-// that cannot tell one holder from another, the error matches [ErrInvalid]. It matches
+// Break takes the lock from the holder in st, a State that Inspect or List of this Client returned. nil
+// means that this holder no longer has it; if another holder has it by then, nothing changes. It is for
+// an operator who knows that the holder no longer acts. A holder that still acts learns of it at its
+// next renewal at the latest. Until then two holders may act, and only a fencing token that the
+// resource checks stops the first. If st is Held without a Holder, because it comes from elsewhere or
+// the backend cannot tell holders apart, the error matches [ErrInvalid]. It matches
 // [errors.ErrUnsupported] if the backend has no [driver.Operator].
 func (c *Client) Break(ctx context.Context, st State) error {
 	wrong := checkName(st.Name)
@@ -169,25 +184,22 @@ func (c *Client) Break(ctx context.Context, st State) error {
 	return err
 }
 
-// Check looks for settings of the service that break its [Guarantees], and returns
-// its findings, good and bad. It changes nothing. An error means that the service
-// could not be asked; it matches [errors.ErrUnsupported] if the backend has no
-// [driver.Checker].
+// Check looks for settings of the service that break its [Guarantees], and returns its findings, good
+// and bad. It changes nothing. An error means that the service could not be checked; it matches
+// [errors.ErrUnsupported] if the backend has no [driver.Checker].
 func (c *Client) Check(ctx context.Context) ([]Finding, error) {
 	return operate(ctx, c, "check", "", "check its service", nil, func(ch driver.Checker) ([]Finding, error) {
 		return ch.Check(ctx)
 	})
 }
 
-// operate lets f ask the backend for something that no lock waits for, if the backend can do what
-// an I does, and returns in time (R8).
+// operate runs f, a request that no lock waits for, if the backend implements I. It returns in time
+// (R8).
 func operate[I, T any](ctx context.Context, c *Client, op, name, what string, wrong error,
 	f func(I) (T, error)) (none T, err error) {
 	var v T
 	i, ok := c.backend.(I)
 	switch {
-	case c.optErr != nil:
-		err = c.optErr
 	case c.isClosed():
 		err = ErrClosed
 	case wrong != nil:
@@ -203,14 +215,14 @@ func operate[I, T any](ctx context.Context, c *Client, op, name, what string, wr
 	return v, nil
 }
 
-// aside calls f, which asks the backend, and returns in time, and with an error of this package.
+// aside calls f, which asks the backend. It returns in time, with an error of this package.
 func aside[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	v, err := inTime(ctx, func(job func()) { go job() }, f, func(T, error) {})
 	return v, fromBackend(ctx, err)
 }
 
-// own is st as this Client tells it: with the name as its callers give it, and the token of
-// its holder's lease.
+// own returns st in this Client's terms: the name without prefix, and the token that its holder's lease
+// has.
 func (c *Client) own(st State, name string) State {
 	st.Name = name
 	if st.Token != 0 {
@@ -219,21 +231,19 @@ func (c *Client) own(st State, name string) State {
 	return st
 }
 
-// closeTimeout bounds the time of Close, and releaseTime the part of it for releasing
-// locks. The rest is for the backend's own Close. Close promises five seconds; a busy
-// machine needs the difference.
+// closeTimeout bounds Close, and releaseTime the part of it for releasing locks. The rest is for the
+// backend's own Close. Close promises five seconds; a busy machine needs the difference.
 const (
 	closeTimeout = 4 * time.Second
 	releaseTime  = 2500 * time.Millisecond
 )
 
-// Close ends every wait with ErrClosed, releases every lease that is still held
-// ([Lease.Err] is then ErrClosed), waits for take-backs in flight, and closes the
-// backend if [Open] made it. It returns within five seconds even if the
-// service does not answer. A lock that could not be released then ends with its TTL,
-// and the error says so. A backend that Close leaves open is asked to remove a lock when its
-// [MinHold] is over, again each minute until it answers or is closed. After Close, no goroutine of the Client is left, except
-// those that wait for a hanging service, or are in a function of Trace: Close may be called there.
+// Close ends every wait with ErrClosed, releases every lease still held ([Lease.Err] is then
+// ErrClosed), waits for take-backs in flight, and closes the backend if [Open] made it. It returns
+// within five seconds even if the service does not answer; a lock that could not be released then ends
+// with its TTL, and the error says so. A lock under [MinHold] ends when its MinHold does. After Close,
+// no goroutine of the Client is left, except those that wait for a hanging service or run a Trace
+// function. A Trace function may call Close.
 func (c *Client) Close() error { return c.closed() }
 
 func (c *Client) close() error {
@@ -255,20 +265,17 @@ func (c *Client) close() error {
 	c.endRest()
 	var err error
 	if !quiet || c.Stats().LeftBehind > before {
-		err = fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)
+		err = fmt.Errorf("not every lock could be released, the TTL or session ends the rest: %w", ErrUnavailable)
 	}
 	if c.owned {
 		ctx, cancel := context.WithDeadline(context.Background(), began.Add(closeTimeout-lastWord))
 		defer cancel()
 		_, closeErr := aside(ctx, func() (struct{}, error) { return struct{}{}, c.backend.Close() })
 		if ctx.Err() != nil && errors.Is(closeErr, ctx.Err()) {
-			closeErr = fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w",
+			closeErr = fmt.Errorf("backend %s is still closing its connections in the background: %w",
 				c.guarantees.Backend, ErrUnavailable)
 		}
-		if err != nil && closeErr != nil {
-			closeErr = fmt.Errorf("%w; %w", err, closeErr)
-		}
-		err = cmp.Or(closeErr, err)
+		err = oneline.Join(err, closeErr)
 	}
 	if err != nil {
 		err = &Error{Op: "close", Err: err}
@@ -278,11 +285,11 @@ func (c *Client) close() error {
 
 func (c *Client) isClosed() bool { return c.life.Err() != nil }
 
-// untilClose returns the context of a call that waits, and the function with which
-// Close ends it. In place of the background, all calls share one context that ends with
-// the client; the function then does nothing.
-func (c *Client) untilClose(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	if ctx == context.Background() {
+// untilClose returns the context of a call that waits, and the function with which Close or MaxWait
+// ends it. Calls with context.Background and no MaxWait share one context that ends with the client;
+// their function does nothing.
+func (c *Client) untilClose(ctx context.Context, bounded bool) (context.Context, context.CancelCauseFunc) {
+	if ctx == context.Background() && !bounded {
 		return c.life, func(error) {}
 	}
 	return context.WithCancelCause(ctx)

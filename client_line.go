@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -12,9 +13,9 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// lines are the lines of callers of one client, one for each name in use (R13). Only the first of
-// a line waits in the service. The caller keeps its place while it asks, and then its lease
-// keeps others out until it is over.
+// lines are the lines of callers of one client, one for each name in use (R13). Only the first in a
+// line waits in the service. A caller keeps its place while it asks; then its lease keeps others out
+// until it ends.
 type lines struct {
 	mu      sync.Mutex
 	byName  map[string]*line
@@ -26,36 +27,36 @@ type lines struct {
 type line struct {
 	name string
 
-	alone   bool // a lease holds the name alone
-	sharers int  // leases that hold it together
+	alone   bool // a lease holds the name exclusively
+	sharers int  // leases that share it
 
-	// All calls, in the order in which they came, also those that ask the service: the first,
-	// and where the name is shared others beside it.
+	// All calls in order of arrival, including those that ask the service: the first and, for sharers,
+	// others alongside it.
 	first, last *call
-	next        *call // nobody before it waits in place; nil: look from the first
-	calls       int   // how many they are
-	asking      int   // of them ask
-	waiting     int   // are calls of Lock
+	next        *call // no call before it waits in place; nil: look from the first
+	calls       int   // how many
+	asking      int   // how many of them ask the service
+	waiting     int   // how many are calls of Lock
 
-	held   bool      // the service has refused one that still asks
-	was    time.Time // when the last left that it had refused; zero: it has granted since, or could not be asked
-	outage error     // why it could not be asked the last time; nil: it has answered
-	away   time.Time // since when it could not be asked, in an outage
-	quiet  time.Time // up to here nobody who stands behind loses patience with it
+	held   bool      // the service has refused a call that still asks
+	was    time.Time // when the last refused call left; zero: none since a grant or an outage
+	outage error     // why the service could not be asked last time; nil: it answered
+	away   time.Time // the beginning of the outage
+	quiet  time.Time // no outage timeout of a call in line ends before this
 
-	tries map[*call]struct{} // calls of TryLock that wait here for the answer to one before them (R17)
+	tries map[*call]struct{} // calls of TryLock that wait for the answer to a call before them (R17)
 
-	visit time.Time       // since when the lock is passed on in this line
-	note  *driver.Refusal // the place of the whole client in a line of the service
+	passing *call // the first call, while a request that passes the lock to it is in flight
+
+	visit time.Time       // since when this line has passed the lock on
+	note  *driver.Refusal // the whole client's entry in the service's queue
 }
 
-// longVisit is how long the callers of one line pass the lock on among themselves while
-// other clients wait: between clients it goes by a message and a request of its own, which
-// takes three times as long.
+// longVisit is how long the callers of one line pass the lock on among themselves while other clients
+// wait. Between clients it takes a message and a separate request, three times as long.
 const longVisit = 2 * time.Millisecond
 
-// maxAsking is how many sharers who wait ask at once: a service that refuses one refuses all
-// of them.
+// maxAsking is how many waiting sharers ask at once: a service that refuses one refuses all of them.
 const maxAsking = 64
 
 // place is where a call stands:
@@ -66,18 +67,18 @@ const maxAsking = 64
 type place uint8
 
 const (
-	waits  place = iota // somebody is before it in line
-	asks                // it is the first, and asks the service, or is about to
-	beside              // the same, beside the first: it does not wait in the service
+	waits  place = iota // another call is before it in line
+	asks                // it is the first and asks the service, or is about to
+	beside              // the same, alongside the first: it does not wait in the service
 	gone                // it is in no line
 )
 
-// mayAsk is who may ask the service: cl, if everybody before it in line asks already.
+// mayAsk reports whether cl may ask the service, if every call before it in line already asks.
 func (ln *line) mayAsk(cl *call) bool {
 	switch {
 	case ln.alone:
 		return false
-	case !cl.settings.Shared: // sharers that came before are in, or gone
+	case !cl.settings.Shared: // sharers before it hold the name, or are gone
 		return ln.asking == 0 && (cl.wait || ln.sharers == 0)
 	case ln.full():
 		return false
@@ -89,12 +90,12 @@ func (ln *line) mayAsk(cl *call) bool {
 	return !cl.wait || ln.sharers > 0 && ln.asking < maxAsking
 }
 
-// full reports whether as many share the name, or ask to, as can. One more waits here, since
-// the service would refuse it.
+// full reports whether as many calls as possible share the name or ask to. A further one waits here,
+// because the service would refuse it.
 func (ln *line) full() bool { return ln.sharers+ln.asking >= MaxSharers }
 
-// enter returns nil when cl may ask the service. If the caller must not wait, or its
-// patience or ctx ends first, the error says what was in the way.
+// enter returns nil when cl may ask the service. If the call must not wait, or its time or ctx ends
+// first, the error says what was in the way.
 func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 	ls.mu.Lock()
 	if cl.client.isClosed() {
@@ -107,9 +108,11 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		ls.byName[name] = ln
 	}
 	at := ln.asking == ln.calls && ln.mayAsk(cl)
-	if err := ln.keepsOut(cl, at); err != nil {
-		ls.mu.Unlock()
-		return err
+	if !at && !cl.wait {
+		if err := ln.inTheWay(cl); err != nil { // else it waits for the answer to a call before it
+			ls.mu.Unlock()
+			return err
+		}
 	}
 	cl.line = ln
 	ln.calls++
@@ -128,44 +131,33 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		ls.mu.Unlock()
 		return nil
 	}
-	if ln.asking == ln.calls-1 {
-		ln.next = cl
-	}
 	ln.stand(cl)
 	ls.mu.Unlock()
 	return ls.await(ctx, cl)
 }
 
-// keepsOut returns why cl, which comes now, has no place in ln; nil if it has one.
-func (ln *line) keepsOut(cl *call, mayAsk bool) error {
-	switch {
-	case mayAsk:
-		return nil
-	case !cl.wait:
-		return ln.inTheWay(cl) // where nothing is known, it waits for the answer to a call before it
-	case cl.settings.Patience < 0 && !ln.alone:
-		return ln.outage // a call that waits here learns of an outage when the first does
-	}
-	return nil
-}
-
-// stand lets cl wait in its place.
+// stand makes cl wait in its place.
 func (ln *line) stand(cl *call) {
 	cl.place, cl.ready = waits, make(chan struct{})
 	if cl.wait {
-		ln.quiet = sooner(ln.quiet, ln.patience(cl))
+		ln.quiet = sooner(ln.quiet, ln.outageEnds(cl))
 		return
 	}
+	ln.try(cl)
+}
+
+// try makes cl wait for the answer to a call before it.
+func (ln *line) try(cl *call) {
 	if ln.tries == nil {
 		ln.tries = make(map[*call]struct{})
 	}
 	ln.tries[cl] = struct{}{}
 }
 
-// patience is when that of cl with an outage ends. It counts from the beginning of the outage, or of the
-// call if that is later, so that a hundred calls do not wait a hundred times as long.
-func (ln *line) patience(cl *call) time.Time {
-	return later(ln.away, cl.began).Add(cl.settings.Patience)
+// outageEnds is when cl gives up in an outage. It counts from the beginning of the outage or of the
+// call, whichever is later, so that a hundred calls in line do not wait a hundred times as long.
+func (ln *line) outageEnds(cl *call) time.Time {
+	return later(ln.away, cl.began).Add(cmp.Or(cl.client.opts.OutageTimeout, cl.settings.TTL))
 }
 
 // ask lets cl ask.
@@ -177,8 +169,8 @@ func (ln *line) ask(cl *call) {
 	delete(ln.tries, cl)
 }
 
-// waiter returns the first call that does not ask; nil: all do. Thousands of sharers that do not wait
-// may ask: they are not looked through under the mutex of all lines each time that one ends.
+// waiter returns the first call that does not ask, or nil. Thousands of sharers may be asking: next
+// avoids a scan of them, under the mutex of all lines, each time one ends.
 func (ln *line) waiter() *call {
 	if ln.asking == ln.calls {
 		return nil
@@ -192,11 +184,11 @@ func (ln *line) waiter() *call {
 	return ln.next
 }
 
-// await returns nil when cl, which waits, may ask the service.
+// await returns nil when the waiting cl may ask the service.
 func (ls *lines) await(ctx context.Context, cl *call) error {
 	select {
 	case <-cl.ready:
-		return cl.away // nothing changes it any more
+		return cl.away // final
 	case <-ctx.Done():
 	}
 	ls.mu.Lock()
@@ -206,26 +198,27 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 		return nil
 	}
 	defer ls.mu.Unlock()
-	err := ctxError(ctx)
-	if !isClosing(ctx) {
-		state := cl.line.inTheWay(cl)
-		if state == nil && cl.line.wasHeld() {
-			state = ErrHeld
-		}
-		err = waited(err, state)
+	state := cl.line.inTheWay(cl)
+	if state == nil && cl.line.wasHeld() {
+		state = ErrHeld
 	}
 	ls.remove(cl)
-	return err
+	return cl.ended(ctx, cmp.Or(state, cl.state))
 }
 
-// remove takes cl out of its line, and lets others ask. If nobody waits for the name any more, the client
-// leaves its place in a line of the service.
+// remove takes cl out of its line, and lets others ask. If no call waits for the name any more, the
+// client leaves the service's queue.
 func (ls *lines) remove(cl *call) {
-	ln := cl.line
 	if cl.place == gone {
-		return // and its line may have ended, and another of that name have begun
+		return // its line may have ended, and a new one for that name begun
 	}
 	ls.unlink(cl)
+	ls.left(cl)
+}
+
+// left lets others ask when cl has left its line, or no longer waits.
+func (ls *lines) left(cl *call) {
+	ln := cl.line
 	ls.admit(ln)
 	if ln.waiting == 0 {
 		cl.client.removeNote(ln.note)
@@ -239,7 +232,7 @@ func (ls *lines) unlink(cl *call) {
 	ln.calls--
 	delete(ln.tries, cl)
 	if cl.place != waits {
-		if ln.asking--; ln.asking == 0 && ln.held { // that was told to cl
+		if ln.asking--; ln.asking == 0 && ln.held { // only cl was told so
 			ln.held, ln.was = false, time.Now()
 		}
 	}
@@ -263,24 +256,24 @@ func (ls *lines) unlink(cl *call) {
 	}
 }
 
-// admit lets those ask who may now. A line that nobody is in ends.
+// admit lets every call ask that now may. An empty line ends.
 func (ls *lines) admit(ln *line) {
 	for cl := ln.waiter(); cl != nil && ln.mayAsk(cl); cl = ln.waiter() {
 		ln.ask(cl)
 		close(cl.ready)
 	}
 	if ln.first == nil && !ln.alone {
-		ln.answered(false) // what is known is of long ago when somebody asks again
+		ln.answered(false) // it will be outdated when the next call asks
 		if ln.sharers == 0 {
 			delete(ls.byName, ln.name)
 		}
 	}
 }
 
-// answered notes that the service has answered.
+// answered records that the service has answered.
 func (ln *line) answered(held bool) { ln.held, ln.was, ln.outage = held, time.Time{}, nil }
 
-// grant makes l a lease, with what was granted to cl.
+// grant makes l a lease from what was granted to cl.
 func (ls *lines) grant(cl *call, l *Lease) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -314,11 +307,11 @@ func (ls *lines) give(cl *call, l *Lease) error {
 	return nil
 }
 
-// release takes l out of its line, once, and lets others ask.
+// release takes l out of its line, if it is still there, and lets others ask.
 func (ls *lines) release(l *Lease) { _ = ls.passOn(l, nil, nil) }
 
-// passOn is release, but the lock was passed to next, whose lease becomes to. Its error says why that
-// is none.
+// passOn is release after the lock was passed to next, whose lease becomes to. Its error says why to is
+// no lease.
 func (ls *lines) passOn(l *Lease, next *call, to *Lease) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -336,12 +329,44 @@ func (ls *lines) passOn(l *Lease, next *call, to *Lease) error {
 	if next != nil && ln.first == next { // else it has left
 		err = ls.give(next, to)
 	}
+	ln.passing = nil // a late call that was given nothing may now ask once
 	ls.admit(ln)
 	return err
 }
 
-// behind returns the call behind l that wants the lock for itself as l did, nil if there is
-// none, and whether the line has had the lock for long enough to yield it.
+// timeUp is called when the MaxWait of cl has passed. The first attempt continues. A later attempt, and
+// a wait known to be for another holder, end. A call that stands in line continues as a TryLock.
+func (ls *lines) timeUp(cl *call) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	switch cl.late = true; {
+	case cl.line == nil: // it has not entered a line yet
+		cl.wait = false
+	case cl.place == gone || cl.place == waits && cl.line.passing == cl: // a request for it is in flight
+	case cl.place == waits:
+		ls.tries(cl)
+	case cl.attempts > 0 || cl.told:
+		cl.cancel(maxWaitError{cl})
+	}
+}
+
+// tries turns cl, which stands in its line, into a TryLock. It continues only while it is unknown what
+// is in its way.
+func (ls *lines) tries(cl *call) {
+	ln := cl.line
+	cl.wait = false
+	ls.waiting--
+	ln.waiting--
+	if err := cmp.Or(ln.inTheWay(cl), cl.state); err != nil {
+		ls.end(cl, err)
+	} else {
+		ln.try(cl)
+	}
+	ls.left(cl)
+}
+
+// behind returns the next call in line if it and l are both exclusive, or nil, and whether the line has
+// had the lock for long enough to yield it.
 func (ls *lines) behind(l *Lease) (cl *call, yield bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -349,17 +374,21 @@ func (ls *lines) behind(l *Lease) (cl *call, yield bool) {
 	if l.client.isClosed() || ln == nil || l.settings.Shared || ln.first == nil || ln.first.settings.Shared {
 		return nil, false
 	}
+	ln.passing = ln.first
 	return ln.first, time.Since(ln.visit) >= longVisit
 }
 
-// refused notes that the service has refused cl, or could not be asked, and returns for how long
-// that outage has lasted, and how much longer cl waits for it to end. A call behind it that would
-// not wait any longer is sent away.
+// refused records that the service refused cl or could not be asked. It returns how long that outage
+// has lasted, and how much longer cl waits for its end. Calls behind cl whose outage timeout has passed
+// are sent away.
 func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := cl.line
 	cl.attempts, cl.told = cl.attempts+1, false
+	if cl.late {
+		cl.cancel(maxWaitError{cl}) // that was its last answer
+	}
 	switch {
 	case errors.Is(err, ErrHeld):
 		ln.answered(true)
@@ -376,10 +405,10 @@ func (ls *lines) refused(cl *call, err error) (lasted, left time.Duration) {
 	if ls.tell(ln); !now.Before(ln.quiet) {
 		ls.sendAway(ln, now)
 	}
-	return now.Sub(ln.away), ln.patience(cl).Sub(now)
+	return now.Sub(ln.away), ln.outageEnds(cl).Sub(now)
 }
 
-// tell ends the calls of TryLock that wait for an answer in ln, when it is known what is in their way.
+// tell ends the calls of TryLock that wait for an answer in ln, once it is known what is in their way.
 func (ls *lines) tell(ln *line) {
 	for cl := range ln.tries {
 		if err := ln.inTheWay(cl); err != nil {
@@ -395,12 +424,12 @@ func (ls *lines) end(cl *call, err error) {
 	close(cl.ready)
 }
 
-// sendAway ends the calls that stand in ln without any patience left.
+// sendAway ends the calls in ln whose outage timeout has passed.
 func (ls *lines) sendAway(ln *line, now time.Time) {
 	ln.quiet = now.Add(clock.Century)
 	for one := ln.first; one != nil; {
 		after := one.after
-		if end := ln.patience(one); one.place == waits && end.After(now) {
+		if end := ln.outageEnds(one); one.place == waits && end.After(now) {
 			ln.quiet = sooner(ln.quiet, end)
 		} else if one.place == waits {
 			ls.end(one, ln.outage)
@@ -409,15 +438,8 @@ func (ls *lines) sendAway(ln *line, now time.Time) {
 	}
 }
 
-func sooner(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-// again lets cl, which was refused beside the first of its line, wait in its place, and
-// returns nil when it may ask once more.
+// again makes cl, which was refused alongside the first of its line, wait in its place. It returns nil
+// when cl may ask again.
 func (ls *lines) again(ctx context.Context, cl *call) error {
 	ls.mu.Lock()
 	cl.line.asking--
@@ -428,37 +450,27 @@ func (ls *lines) again(ctx context.Context, cl *call) error {
 	return ls.await(ctx, cl)
 }
 
-// noted keeps the note of a refusal of cl, if it has one, which is to be removed when nobody
-// needs it.
+// noted keeps the note of a refusal of cl, if it has one, to remove it when it is no longer needed. cl
+// may have left before the refusal came: a note of the whole client then stays while others wait.
 func (ls *lines) noted(cl *call, note *driver.Refusal) {
-	switch {
-	case note == nil || note.Leave == nil:
-	case note.AskWithin > 0:
-		cl.note = note
-	default: // it is the whole client's
-		ls.mu.Lock()
-		defer ls.mu.Unlock()
-		cl.line.note = note
-	}
-}
-
-// late notes a refusal that came when cl had left: what is the whole client's stays while others wait.
-func (ls *lines) late(cl *call, note *driver.Refusal) {
 	if note == nil || note.Leave == nil {
 		return
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ln := ls.byName[cl.line.name]; note.AskWithin == 0 && ln != nil && ln.waiting > 0 {
+	switch ln := ls.byName[cl.line.name]; {
+	case note.AskWithin > 0 && cl.place != gone:
+		cl.note = note
+	case note.AskWithin == 0 && ln != nil && ln.waiting > 0:
 		ln.note = note
-	} else {
+	default:
 		cl.client.removeNote(note)
 	}
 }
 
-// inTheWay is the reason why cl does not have the lock: an outage is never reported as
-// "held" (R17), and sharers are not in the way of another, unless there are too many. What refuses
-// a TryLock for the name alone may be sharers.
+// inTheWay is the reason why cl does not have the lock: an outage is never reported as "held" (R17),
+// and sharers do not block another sharer unless there are too many. An exclusive TryLock may have been
+// refused because of sharers.
 func (ln *line) inTheWay(cl *call) error {
 	shared := ln.sharers > 0 && (!cl.settings.Shared || ln.full())
 	refused := ln.held && (!cl.settings.Shared || ln.first.settings.Shared || ln.first.wait)
@@ -468,14 +480,14 @@ func (ln *line) inTheWay(cl *call) error {
 	return ln.outage
 }
 
-// remembered is how long a line knows what the service has told a call that has left: no longer than
-// a call that polls may know it.
+// remembered is how long a line remembers a refusal of a call that has left: no longer than a polling
+// call may.
 const remembered = time.Second
 
-// wasHeld reports whether the service has told a call that has just left that another has the lock.
+// wasHeld reports whether the service has just refused a call that has left since.
 func (ln *line) wasHeld() bool { return time.Since(ln.was) < remembered }
 
-// count returns the number of leases that are held, and of calls that wait.
+// count returns the number of held leases, and of waiting calls.
 func (ls *lines) count() (held, waiting int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -498,7 +510,8 @@ func (ls *lines) waits() (all []Wait) {
 	return all
 }
 
-// close ends the calls in line, when the client is closed: no other comes, nor is a lease granted.
+// close ends the calls in line when the client is closed: no other call enters, and no lease is
+// granted.
 func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -23,10 +22,14 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 }
 
 func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Option) (*Lease, error) {
+	if c == nil {
+		return nil, &Error{Op: op, Name: name, Err: invalid("the Locker is nil")}
+	}
 	cl := &call{client: c, op: op, name: name, wait: wait, began: time.Now()}
 	returns := false
 	defer func() {
-		// The backend or a function of Trace has panicked: the caller may recover, and go on with the Client.
+		// The backend or a Trace function has panicked: the caller may recover, and continue to use the
+		// Client.
 		if l := cl.lease; !returns && l != nil && l.finish(unlocked, ErrUnlocked) {
 			l.takeBack(unused)
 			c.lines.release(l)
@@ -34,36 +37,47 @@ func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Op
 	}()
 	err := c.contend(ctx, cl, opts)
 	if err != nil {
-		err = &Error{Op: op, Name: name, Err: err}
+		err = &Error{Op: op, Name: name, Err: cl.atMaxWait(err)}
 	}
 	cl.done(ctx, time.Since(cl.began), err)
 	returns = true
 	return cl.lease, err
 }
 
-// contend waits in the line for the name of cl, and at its head makes attempts until
-// one succeeds or further ones make no sense.
+// contend waits in the line for cl's name. At its head, it makes attempts until one succeeds or trying
+// on is useless.
 func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
-	err := cmp.Or(c.optErr, checkName(cl.name))
+	err := checkName(cl.name)
 	if err == nil {
 		cl.settings, err = c.settingsFor(opts)
 	}
-	if err == nil && ctx.Err() != nil {
+	maxWait := cl.settings.MaxWait
+	switch {
+	case err != nil:
+	case maxWait != nil && !cl.wait:
+		err = invalid("TryLock does not wait: leave MaxWait out")
+	case ctx.Err() != nil:
 		err = ctxError(ctx)
 	}
+	cl.wait = cl.wait && (maxWait == nil || *maxWait > 0)
 	if err == nil {
-		err = cl.notNested(ctx)
+		err = notNested(ctx, c, cl.name, cl.wait)
 	}
 	if err != nil {
 		return err
 	}
-	ctx, cl.cancel = c.untilClose(ctx)
+	bounded := cl.wait && maxWait != nil
+	ctx, cl.cancel = c.untilClose(ctx, bounded)
 	defer cl.cancel(nil)
 	if c.opts.Trace != nil {
 		cl.values = ctx
 	}
-	c.busy.add() // Close waits for its end: what was granted is then held, or being taken back
+	c.busy.add() // Close waits for it: what was granted is then held, or being taken back
 	defer c.busy.done()
+	if bounded {
+		cl.until = cl.began.Add(*maxWait)
+		defer time.AfterFunc(time.Until(cl.until), func() { c.lines.timeUp(cl) }).Stop()
+	}
 	if err = c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
 		return err
 	}
@@ -77,7 +91,7 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) error {
 			return err
 		}
 	}
-	if cl.took > 0 { // it was passed to the call
+	if cl.took > 0 { // the lock was passed to the call
 		c.attempted(cl, cl.took, nil)
 	}
 	return nil
@@ -89,32 +103,33 @@ type call struct {
 	op, name string
 	wait     bool
 	began    time.Time
+	until    time.Time // when MaxWait has passed; zero: never
 	settings settings
 	values   context.Context         // for Trace
-	cancel   context.CancelCauseFunc // ends its context; Close calls it
+	cancel   context.CancelCauseFunc // ends its context; Close calls it too
 
-	// Where it stands; lines.mu guards these fields. Once ready is closed, they are
-	// the call's own.
+	// Where it stands; lines.mu guards these fields. Once ready is closed, they belong to the call.
 	line          *line
 	place         place
-	attempts      uint32 // that were refused, or met an outage
-	told          bool   // that the next one waits in the service
+	attempts      uint32 // refused, or ended by an outage
+	told          bool   // that the next attempt waits in the service
+	late          bool   // MaxWait has passed
 	before, after *call
-	ready         chan struct{} // closed when it may ask, or is sent away
-	away          error         // why it was sent away
-	lease         *Lease        // what it has got
-	took          time.Duration // the request that has passed it on
+	ready         chan struct{}   // closed when it may ask, or is sent away
+	away          error           // why it was sent away
+	lease         *Lease          // its lease
+	took          time.Duration   // of the request that passed the lock to it
+	note          *driver.Refusal // the last answer with a note for this call; nil: none
 
 	// What it knows of the service.
-	logged time.Time // when Options.Logger was told last
+	logged time.Time // when Options.Logger was last called
 	poll   driver.Poll
-	state  error           // the last answer after which it waited
-	lasted time.Duration   // the outage that it has met last
-	left   time.Duration   // how much longer it waits for that to end
-	note   *driver.Refusal // the last answer that had a note of the call's own; nil: there is none
+	state  error         // the last answer after which it waited
+	lasted time.Duration // how long the last outage has lasted
+	left   time.Duration // how much longer it waits for that to end
 }
 
-// attempt asks the service once, with an owner of its own (R10), and makes a lease of what was granted.
+// attempt asks the service once, with a fresh owner (R10), and makes a lease of a grant.
 func (cl *call) attempt(ctx context.Context) (*driver.Refusal, error) {
 	c, began := cl.client, time.Now()
 	l, refused, err := cl.try(ctx)
@@ -126,22 +141,22 @@ func (cl *call) attempt(ctx context.Context) (*driver.Refusal, error) {
 	if err != nil {
 		if l.crowded(began, err) {
 			refused = &driver.Refusal{AskWithin: roomPoll}
-			err = fmt.Errorf("%w, maybe by what this client takes back: %w", ErrHeld, unlikeError{err, sentinels})
+			err = fmt.Errorf("%w, maybe by locks that this client is taking back: %w", ErrHeld, unlikeError{err, sentinels})
 		}
 		c.lines.noted(cl, refused)
 		if ctx.Err() == nil || errors.Is(err, ErrHeld) { // else there may be no answer
-			cl.lasted, cl.left = c.lines.refused(cl, err) // before Trace is told: it may try the same name
+			cl.lasted, cl.left = c.lines.refused(cl, err) // before Trace is called: it may try the same name
 		}
 	}
 	c.attempted(cl, time.Since(began), err)
 	return refused, err
 }
 
-// roomPoll is how long a sharer waits for room that no wake-up tells of.
+// roomPoll is how long a sharer waits for room, which no wake-up reports.
 const roomPoll = 500 * time.Millisecond
 
-// crowded reports whether err, the answer to a request that began then, refuses a sharer since the service may have
-// counted others of the client that have left, but are still being taken back.
+// crowded reports whether err, the answer to a request sent at began, may refuse a sharer only because
+// the service still counts sharers of this client that are being taken back.
 func (l *Lease) crowded(began time.Time, err error) bool {
 	if !l.settings.Shared || !errors.Is(err, ErrRefused) {
 		return false
@@ -161,29 +176,29 @@ func (cl *call) try(ctx context.Context) (l *Lease, refused *driver.Refusal, err
 	c := cl.client
 	var req driver.Request
 	if l, req = cl.request(); cl.place == beside {
-		req.Wait = false // it waits in the line
+		req.Wait = false // it waits in line
 	} else if _, notifies := c.backend.(driver.Notifier); cl.wait && !notifies { // a Notifier has no queue
 		req.Queued = cl.queued()
 	}
 	switch {
 	case c.isClosed():
-		return l, nil, ErrClosed // Close may have given up waiting, and closed the backend
+		return l, nil, ErrClosed // Close may have given up waiting and closed the backend
 	case c.prompt:
 		refused, err = l.ask(ctx, req)
 	default:
-		// The backend may not return in time. A lock that is granted late is taken back (R8).
+		// The backend may not return in time. A late grant is taken back (R8).
 		ask := func() (*driver.Refusal, error) { return l.ask(ctx, req) }
 		refused, err = inTime(ctx, c.busy.run, ask, func(refused *driver.Refusal, err error) {
 			if err == nil {
 				l.takeBack(unused)
 			}
-			c.lines.late(cl, refused)
+			c.lines.noted(cl, refused)
 		})
 	}
 	return l, refused, err
 }
 
-// request is a new attempt, and the lease that it may become.
+// request makes a new attempt, and the lease that it may become.
 func (cl *call) request() (*Lease, driver.Request) {
 	l := &Lease{client: cl.client, name: cl.name, settings: cl.settings, values: cl.values}
 	req := driver.Request{
@@ -197,23 +212,21 @@ func (cl *call) request() (*Lease, driver.Request) {
 		Lost:    l.goneByService,
 	}
 	if cl.wait {
-		req.Queued = ignore
+		req.Queued = func() {}
 	}
 	return l, req
 }
 
-func ignore() {}
-
-// ask calls Acquire. If something may be left of it that is no lease, it arranges for a take-back.
+// ask calls Acquire. If that may have left something other than a lease, it arranges for a take-back.
 func (l *Lease) ask(ctx context.Context, req driver.Request) (*driver.Refusal, error) {
 	g, err := l.client.backend.Acquire(ctx, req)
 	refused := g.Refused != nil
 	if refused && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
-		err = nil // ctx ends in a moment, and it is known who has the lock
+		err = nil // ctx is about to end, and another is known to have the lock
 	}
 	switch err = fromBackend(ctx, err); {
 	case errors.Is(err, ErrHeld):
-		err = faulty(fmt.Errorf("it gave an error in place of a Refusal: %w", unlikeError{err, sentinels}))
+		err = faulty(fmt.Errorf("it returned an error instead of a Refusal: %w", unlikeError{err, sentinels}))
 	case err == nil && refused && g.Hold != nil:
 		err = errBoth
 	case err == nil && refused:
@@ -224,7 +237,7 @@ func (l *Lease) ask(ctx context.Context, req driver.Request) (*driver.Refusal, e
 		err = waited(err, ErrHeld)
 	}
 	if !errors.Is(err, ErrHeld) {
-		refused = false // an outage is none (R17)
+		refused = false // an outage is no refusal (R17)
 	}
 	if l.grant = g; err != nil && (g.Hold != nil || g.Refused != nil && g.Refused.Undo != nil) {
 		l.refused = errors.Is(err, ErrRefused)
@@ -238,20 +251,18 @@ func (l *Lease) ask(ctx context.Context, req driver.Request) (*driver.Refusal, e
 
 var errBoth = faulty(errors.New("it both granted the lock and refused it"))
 
-// faulty is the error of an answer that no backend may give.
+// faulty is the error for an answer that no backend may give.
 func faulty(err error) error { return fmt.Errorf("%w: a fault of the backend: %w", ErrRefused, err) }
 
-// lastWord is how long a backend may take to return after its context ended. The
-// caller waits no longer than that (R8).
+// lastWord is how long a caller waits for the backend to return after the context has ended (R8).
 const lastWord = 100 * time.Millisecond
 
-// errEnded is that of a request whose code has panicked, or has ended its goroutine (runtime.Goexit), as
-// FailNow of a test does in a function of Trace.
+// errEnded is the error of a request whose code has panicked or ended its goroutine (runtime.Goexit),
+// as a test's FailNow does in a Trace function.
 var errEnded = fmt.Errorf("its code has not returned: %w", ErrUnavailable)
 
-// inTime lets run call f in a goroutine of its own, and returns what f returns, or the
-// error of ctx if f has not returned shortly after ctx ended (R8). Then late gets what
-// f returns.
+// inTime lets run call f in a goroutine, and returns its result, or the error of ctx if f has not
+// returned shortly after ctx ended (R8). In that case late gets the result of f.
 func inTime[T any](ctx context.Context, run func(func()), f func() (T, error), late func(T, error)) (none T, _ error) {
 	type answer struct {
 		value T
@@ -296,7 +307,7 @@ func newOwner() string {
 
 // isClosing reports whether Close of this call's own client has ended ctx.
 func isClosing(ctx context.Context) bool {
-	return context.Cause(ctx) == errClosing //nolint:errorlint // another client's is another
+	return context.Cause(ctx) == errClosing //nolint:errorlint // not that of another client
 }
 
 // ctxError is the error of ctx, with its cause if it has one.
@@ -308,6 +319,6 @@ func ctxError(ctx context.Context) error {
 	if cause == nil || errors.Is(err, cause) {
 		return err
 	}
-	// What became of another lock says nothing of this one.
+	// The fate of another lock says nothing about this one.
 	return fmt.Errorf("%w (%w)", err, unlikeError{cause, sentinels})
 }

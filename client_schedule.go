@@ -9,29 +9,28 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// schedule calls due of leases at their times, each in a goroutine of its own, with one heap
-// and one timer for all leases of a client, held or taken back. So neither a request in
-// flight nor a Logger or Trace function that handles the end of another lease can
-// delay the end of a lease (R2), and ten thousand leases need no goroutine.
+// schedule calls the due method of leases at their times, each call in a goroutine of its own, with one
+// heap and one timer for all leases of a client, held or taken back. So neither a request in flight nor
+// a Logger or Trace function for another lease can delay the end of a lease (R2), and ten thousand
+// leases need no goroutine.
 type schedule struct {
 	mu     sync.Mutex
 	leases leaseHeap
 	timer  *time.Timer
-	fires  time.Time // when the timer will; zero: it is not set
-	clock  time.Time // when both clocks were compared last
+	fires  time.Time // when the timer fires; zero: it is not set
+	clock  time.Time // when the two clocks were last compared
 
 	stepped func() // called when the wall clock was stepped forward
 	stopped bool
 }
 
-// wallCheck is the time between two comparisons of the wall clock with the monotonic
-// clock while leases are held. The monotonic clock, and every timer with it, stops
-// while a machine sleeps: wallCheck bounds how late a holder learns of the end of its
-// lease after the machine woke (R4).
+// wallCheck is the interval at which the wall clock is compared with the monotonic clock while leases
+// are held. The monotonic clock, and every timer with it, stops while a machine sleeps: wallCheck
+// bounds how late a holder learns of its lease's end after the machine wakes (R4).
 const wallCheck = time.Second
 
-// wallStep is the step of the wall clock against the monotonic clock after which
-// every lease looks at its deadline again.
+// wallStep is the step of the wall clock against the monotonic clock after which every lease checks its
+// deadline.
 const wallStep = time.Millisecond
 
 // set schedules the next call of l.due, and replaces an earlier time.
@@ -49,7 +48,7 @@ func (q *schedule) set(l *Lease, at time.Time) {
 	q.arm()
 }
 
-// remove removes l from the schedule. A call that has already begun goes on.
+// remove removes l from the schedule. A call already begun continues.
 func (q *schedule) remove(l *Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -58,7 +57,7 @@ func (q *schedule) remove(l *Lease) {
 	}
 }
 
-// stop ends the schedule: nothing is called any more.
+// stop ends the schedule: it makes no further calls.
 func (q *schedule) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,16 +68,14 @@ func (q *schedule) stop() {
 	}
 }
 
-// arm makes sure that the timer fires soon enough. It does not move a timer that
-// fires too early: that costs less than resetting it each time.
+// arm makes sure that the timer fires soon enough. A timer that fires too early stays: that costs less
+// than resetting it each time.
 func (q *schedule) arm() {
 	if len(q.leases) == 0 || !q.fires.IsZero() && !q.leases[0].at.Before(q.fires) {
 		return
 	}
-	at, now := q.leases[0].at, time.Now()
-	if check := now.Add(wallCheck); check.Before(at) {
-		at = check
-	}
+	now := time.Now()
+	at := sooner(q.leases[0].at, now.Add(wallCheck))
 	if q.clock.IsZero() {
 		q.clock = now
 	}
@@ -136,9 +133,9 @@ func (h *leaseHeap) Pop() any {
 	return l
 }
 
-// onGrid returns the latest time that is not after at and is a multiple of grid after the
-// client was made. Without a grid, 10,000 leases of 30 s are renewed at 1,060 different moments
-// in a second; with a grid of 1/300 of their life, at 10, and those of one moment share requests.
+// onGrid rounds at down to a multiple of grid since the client was created. Without a grid, 10,000
+// leases of 30 s are renewed at 1,060 different moments in a second; with a grid of 1/300 of their
+// life, at 10, and renewals of one moment share requests.
 func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 	if grid <= 0 {
 		return at
@@ -149,11 +146,12 @@ func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 // inFlight counts goroutines, so that Close can wait for them for a while.
 type inFlight struct {
 	n     atomic.Int64
-	none  chan struct{} // has room for one; told each time that n has become 0
-	users atomic.Int64  // of them run code of the user
+	none  chan struct{} // has room for one; sent to each time n becomes 0
+	users atomic.Int64  // how many of them run the user's code
 }
 
-// outside runs f, which is the user's: a function of Trace, or the handler of the Logger. It may call Close.
+// outside runs job, which is the user's code: a Trace function or the Logger's handler. It may call
+// Close.
 func (f *inFlight) outside(job func()) {
 	f.users.Add(1)
 	defer f.users.Add(-1)
@@ -162,7 +160,7 @@ func (f *inFlight) outside(job func()) {
 
 func (f *inFlight) add() { f.n.Add(1) }
 
-// run runs job in a goroutine, and counts it.
+// run runs job in a counted goroutine.
 func (f *inFlight) run(job func()) {
 	f.add()
 	go func() {
@@ -177,12 +175,12 @@ func (f *inFlight) done() {
 	}
 	select {
 	case f.none <- struct{}{}:
-	default: // nobody has looked since it was told last
+	default: // the last one is not received yet
 	}
 }
 
-// wait waits until nothing is in flight, or for a moment nothing but code of the user, which may be
-// what waits; it returns false at the deadline.
+// wait waits until nothing is in flight, or for a moment only the user's code, which may itself be the
+// caller of wait. It returns false at the deadline.
 func (f *inFlight) wait(deadline time.Time) bool {
 	tick := time.NewTicker(lastWord / 2)
 	defer tick.Stop()

@@ -9,22 +9,22 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// ending is why a lease is over, or what was asked for never became one. It decides what
-// follows, here and nowhere else:
+// ending is why a lease ended, or why an attempt never became one. It decides what follows, here and
+// nowhere else:
 //
-//	ending      Lease.Err    the lock may go                       Trace is told
-//	unlocked    ErrUnlocked, now; under MinHold, when that ends    Released
+//	ending      Lease.Err    the lock is removed                 Trace function
+//	unlocked    ErrUnlocked  now; under MinHold, when it ends    Released
 //	            or ErrClosed
-//	lost        its cause    when the service would have ended it  Lost, TakenBack
-//	                         too, so that a holder that has just
-//	                         been told has some time to stop;
-//	                         under MinHold, not before
-//	unreleased  as it was    a moment after the release that has   TakenBack
-//	                         failed; under MinHold, when that ends
-//	unused      none         now, MinHold or not: nobody was told  TakenBack
-//	                         that it is held
+//	lost        its cause    when the service would have ended   Lost, TakenBack
+//	                         it too, so that the holder has some
+//	                         time to stop; not before MinHold
+//	                         ends
+//	unreleased  unchanged    as unlocked, a moment after the     TakenBack
+//	                         failed release
+//	unused      none         now, despite MinHold: it was not    TakenBack
+//	                         given out
 //
-// What is given back ([Lease.GiveBack]) has no MinHold any more.
+// [Lease.GiveBack] drops the MinHold.
 type ending uint8
 
 const (
@@ -34,21 +34,18 @@ const (
 	unused
 )
 
-// freeAt returns when the lock of l may go.
+// freeAt returns when the service is asked to remove the lock of l.
 func (l *Lease) freeAt(why ending, now time.Time) time.Time {
-	at := now
 	switch why {
-	case unused:
-		return now
 	case unreleased:
-		at = now.Add(firstTakeBackDelay)
+		return now.Add(firstTakeBackDelay)
 	case lost:
-		at = later(now, l.expiry())
+		return later(later(now, l.expiry()), now.Add(l.keeps(now)))
 	}
-	return later(at, l.keep())
+	return now
 }
 
-// expiry is the time when the service ends the lock by itself; zero: never.
+// expiry is the time when the service itself ends the lock; zero: never.
 func (l *Lease) expiry() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,40 +55,45 @@ func (l *Lease) expiry() time.Time {
 	return l.grant.Validity.Since.Add(l.grant.Validity.TTL)
 }
 
-// keep is the time when MinHold is over; zero if there is none, nobody was told that the lock is
-// held, or its holder has given it back. It counts by the monotonic clock alone: nobody else may run
-// before, whatever the wall clock is set to.
-func (l *Lease) keep() time.Time {
+// keeps is how much longer MinHold keeps the lock; 0 if there is no MinHold, or the lock was not used.
+// It counts by the monotonic clock alone: nobody else may run earlier, whatever the wall clock says.
+func (l *Lease) keeps(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.settings.MinHold == 0 || l.start.IsZero() || l.returned {
-		return time.Time{}
+	left := l.start.Add(l.settings.MinHold).Sub(now)
+	if l.settings.MinHold == 0 || l.start.IsZero() || l.returned || left <= 0 {
+		return 0
 	}
-	return l.start.Add(l.settings.MinHold + driver.Drift(l.settings.MinHold))
+	return left + driver.Drift(left)
 }
 
 const firstTakeBackDelay = 20 * time.Millisecond
 
-// maxUndoing bounds the take-backs that ask at the same time: while a service hangs, there can be any
-// number of them. There are only as many renewals and releases as leases; a server that hangs must
-// not keep the leases of another one from being renewed (R21).
+// maxUndoing bounds concurrent take-back requests: while a service hangs, their number has no other
+// bound. Renewals and releases are bounded by the number of leases. A server that hangs must not keep
+// leases on another server from being renewed (R21).
 const maxUndoing = 512
 
-// takeBack arranges for what an attempt or a lease has left in the service to be removed when it may
-// go, in the background and with a context of its own (R7).
+// takeBack arranges for the removal of what an attempt or a lease left in the service, once that is
+// allowed, in the background and with a context of its own (R7).
 func (l *Lease) takeBack(why ending) {
+	if why == unused {
+		l.mu.Lock()
+		l.returned = true
+		l.mu.Unlock()
+	}
 	c, at := l.client, l.freeAt(why, time.Now())
 	c.mu.Lock()
 	_, pending := c.pending[l]
 	if !l.undoAt.IsZero() && (!pending || !at.Before(l.undoAt)) {
 		c.mu.Unlock()
-		return // it is through, or comes as soon
+		return // it is done, or due no later
 	}
 	l.undoAt = at
 	c.pending[l] = struct{}{}
 	closed := c.isClosed()
 	if !closed {
-		c.schedule.set(l, at) // before c.mu is free: a later time does not replace a sooner one
+		c.schedule.set(l, at) // under c.mu: a later time must not replace an earlier one
 	}
 	c.mu.Unlock()
 	if closed { // Close may not have seen it
@@ -99,36 +101,13 @@ func (l *Lease) takeBack(why ending) {
 	}
 }
 
-// undoAtClose ends the wait of a take-back whose client is closed: it asks now. While MinHold keeps the
-// lock, it leaves that to the service, if that ends it by then: the backend may be closed, too.
+// undoAtClose ends the wait of a take-back whose client is closed: it makes its last attempt now.
 func (l *Lease) undoAtClose() {
-	c, keep, expiry := l.client, l.keep(), l.expiry()
-	c.schedule.remove(l)
-	if !time.Now().Before(keep) {
-		c.busy.run(l.undo)
-		return
-	}
-	ends := !expiry.IsZero() && (c.owned || !expiry.After(keep))
-	if l.grant.Session {
-		ends = c.owned // with its backend
-	}
-	if !l.undone() || ends {
-		return
-	}
-	// Without this, a long TTL or the process would keep the lock. If the program ends sooner, its
-	// locks end with it.
-	delay := time.Second / 2
-	var ask func()
-	ask = func() {
-		if err := l.askUndo(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
-			delay = min(2*delay, time.Minute)
-			time.AfterFunc(delay, ask)
-		}
-	}
-	time.AfterFunc(time.Until(keep), ask)
+	l.client.schedule.remove(l)
+	l.client.busy.run(l.undo)
 }
 
-// mayUndo reports whether it is time for a take-back.
+// mayUndo reports whether a take-back is due.
 func (l *Lease) mayUndo() bool {
 	c := l.client
 	c.mu.Lock()
@@ -137,54 +116,63 @@ func (l *Lease) mayUndo() bool {
 	return pending && !time.Now().Before(l.undoAt)
 }
 
-// undo makes one attempt, and arranges for another if something may be left.
+// undo makes one attempt, and schedules another if something may be left.
 func (l *Lease) undo() {
 	c := l.client
 	ctx, last := c.rest, c.isClosed()
-	if ctx.Err() != nil { // Close is through
+	if ctx.Err() != nil { // Close has finished
 		ctx = clock.Within(context.Background(), time.Second)
 	}
-	err := ErrUnavailable // it waits without a goroutine while too many ask
+	err := ErrUnavailable // while too many ask, it waits without a goroutine
 	if c.undoing.Add(1) <= maxUndoing || last {
 		err = l.askUndo(ctx)
 	}
 	c.undoing.Add(-1)
 	if err != nil && !last {
-		c.schedule.set(l, time.Now().Add(clock.Jitter(l.nextPause(err))))
+		c.schedule.set(l, time.Now().Add(l.nextPause(err)))
 	} else if l.undone() {
 		if errors.Is(err, ErrLost) {
-			err = nil // nothing is there
+			err = nil // nothing was there
 		}
 		c.happened(l.values, c.trace.TakenBack, Event{Op: "takeback", Name: l.name, Err: err}, &c.stats.TakenBack,
 			&c.stats.LeftBehind, "lock may be left behind until its TTL or session ends")
 	}
 }
 
-// nextPause returns the time to the next attempt, after err: twice as long as the last, up to a bound.
+// nextPause returns the time to the next attempt after err: twice the last pause, up to a bound. A lock
+// that is not found although MinHold keeps it may be kept in another way, as after its session has
+// ended: it is undone when the MinHold ends, not before.
 func (l *Lease) nextPause(err error) time.Duration {
-	c := l.client
+	c, keep := l.client, l.keeps(time.Now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	longest := min(l.settings.TTL/10, time.Second)
+	longest := max(min(l.settings.TTL/10, time.Second), min(keep/20, time.Minute))
 	l.refused = l.refused || errors.Is(matching(c.rest, err), ErrRefused)
-	if errors.Is(err, ErrLost) {
-		longest = max(longest, time.Since(l.undoAt)/8) // it may arrive until an hour of MinHold is over
+	switch {
+	case errors.Is(err, ErrLost) && keep > 0:
+		return keep
+	case errors.Is(err, ErrLost):
+		longest = max(longest, time.Since(l.undoAt)/8) // it may still arrive until the end of a MinHold of an hour
 	}
 	l.undoPause = max(min(2*l.undoPause, longest), firstTakeBackDelay)
-	return l.undoPause
+	return clock.Jitter(l.undoPause)
 }
 
-// askUndo makes one attempt; it returns nil if nothing is left.
+// askUndo makes one attempt. It returns nil if nothing is left but perhaps a lock that ends with its
+// MinHold. Until then it does not call Undo, which could let another holder in.
 func (l *Lease) askUndo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
 	if l.grant.Hold == nil {
 		return l.grant.Refused.Undo(ctx)
 	}
-	return l.grant.Hold.Undo(ctx) // which has all that is left, beside a refusal, too
+	if keep := l.keeps(time.Now()); keep > 0 {
+		return l.grant.Hold.Release(ctx, keep)
+	}
+	return l.grant.Hold.Undo(ctx) // this also covers what a refused attempt left
 }
 
-// undone takes l off the list of take-backs; it returns false if it was not there any more.
+// undone removes l from the pending take-backs; it returns false if l was no longer there.
 func (l *Lease) undone() bool {
 	c := l.client
 	c.mu.Lock()

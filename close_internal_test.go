@@ -15,7 +15,7 @@ import (
 
 // The caller is in line when Close begins, and asks when Close is through.
 func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
-	c := New(&crowd{asked: func() { t.Error("it asks") }}, nil)
+	c := must(New(&crowd{asked: func() { t.Error("it asks") }}, nil))
 	cl := &call{client: c, name: "job", settings: settings{Asked: Asked{TTL: DefaultTTL}}, cancel: func(error) {}}
 	require.NoError(t, c.lines.enter(t.Context(), "job", cl))
 	require.NoError(t, c.Close())
@@ -28,9 +28,9 @@ func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
 func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []error
-		c := New(&crowd{}, &Options{Trace: &Trace{TakenBack: func(_ context.Context, e Event) {
+		c := must(New(&crowd{}, &Options{Trace: &Trace{TakenBack: func(_ context.Context, e Event) {
 			told = append(told, e.Err)
-		}}})
+		}}}))
 		require.NoError(t, c.Close())
 		closed := &crowd{release: func(ctx context.Context) error { return cmp.Or(ctx.Err(), ErrUnavailable) }}
 		l := &Lease{client: c, name: "job", values: t.Context(), grant: driver.Grant{Hold: closed},
@@ -48,7 +48,7 @@ func (f *inFlight) count() int { return int(f.n.Load()) }
 // Otherwise Close could come between: it leaves a lease that has ended to who
 // has ended it.
 func TestAnUnlockIsCountedBeforeItEndsTheLease(t *testing.T) {
-	c := New(granting{}, nil)
+	c := must(New(granting{}, nil))
 	l, err := c.Lock(t.Context(), "job")
 	require.NoError(t, err)
 	counted := 0

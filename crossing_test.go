@@ -21,6 +21,7 @@ import (
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/election"
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/slots"
 )
 
@@ -139,7 +140,7 @@ func cross(t *testing.T, seed uint64) {
 	var clients []*locker.Client
 	var all sync.WaitGroup
 	for range 1 + d.n(3) {
-		c := locker.New(backend, &locker.Options{TTL: 2 * time.Second, Patience: time.Minute})
+		c := locktest.Must(locker.New(backend, &locker.Options{TTL: 2 * time.Second, OutageTimeout: time.Minute}))
 		for range 2 + d.n(8) {
 			all.Go(func() {
 				for range 1 + d.n(4) {
@@ -192,14 +193,23 @@ func crossOne(t *testing.T, c *locker.Client, d *dice, w *believed) {
 			opts = append(opts, o)
 		}
 	}
+	var bound []locker.Option
+	latest := time.Now().Add(time.Hour)
+	if d.n(3) == 0 {
+		most := time.Duration(max(0, d.n(4000)-500)) * time.Millisecond
+		bound = append(bound, locker.MaxWait(most))
+		latest = time.Now().Add(most + 20*time.Second) // a few attempts, each of three seconds at most
+	}
 	name := []string{"a", "a", "a", "a", "b", "group", "leader"}[d.n(7)]
 	var l *locker.Lease
 	var err error
 	switch how := d.n(4); {
 	case name == "leader":
 		stands := election.New(c, name, &election.Options{TTL: 2 * time.Second})
-		err = stands.Run(ctx, func(ctx context.Context, term uint64) error {
-			w.leads(ctx, term)
+		err = stands.Run(ctx, func(ctx context.Context) error {
+			if term, leads := election.FromContext(ctx, name); leads {
+				w.leads(ctx, term)
+			}
 			_ = clock.Sleep(ctx, time.Duration(d.n(6000))*time.Millisecond)
 			time.Sleep(time.Duration(d.n(4)*d.n(1000)) * time.Millisecond) // beyond the time of grace, too
 			return nil
@@ -209,13 +219,21 @@ func crossOne(t *testing.T, c *locker.Client, d *dice, w *believed) {
 		}
 	case name == "group":
 		var slot *slots.Slot
-		if slot, err = slots.Lock(ctx, c, name, 2, locker.NoRenew()); err == nil {
+		if slot, err = slots.Lock(ctx, c, name, 2, append(bound, locker.NoRenew())...); err == nil {
 			opts, l, name = nil, slot.Lease, fmt.Sprint(name, slot.Number)
 		}
 	case how == 0:
 		l, err = c.TryLock(ctx, name, opts...)
 	default:
-		l, err = c.Lock(ctx, name, opts...)
+		l, err = c.Lock(ctx, name, append(bound, opts...)...)
+	}
+	if bound != nil && name != "leader" {
+		if time.Now().After(latest) {
+			t.Errorf("MaxWait is over since %v: %v", time.Since(latest), err)
+		}
+		if ctx.Err() == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+			t.Errorf("an error of no context of the caller: %v", err)
+		}
 	}
 	if err != nil {
 		known := false

@@ -4,36 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/memory"
 )
 
-// Of all the machines whose clocks strike at about the same time, one sends the
-// report: the lock is kept for most of the hour, though the job takes a moment.
+// Many machines start a job at about the same time, and one sends the report: the lock is kept for most
+// of the hour, although the job takes a moment.
 func Example_oncePerHour() {
 	ctx := context.Background()
 	locks := memory.New()
 	for _, machine := range []string{"machine-1", "machine-2", "machine-3"} {
-		client := locker.New(locks, nil)
-		err := locker.TryDo(ctx, client, "hourly report", func(context.Context, *locker.Lease) error {
+		client, err := locker.New(locks, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		err = locker.TryDo(ctx, client, "hourly report", func(context.Context) error {
 			fmt.Println(machine, "sends the report")
 			return nil
 		}, locker.MinHold(55*time.Minute))
 		if err != nil && !errors.Is(err, locker.ErrHeld) {
 			fmt.Println(err)
 		}
-		_ = client.Close() // the machine may go: the lock stays
+		_ = client.Close() // the machine may go away: the lock stays
 	}
 	// Output: machine-1 sends the report
 }
 
-// A lease belongs to no goroutine. The one that locks may hand it on to another,
-// which unlocks; nothing is between them, so no third comes in.
+// A lease does not belong to a goroutine. The goroutine that locks may hand it to another one, which
+// unlocks; the lock is held throughout, so nobody else gets in.
 func ExampleLease_handedOn() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
 	leases := make(chan *locker.Lease)
@@ -58,24 +65,28 @@ func ExampleLease_handedOn() {
 	// unlocked: <nil>
 }
 
-// Money moves between two accounts while both are locked. Whoever moves it the
-// other way at the same time is not in the way: names are locked in one order.
+// Money moves between two accounts while both are locked. A transfer the other way at the same time
+// cannot cause a deadlock: names are locked in one order.
 func ExampleDoAll() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
 	transfer := func(from, to string) error {
-		return locker.DoAll(ctx, client, []string{from, to}, func(_ context.Context, leases locker.Leases) error {
-			for _, lease := range leases {
-				fmt.Println("holds", lease.Name())
+		return locker.DoAll(ctx, client, []string{from, to}, func(ctx context.Context) error {
+			for _, name := range []string{from, to} {
+				lease, held := locker.FromContext(ctx, name)
+				fmt.Println("holds", lease.Name(), held)
 			}
 			return nil
 		})
 	}
 	fmt.Println(transfer("account/7", "account/3"))
 	// Output:
-	// holds account/3
-	// holds account/7
+	// holds account/7 true
+	// holds account/3 true
 	// <nil>
 }

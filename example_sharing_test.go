@@ -4,20 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/memory"
 )
 
-// Any number of readers hold a name together; a writer is alone.
+// Any number of readers hold a name together; a writer holds it exclusively.
 func ExampleShared() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
-	read := func(context.Context, *locker.Lease) error {
+	read := func(context.Context) error {
 		fmt.Println("reads")
-		return locker.TryDo(ctx, client, "site", func(context.Context, *locker.Lease) error {
+		return locker.TryDo(ctx, client, "site", func(context.Context) error {
 			fmt.Println("reads at the same time")
 			_, err := client.TryLock(ctx, "site")
 			fmt.Println("a writer has to wait:", errors.Is(err, locker.ErrHeld))
@@ -25,7 +29,7 @@ func ExampleShared() {
 		}, locker.Shared())
 	}
 	fmt.Println(locker.Do(ctx, client, "site", read, locker.Shared()))
-	fmt.Println(locker.Do(ctx, client, "site", func(context.Context, *locker.Lease) error {
+	fmt.Println(locker.Do(ctx, client, "site", func(context.Context) error {
 		_, err := client.TryLock(ctx, "site", locker.Shared())
 		fmt.Println("the writer is alone:", errors.Is(err, locker.ErrHeld))
 		return nil
@@ -39,15 +43,18 @@ func ExampleShared() {
 	// <nil>
 }
 
-// A label tells others who holds a name, and what for: a client has one for all of its locks,
-// and a call may have another.
+// A label shows others who holds a name, and what for: a client has one for all of its locks, and a
+// call may have another.
 func ExampleLabel() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), &locker.Options{Label: "web-1"})
+	client, err := locker.New(memory.New(), &locker.Options{Label: "web-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
 	for _, opts := range [][]locker.Option{nil, {locker.Label("web-1, request 4711")}} {
-		err := locker.Do(ctx, client, "invoice/1234", func(ctx context.Context, _ *locker.Lease) error {
+		err := locker.Do(ctx, client, "invoice/1234", func(ctx context.Context) error {
 			state, err := client.Inspect(ctx, "invoice/1234")
 			fmt.Println("held by", state.Label)
 			return err
@@ -61,11 +68,14 @@ func ExampleLabel() {
 	// held by web-1, request 4711
 }
 
-// A page is made of two articles, which others may read meanwhile and nobody changes. Names are
-// locked in one order, whoever asks, so that no two calls wait for each other.
+// A page is made from two articles, which others may read meanwhile but nobody may change. Names are
+// always locked in one order, so that no two calls wait for each other.
 func ExampleLockAll() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
 	articles, err := locker.LockAll(ctx, client, []string{"article/9", "article/2"}, locker.Shared())

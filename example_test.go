@@ -12,23 +12,53 @@ import (
 )
 
 func Example() {
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
-	err := locker.Do(context.Background(), client, "invoice/1234",
-		func(ctx context.Context, lease *locker.Lease) error {
-			token, _ := lease.Token()
-			fmt.Println("held until unlocked, fencing token", token)
+	err = locker.Do(context.Background(), client, "invoice/1234",
+		func(ctx context.Context) error {
+			fmt.Println("held until unlocked")
 			return ctx.Err() // ctx ends at once if the lock is lost
 		})
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Output: held until unlocked, fencing token 1
+	// Output: held until unlocked
+}
+
+// Code called under a lock finds the lease, and with it the token, in its context.
+func ExampleFromContext() {
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+
+	write := func(ctx context.Context) error {
+		lease, held := locker.FromContext(ctx, "invoice/1234")
+		if !held {
+			return errors.New("call it under the lock of the invoice")
+		}
+		token, _ := lease.Token()
+		fmt.Println("written with token", token)
+		return nil
+	}
+	fmt.Println(write(context.Background()))
+	fmt.Println(locker.Do(context.Background(), client, "invoice/1234", write))
+	// Output:
+	// call it under the lock of the invoice
+	// written with token 1
+	// <nil>
 }
 
 func ExampleClient_TryLock() {
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 	ctx := context.Background()
 
@@ -47,7 +77,10 @@ func ExampleClient_TryLock() {
 }
 
 func ExampleClient_Lock_deadline() {
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 	if _, err := client.Lock(context.Background(), "job"); err != nil {
 		log.Fatal(err)
@@ -55,7 +88,7 @@ func ExampleClient_Lock_deadline() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	_, err := client.Lock(ctx, "job")
+	_, err = client.Lock(ctx, "job")
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, context.DeadlineExceeded), errors.Is(err, locker.ErrHeld),
 		errors.Is(err, locker.ErrUnavailable))
@@ -73,14 +106,17 @@ func ExampleOpen() {
 
 	_, err = locker.Open(context.Background(), "memory://?timeout=10s", nil, memory.Openers)
 	fmt.Println(err)
-	// Output: locker: open: invalid argument: backend URL: memory://: unknown parameter, number 1: the known ones are label, max_hold, patience, prefix, token_base, ttl
+	// Output: locker: open: invalid argument: backend URL: memory://: unknown parameter, number 1: the known ones are label, max_hold, outage_timeout, prefix, token_base, ttl
 }
 
 func ExampleRequire() {
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
-	err := locker.Require(client, locker.Guarantees{Scope: locker.ScopeNetwork,
+	err = locker.Require(client, locker.Guarantees{Scope: locker.ScopeNetwork,
 		Fencing: locker.FencingWhileKept})
 	fmt.Println(err)
 	// Output: locker: require: backend memory promises too little: Scope: want network, have process: unsupported operation

@@ -19,6 +19,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/slots"
 )
 
@@ -28,7 +29,8 @@ const ttl = 9 * time.Second
 // are separated by semicolons or line ends. What is to come of a step stands behind its colon; without
 // one it succeeds. A service that is not said to be prompt plays each history as one that is, too.
 //
-//	service queue prompt       what the service is like, see scripted; only as the first step
+//	service queue prompt       what the service is like, see scripted; only as the first step. outage=1s is the
+//	                           OutageTimeout of the client
 //	2s                         time passes
 //	a locks shared until 5s: waits      a calls Lock with these options, and has no answer yet
 //	b tries ttl 2s on x: held in 0s     b calls TryLock for x (others: "job"), and gets this error at once
@@ -75,7 +77,12 @@ func playOne(t *testing.T, traits string, steps []string) {
 	p := &player{t: t, s: s, calls: map[string]*outcome{}, locks: map[string]*outcome{},
 		ends: map[string]context.CancelCauseFunc{}, others: map[string]driver.Hold{}}
 	opts := &locker.Options{TTL: ttl, Trace: p.told.trace()}
-	if p.c = locker.New(s.backend(), opts); s.is("owned") {
+	for _, trait := range s.traits {
+		if timeout, ok := strings.CutPrefix(trait, "outage="); ok {
+			opts.OutageTimeout = amount(timeout)
+		}
+	}
+	if p.c = locktest.Must(locker.New(s.backend(), opts)); s.is("owned") {
 		var err error
 		p.c, err = locker.Open(t.Context(), "x://", opts, driver.Openers{
 			"x": func(context.Context, *driver.URL, driver.Settings) (driver.Backend, error) { return s.backend(), nil },
@@ -106,7 +113,7 @@ func (p *player) end() {
 		end(nil)
 	}
 	for _, hold := range p.others {
-		_ = hold.Release(p.t.Context())
+		_ = hold.Release(p.t.Context(), 0)
 	}
 	time.Sleep(2 * time.Hour) // what is late has come, and MinHold is over
 	st := p.c.Stats()
@@ -169,7 +176,7 @@ func (p *player) step(text string) {
 		p.other(verb, words[2:])
 	case verb == "is":
 		if words[2] == "deleted" {
-			assert.Equal(p.t, want == "", p.s.Delete(who))
+			assert.Equal(p.t, want == "", p.s.Lose(who))
 		} else {
 			assert.Equal(p.t, words[2] == "held", p.s.held(who), text)
 		}
@@ -233,14 +240,9 @@ func (p *player) call(who, verb string, words []string) {
 			ctx, stop = p.leases(value)[0].Context(ctx)
 		case "all", "any": // of
 			several, words, verb = words[1:], words[:1], verb+" "+word
-		case "patience":
-			if value == "none" {
-				value = "-1"
-			}
-			opts = append(opts, locker.Patience(amount(value)))
 		default:
 			option := map[string]func(time.Duration) locker.Option{"ttl": locker.TTL,
-				"minhold": locker.MinHold, "maxhold": locker.MaxHold}
+				"maxwait": locker.MaxWait, "minhold": locker.MinHold, "maxhold": locker.MaxHold}
 			opts = append(opts, option[word](amount(value)))
 		}
 		words = words[1:]
@@ -383,7 +385,7 @@ func (p *player) other(verb string, words []string) {
 		name = words[0]
 	}
 	if verb == "unlock" {
-		assert.NoError(p.t, p.others[name].Release(p.t.Context()))
+		assert.NoError(p.t, p.others[name].Release(p.t.Context(), 0))
 		p.s.wake()
 		synctest.Wait()
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 func TestOptionsHaveBounds(t *testing.T) {
@@ -17,7 +18,7 @@ func TestOptionsHaveBounds(t *testing.T) {
 		"of a TTL": `
 			a locks ttl 0s: invalid unsupported "from 100ms to 1h0m0s"
 			a tries ttl 2000000h: invalid unsupported "to 1h0m0s"
-			a tries ttl 500us: invalid unsupported "a TTL of 500µs is outside of what backend scripted can do"`,
+			a tries ttl 500us: invalid unsupported "a TTL of 500µs is outside the bounds of backend scripted"`,
 		"of a MaxHold": `
 			a locks maxhold 0s: invalid "leave it out for no bound"
 			a tries maxhold -1s: invalid "at least 10ms"
@@ -30,7 +31,7 @@ func TestOptionsHaveBounds(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	f := newScripted()
-	c := closing(t, locker.New(f, nil))
+	c := locktest.Client(t, f, nil)
 	for name, want := range map[string]string{"": "the name is empty",
 		strings.Repeat("x", 513): "513 bytes: the limit is 512",
 		"a\xff":                  "not valid UTF-8"} {
@@ -52,16 +53,13 @@ func TestBadInput(t *testing.T) {
 		"a TTL of 2h0m0s is outsid": {TTL: 2 * time.Hour},
 		"so that no token overflow": {TokenBase: locker.MaxToken + 1},
 	} {
-		c := locker.New(f, &o)
-		asked := f.count("acquire")
-		_, err := c.Lock(t.Context(), "a")
+		_, err := locker.New(f, &o)
 		assert.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, "locker: new: ")
 		assert.ErrorIs(t, err, locker.ErrInvalid)
-		assert.Equal(t, asked, f.count("acquire"), "found before the lock is granted")
-		require.NoError(t, c.Close())
 	}
-	_, err := locker.New(nil, nil).Lock(t.Context(), "a")
-	assert.ErrorContains(t, err, "no Backend")
+	_, err := locker.New(nil, nil)
+	assert.ErrorContains(t, err, "the Backend is nil")
 	_, all := locker.LockAll(t.Context(), nil, []string{"a"})
 	for _, err := range []error{all, locker.Do(t.Context(), nil, "a", nil), locker.TryDo(t.Context(), nil, "a", nil),
 		locker.DoAll(t.Context(), nil, []string{"a"}, nil), locker.DoAll(t.Context(), c, nil, nil)} {
@@ -74,7 +72,7 @@ func TestTheDefaultTTLIsOneThatTheBackendCanDo(t *testing.T) {
 	for want, g := range map[time.Duration]locker.Guarantees{
 		10 * time.Second: {MaxTTL: 10 * time.Second}, time.Minute: {MinTTL: time.Minute}, locker.DefaultTTL: {},
 	} {
-		c := closing(t, locker.New(claiming{memory.NewExpiring(), g}, nil))
+		c := locktest.Client(t, claiming{memlock.New(true), g}, nil)
 		l, err := c.TryLock(t.Context(), "job", nil)
 		require.NoError(t, err)
 		assert.InDelta(t, want, time.Until(l.Until()), float64(want/20))

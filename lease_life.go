@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// begin checks what was granted and starts the lease, which stands in ln.
+// begin checks the grant and starts the lease in ln.
 func (l *Lease) begin(ln *line) error {
 	g := l.grant
 	if err := g.Check(); err != nil {
@@ -20,17 +20,17 @@ func (l *Lease) begin(ln *line) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil { // told before it was given out
-		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
+	if l.err != nil { // reported gone before it was given out
+		return fmt.Errorf("granted, but gone at once: %w", ErrUnavailable)
 	}
 	now := time.Now()
 	l.start = now
 	if g.Validity.TTL == 0 {
-		l.grant.Validity.Since = now // which a backend without deadlines need not say
+		l.grant.Validity.Since = now // a backend without deadlines need not set it
 	}
 	if l.overdue(now) {
 		l.start, l.err = time.Time{}, ErrLost
-		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w",
+		return fmt.Errorf("granted, but its lease of %v ended %v ago: the answer took too long: %w",
 			g.Validity.TTL, now.Sub(g.Validity.Until()), ErrUnavailable)
 	}
 	if g.Token != 0 {
@@ -41,7 +41,7 @@ func (l *Lease) begin(ln *line) error {
 	return nil
 }
 
-// limit is the time when MaxHold ends the lease; after any other end if there is none.
+// limit is the time when MaxHold ends the lease; without MaxHold, it is later than any other end.
 func (l *Lease) limit() time.Time {
 	if l.settings.MaxHold == 0 {
 		return l.start.Add(2 * clock.Century)
@@ -50,20 +50,14 @@ func (l *Lease) limit() time.Time {
 }
 
 // until is the time until which the holder may act. The caller holds l.mu.
-func (l *Lease) until() time.Time {
-	until, limit := l.grant.Validity.Until(), l.limit()
-	if limit.Before(until) {
-		return limit
-	}
-	return until
-}
+func (l *Lease) until() time.Time { return sooner(l.grant.Validity.Until(), l.limit()) }
 
 // overdue reports whether the deadline has passed. The caller holds l.mu.
 func (l *Lease) overdue(now time.Time) bool { return clock.Passed(l.until(), now) }
 
 // planRenewal sets the time of the next renewal after the service has promised v: a third of the
-// validity from now, or half of the remaining validity if that is less. Under MaxHold, a last renewal
-// makes the lease last just up to the limit, and no renewal follows it (R19). The caller holds l.mu.
+// validity from now, or half of the remaining validity if that is less. Under MaxHold, the last renewal
+// extends the lease exactly to the limit, and no renewal follows it (R19). The caller holds l.mu.
 func (l *Lease) planRenewal(v driver.Validity, now time.Time) {
 	defer l.plan()
 	l.renewAt = time.Time{}
@@ -71,32 +65,35 @@ func (l *Lease) planRenewal(v driver.Validity, now time.Time) {
 	wait := span / 3
 	if v.TTL != 0 {
 		left := l.until().Sub(now)
-		if left <= 0 || !l.until().Before(limit) {
+		if !l.until().Before(limit) {
 			return
 		}
 		span = v.Until().Sub(v.Since)
-		// Less is left if the answer was slow, or is about a session that was renewed
-		// some time ago.
+		// Less is left if the answer was slow, or concerns a session that was renewed some time ago.
 		wait = min(span/3, max(left/2, minRenewal))
 	}
 	if l.settings.NoRenew {
 		return
 	}
-	// Jitter keeps leases that were granted together from being renewed all at once. The time is
-	// never in the past: a session that gives the same answer would be asked in a loop.
+	// Jitter keeps leases that were granted together from being renewed all at once. The time is never
+	// in the past, or a session that keeps giving the same answer would be asked in a loop.
 	l.renewAt = later(l.client.onGrid(now.Add(wait-clock.UpTo(wait/10)), span/300), now.Add(min(wait, minRenewal)))
 	if v.TTL != 0 {
-		// A shared session is renewed at its own pace, and every answer is the same
-		// until then: so do not ask again at once.
-		last := later(limit.Add(-span), now.Add(span/30))
-		if last.Before(l.renewAt) {
-			l.renewAt = last
-		}
+		// A shared session is renewed at its own pace, and answers the same until then: do not ask
+		// again at once.
+		l.renewAt = sooner(l.renewAt, later(limit.Add(-span), now.Add(span/30)))
 	}
 }
 
 // minRenewal is the shortest time between two renewals.
 const minRenewal = 5 * time.Millisecond
+
+func sooner(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -105,8 +102,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// plan sets the next event in the schedule: the end of the lease or, before it, a
-// renewal. The caller holds l.mu, so that an older plan never replaces a newer one.
+// plan schedules the next event: the end of the lease or, before it, a renewal. The caller holds l.mu,
+// so that an older plan never replaces a newer one.
 func (l *Lease) plan() {
 	at := l.until()
 	if !l.renewing && !l.renewAt.IsZero() && l.renewAt.Before(at) {
@@ -117,8 +114,8 @@ func (l *Lease) plan() {
 	}
 }
 
-// due is called by the schedule, in a goroutine of its own: at the end of the lease, or for a renewal,
-// while the schedule has the end; or for a take-back.
+// due is called by the schedule, in a goroutine of its own: at the end of the lease, for a renewal
+// (while the schedule holds the end), or for a take-back.
 func (l *Lease) due() {
 	if l.mayUndo() {
 		l.client.busy.run(l.undo)
@@ -159,8 +156,8 @@ func (l *Lease) due() {
 	err = l.renewOnce(ctx, l.client.life)
 }
 
-// renewOnce asks the service once and takes over its answer. If ctx has ended but the
-// caller's context has not, the service was too slow.
+// renewOnce sends one renewal and applies the answer. If ctx has ended but the caller's context has
+// not, the service was too slow.
 func (l *Lease) renewOnce(ctx, caller context.Context) (err error) {
 	began := time.Now()
 	v, err := l.grant.Hold.Renew(ctx)
@@ -169,19 +166,19 @@ func (l *Lease) renewOnce(ctx, caller context.Context) (err error) {
 	}
 	err = fromBackend(caller, err)
 	if over := l.Err(); errors.Is(over, ErrUnlocked) || errors.Is(over, ErrClosed) {
-		return over // the release may have overtaken the renewal, which has not failed then
+		return over // the release may have overtaken the renewal, which then did not fail
 	}
 	if err != nil && !errors.Is(err, ErrLost) && l.client.isClosed() {
-		return ErrClosed // Close has ended the request, and ends the lease in a moment
+		return ErrClosed // Close has ended the request and is about to end the lease
 	}
 	now := time.Now()
 	if err == nil {
-		l.renewed(v, now) // before Trace is told: its function may ask for Until
+		l.renewed(v, now) // before Trace is called: its function may read Until
 	}
-	defer func() { // also if a function of Trace panics
+	defer func() { // even if a Trace function panics
 		switch {
 		case errors.Is(err, ErrLost):
-			l.lose(fmt.Errorf("the service does not have it any more: %w", err), here)
+			l.lose(fmt.Errorf("the service no longer has it: %w", err), here)
 			err = l.Err()
 		case err == nil:
 			err = l.Err()
@@ -194,40 +191,38 @@ func (l *Lease) renewOnce(ctx, caller context.Context) (err error) {
 	return err
 }
 
-// fails logs that the renewals of the lease begin to fail, and that they succeed again. An outage is that of
-// many leases: its cause is logged with the first of them.
+// fails logs when renewals of the lease begin to fail, and when they succeed again. An outage affects
+// many leases: its cause is logged with the first one only.
 func (l *Lease) fails(err error) {
-	c := l.client
-	l.mu.Lock()
-	changes, first := l.err == nil && l.failing != (err != nil) && !errors.Is(err, ErrLost), false
-	switch { // before finish, which counts a lease that fails no more
-	case !changes:
-	case err == nil:
-		l.failing = false
-		c.failing.Add(-1)
-	default:
-		l.failing = true
-		first = c.failing.Add(1) == 1
+	c, change := l.client, int64(1)
+	if err == nil {
+		change = -1
 	}
+	l.mu.Lock()
+	if l.err != nil || l.failing == (err != nil) || errors.Is(err, ErrLost) {
+		l.mu.Unlock()
+		return
+	}
+	l.failing = err != nil
+	failing := c.failing.Add(change) // under l.mu, so that finish does not miss a failing lease
 	l.mu.Unlock()
 	switch {
-	case !changes:
 	case err == nil:
 		c.log(slog.LevelInfo, "renewed again", l.name)
-	case first:
+	case failing == 1:
 		c.log(slog.LevelWarn, "renewal failed", l.name, "error", err)
 	default:
-		c.log(slog.LevelWarn, "renewal failed, as of other leases", l.name)
+		c.log(slog.LevelWarn, "renewal failed, as for other leases", l.name)
 	}
 }
 
-// renewed takes over what the service promised in an answer that came at now.
+// renewed applies what the service promised in an answer that arrived at now.
 func (l *Lease) renewed(v driver.Validity, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil && !l.overdue(now) {
-		// If the answers of two renewals overtook each other, both promises hold, so the
-		// later end counts.
+		// If the answers of two renewals overtook each other, both promises hold, and the later end
+		// counts.
 		if l.grant.Validity.Until().Before(v.Until()) {
 			l.grant.Validity = v
 		}
@@ -235,9 +230,10 @@ func (l *Lease) renewed(v driver.Validity, now time.Time) {
 	}
 }
 
-// goneByService is the function Lost of this lease's request. No function of Trace keeps the backend waiting.
+// goneByService is the Lost function of this lease's request. It does not make the backend wait for a
+// Trace function.
 func (l *Lease) goneByService() {
-	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost), func(tell func()) { go tell() })
+	l.lose(fmt.Errorf("the service reported that it is gone: %w", ErrLost), func(tell func()) { go tell() })
 }
 
 func here(tell func()) { tell() }
@@ -254,20 +250,20 @@ func (l *Lease) expire() {
 	l.lose(cause, here)
 }
 
-// lose ends the lease with a cause that matches ErrLost, and lets run tell of it.
+// lose ends the lease with a cause that matches ErrLost, and reports it through run.
 func (l *Lease) lose(cause error, run func(tell func())) {
 	err, c := l.fail("lease", cause), l.client
 	if l.finish(lost, err) {
 		run(func() {
 			defer c.busy.done()
-			defer c.lines.release(l) // also if a function of Trace panics
+			defer c.lines.release(l) // even if a Trace function panics
 			c.happened(l.values, c.trace.Lost, l.told("lease", time.Now(), 0, err), nil, &c.stats.Lost, "lease lost")
 		})
 	}
 }
 
-// finish ends the lease, whose Err is err from now on. It returns false if it was over
-// before, or was not given out yet: it never will be then.
+// finish ends the lease; its Err is err from now on. It returns false if the lease had already ended,
+// or was not given out yet and now never will be.
 func (l *Lease) finish(why ending, err error) bool {
 	l.mu.Lock()
 	if l.err != nil || l.start.IsZero() {
@@ -275,7 +271,7 @@ func (l *Lease) finish(why ending, err error) bool {
 		l.mu.Unlock()
 		return false
 	}
-	if why == lost { // Close waits until it is told
+	if why == lost { // Close waits until Trace has been called
 		l.client.busy.add()
 	}
 	if l.failing {
@@ -283,14 +279,13 @@ func (l *Lease) finish(why ending, err error) bool {
 		l.client.failing.Add(-1)
 	}
 	l.err = err
-	l.done.give()
-	ends := l.ends
-	l.ends = nil
-	l.client.schedule.remove(l)
-	l.mu.Unlock()
-	for end := range ends {
+	for end := range l.ends { // before l.mu is free: after it, the next holder may be let in
 		(*end)(err)
 	}
+	l.ends = nil
+	l.done.give()
+	l.client.schedule.remove(l)
+	l.mu.Unlock()
 	if why == lost {
 		l.takeBack(lost)
 	}

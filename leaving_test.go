@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -18,9 +19,8 @@ func TestCloseWaitsForALossThatIsBeingTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New()
 		slow := func(context.Context, locker.Event) { time.Sleep(100 * time.Millisecond) }
-		c := locker.New(b, &locker.Options{Trace: &locker.Trace{Lost: slow}})
-		l, err := c.Lock(t.Context(), "job", locker.MaxHold(time.Second))
-		require.NoError(t, err)
+		c := locktest.Must(locker.New(b, &locker.Options{Trace: &locker.Trace{Lost: slow}}))
+		l := locktest.Lock(t, c, "job", locker.MaxHold(time.Second))
 		<-l.Done()
 		require.NoError(t, c.Close())
 		st, err := b.Inspect(t.Context(), "job")
@@ -33,9 +33,8 @@ func TestCloseWaitsForALossThatIsBeingTold(t *testing.T) {
 // in the whole line, under the mutex of all lines. With -race, half as many took 22 s.
 func TestManyCallersLeaveALineAtOnce(t *testing.T) {
 	const callers = 100_000
-	c := closing(t, locker.New(newScripted(), &locker.Options{TTL: time.Hour}))
-	l, err := c.Lock(t.Context(), "job")
-	require.NoError(t, err)
+	c := locktest.Client(t, newScripted(), &locker.Options{TTL: time.Hour})
+	l := locktest.Lock(t, c, "job")
 	ctx, cancel := context.WithCancel(t.Context())
 	began := time.Now()
 	for range callers {

@@ -2,10 +2,7 @@ package locker
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,84 +14,73 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// inLines plays calls of one client for one name, as words: a call whose name begins with r is a
-// sharer, with t one that does not wait.
-type inLines struct {
-	t      *testing.T
-	c      *Client
-	calls  map[string]*call
-	names  map[*call]string
-	leases map[string]*Lease
-	ctxs   map[string]context.Context
-	ends   map[string]context.CancelFunc
+// inLine is a call of one client for one name, and its lease.
+type inLine struct {
+	*call
+	ctx   context.Context
+	end   context.CancelFunc
+	lease *Lease
 }
 
-func newInLines(t *testing.T) *inLines {
-	return &inLines{t, New(granting{}, nil), map[string]*call{}, map[*call]string{}, map[string]*Lease{},
-		map[string]context.Context{}, map[string]context.CancelFunc{}}
-}
+func (one *inLine) asks() bool  { return one.place == asks || one.place == beside }
+func (one *inLine) holds() bool { return one.lease != nil }
+func (one *inLine) waits() bool { return one.wait && !one.late }
 
-func (p *inLines) step(do, who string) {
-	ls, cl := &p.c.lines, p.calls[who]
-	switch do {
-	case "comes":
-		cl = &call{client: p.c, name: "job", wait: !strings.HasPrefix(who, "t"), began: time.Now(),
-			cancel: func(error) {}}
-		cl.settings = settings{Asked: Asked{TTL: time.Hour, Patience: time.Minute, Shared: strings.Contains(who, "r")}}
-		p.ctxs[who], p.ends[who] = context.WithCancel(p.t.Context())
-		p.calls[who], p.names[cl] = cl, who
-		go func() { _ = ls.enter(p.ctxs[who], "job", cl) }()
-	case "in":
-		l, _ := cl.request()
-		l.grant = driver.Grant{Hold: granting{}, Validity: driver.Validity{Since: time.Now(), TTL: time.Hour}}
-		require.NoError(p.t, ls.grant(cl, l))
-		p.leases[who] = l
-	case "refused", "away":
-		if _, _ = ls.refused(cl, map[string]error{"refused": ErrHeld, "away": ErrUnavailable}[do]); cl.place == beside {
-			go func() { _ = ls.again(p.ctxs[who], cl) }()
-		}
-	case "out": // unlocked
-		ls.release(p.leases[who])
-		p.c.schedule.remove(p.leases[who])
-		delete(p.leases, who)
-	case "leaves":
-		asked := cl.asks()
-		if p.ends[who](); asked {
-			cl.leave()
-		}
+// comes lets a call come: of a sharer (r), one that does not wait (t), or one whose MaxWait is over before (l).
+func comes(t *testing.T, c *Client, kind string) *inLine {
+	one := &inLine{call: &call{client: c, name: "job", wait: !strings.Contains(kind, "t"), began: time.Now(),
+		cancel: func(error) {}}}
+	one.settings = settings{Asked: Asked{TTL: time.Minute, Shared: strings.Contains(kind, "r")}}
+	one.ctx, one.end = context.WithCancel(t.Context())
+	if kind == "l" {
+		c.lines.timeUp(one.call)
 	}
-	synctest.Wait()
-	p.holdsTogether()
+	go func() { _ = c.lines.enter(one.ctx, "job", one.call) }()
+	return one
 }
 
-// asking are those that ask, in their order.
-func (p *inLines) asking() (who []string) {
-	if ln := p.c.lines.byName["job"]; ln != nil {
-		for cl := ln.first; cl != nil; cl = cl.after {
-			if cl.asks() {
-				who = append(who, p.names[cl])
-			}
-		}
+func (one *inLine) leaves() {
+	asked := one.asks()
+	if one.end(); asked {
+		one.leave()
 	}
-	return who
 }
 
-func (cl *call) asks() bool { return cl.place == asks || cl.place == beside }
+// granted makes a lease of a grant.
+func (one *inLine) granted(t *testing.T) {
+	one.lease, _ = one.request()
+	one.lease.grant = driver.Grant{Hold: granting{}, Validity: driver.Validity{Since: time.Now(), TTL: time.Hour}}
+	require.NoError(t, one.client.lines.grant(one.call, one.lease))
+}
 
-// holdsTogether checks what is true of a line at any time.
-func (p *inLines) holdsTogether() {
-	ln := p.c.lines.byName["job"]
+// refused answers so, and lets one that asked beside the first stand in line.
+func (one *inLine) refused(err error) {
+	ls := &one.client.lines
+	if _, _ = ls.refused(one.call, err); one.place == beside {
+		go func() { _ = ls.again(one.ctx, one.call) }()
+	}
+}
+
+func (one *inLine) unlocks() {
+	one.client.lines.release(one.lease)
+	one.client.schedule.remove(one.lease)
+	one.lease = nil
+}
+
+// holdsTogether checks what is true of a line at any time; n leases are held.
+func holdsTogether(t *testing.T, c *Client, leases int) {
+	ln := c.lines.byName["job"]
 	if ln == nil {
-		assert.Empty(p.t, p.leases)
+		assert.Zero(t, leases)
 		return
 	}
 	asking, waiting, n := 0, 0, 0
 	var before, next *call
 	for cl := ln.first; cl != nil; cl = cl.after {
-		assert.Same(p.t, before, cl.before)
+		assert.Same(t, before, cl.before)
 		before = cl
 		switch {
-		case cl.asks():
+		case cl.place != waits:
 			asking++
 		case next == nil:
 			next = cl
@@ -104,22 +90,23 @@ func (p *inLines) holdsTogether() {
 		}
 		n++
 	}
-	assert.Same(p.t, before, ln.last)
-	assert.Same(p.t, next, ln.waiter())
-	assert.Equal(p.t, []int{n, asking, waiting}, []int{ln.calls, ln.asking, ln.waiting})
-	held, all := p.c.lines.count()
-	assert.Equal(p.t, []int{len(p.leases), waiting}, []int{held, all})
-	assert.Equal(p.t, held > 0 && ln.sharers == 0, ln.alone)
-	assert.True(p.t, !ln.alone || asking == 0, "whoever holds alone is asked beside")
-	assert.True(p.t, n == 0 || ln.alone || ln.first.asks(), "nobody asks")
-	assert.True(p.t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
+	assert.Same(t, before, ln.last)
+	assert.Same(t, next, ln.waiter())
+	assert.Equal(t, []int{n, asking, waiting}, []int{ln.calls, ln.asking, ln.waiting})
+	held, all := c.lines.count()
+	assert.Equal(t, []int{leases, waiting}, []int{held, all})
+	assert.Equal(t, held > 0 && ln.sharers == 0, ln.alone)
+	assert.True(t, !ln.alone || asking == 0, "whoever holds alone is asked beside")
+	assert.True(t, n == 0 || ln.alone || ln.first.place != waits, "nobody asks")
+	assert.True(t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
 	for cl := ln.first; cl != nil; cl = cl.after {
 		_, tries := ln.tries[cl]
-		assert.Equal(p.t, !cl.wait && !cl.asks(), tries)
-		assert.True(p.t, !tries || ln.inTheWay(cl) == nil, "a TryLock waits for what is known")
-		assert.True(p.t, !cl.asks() || cl.settings.Shared || asking == 1, "a writer asks beside others")
-		late := ln.outage != nil && cl.place == waits && ln.patience(cl).Before(ln.quiet)
-		assert.False(p.t, late, "its patience is looked at too late")
+		stands := cl.place == waits
+		assert.Equal(t, !cl.wait && stands, tries)
+		assert.True(t, !tries || ln.inTheWay(cl) == nil, "a TryLock waits for what is known")
+		assert.True(t, stands || cl.settings.Shared || asking == 1, "a writer asks beside others")
+		assert.False(t, ln.outage != nil && stands && ln.outageEnds(cl).Before(ln.quiet), "its time is looked at too late")
+		assert.True(t, !cl.late || !stands || cl.attempts > 0 || !cl.wait, "it waits after its MaxWait")
 	}
 }
 
@@ -127,38 +114,56 @@ func (p *inLines) holdsTogether() {
 func TestLinesHoldTogether(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
-			p, r := newInLines(t), rand.New(rand.NewPCG(seed, 1))
+			c, r := must(New(granting{}, nil)), rand.New(rand.NewPCG(seed, 1))
+			var all []*inLine
+			some := func(are func(*inLine) bool) (those []*inLine, any *inLine) {
+				for _, one := range all {
+					if are(one) {
+						those = append(those, one)
+					}
+				}
+				if len(those) > 0 {
+					any = those[r.IntN(len(those))]
+				}
+				return those, any
+			}
 			for i := 0; i < 60 && !t.Failed(); i++ {
-				asking := p.asking()
-				held := slices.Sorted(maps.Keys(p.leases))
-				switch n := r.IntN(10); {
+				_, asks := some((*inLine).asks)
+				leases, holds := some((*inLine).holds)
+				_, waits := some((*inLine).waits)
+				switch n, do := r.IntN(10), r.IntN(5); {
 				case n < 4:
 					time.Sleep(time.Duration(r.IntN(2)) * 10 * time.Second)
-					p.step("comes", []string{"", "t", "r", "r", "tr"}[r.IntN(5)]+fmt.Sprint(i))
-				case n < 8 && len(asking) > 0:
-					who := asking[r.IntN(len(asking))]
-					do := []string{"in", "in", "refused", "away", "leaves"}[r.IntN(5)]
-					if shared := p.calls[who].settings.Shared; do == "in" && !shared && len(p.leases) > 0 {
-						do = "refused"
-					}
-					if !p.calls[who].wait && (do == "refused" || do == "away") {
-						do = "leaves"
-					}
-					p.step(do, who)
-				case len(held) > 0:
-					p.step("out", held[r.IntN(len(held))])
+					all = append(all, comes(t, c, []string{"", "t", "r", "r", "tr", "l"}[r.IntN(6)]))
+				case n == 4 && waits != nil:
+					c.lines.timeUp(waits.call)
+				case n == 5 && waits != nil:
+					waits.leaves()
+				case n < 8 && asks != nil && do < 2 && (asks.settings.Shared || leases == nil):
+					asks.granted(t)
+				case n < 8 && asks != nil && (do == 4 || !asks.wait):
+					asks.leaves()
+				case n < 8 && asks != nil:
+					asks.refused([]error{ErrHeld, ErrHeld, ErrHeld, ErrUnavailable}[do])
+				case holds != nil:
+					holds.unlocks()
+				}
+				synctest.Wait()
+				leases, _ = some((*inLine).holds)
+				holdsTogether(t, c, len(leases))
+			}
+			for _, one := range all {
+				if one.place != gone && one.line != nil {
+					one.leaves()
 				}
 			}
-			for who, cl := range p.calls {
-				if cl.place != gone && cl.line != nil {
-					p.step("leaves", who)
-				}
+			synctest.Wait()
+			leases, _ := some((*inLine).holds)
+			for _, one := range leases {
+				one.unlocks()
 			}
-			for who := range p.leases {
-				p.step("out", who)
-			}
-			assert.Empty(t, p.c.lines.byName, "seed %d", seed)
-			require.NoError(t, p.c.Close())
+			assert.Empty(t, c.lines.byName, "seed %d", seed)
+			require.NoError(t, c.Close())
 		})
 	}
 }
@@ -177,11 +182,11 @@ func TestALineIsNotLookedThrough(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			took := func(trying, waiting int) time.Duration {
-				c := New(granting{}, nil)
+				c := must(New(granting{}, nil))
 				ls, came, least := &c.lines, c.lines.waiting, time.Hour
 				for i := range trying + waiting {
 					cl := &call{client: c, name: "job", wait: i >= trying, began: time.Now()}
-					cl.settings = settings{Asked: Asked{Shared: !cl.wait, Patience: time.Hour}}
+					cl.settings = settings{Asked: Asked{Shared: !cl.wait, TTL: time.Hour}}
 					if !cl.wait {
 						require.NoError(t, ls.enter(t.Context(), "job", cl))
 					} else {

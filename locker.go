@@ -1,162 +1,154 @@
-// Package locker is one interface for distributed locks, with many lock
-// services behind it.
+// Package locker provides distributed locks: one interface, many lock services behind it.
 //
-// A program or a library takes a [Locker] and asks it for leases on names. A [Client]
-// is a Locker on one [driver.Backend], which is a package of its own; with [Open], a URL
-// chooses it: memory (one process), file (one host), single (one Redis), redlock (several),
-// postgres, etcd, zookeeper. Package conformance has the tests that a backend must pass, and a
-// complete example. This package needs only the standard library.
+// Programs and libraries take a [Locker] and ask it for leases on names. A [Client] is a Locker that
+// uses one [driver.Backend], and each backend is a package of its own. [Open] chooses the backend by
+// URL: memory (one process), file (one host), single (one Redis), redlock (several), postgres, etcd,
+// zookeeper. Package conformance contains the tests that a backend must pass, and a complete example.
+// This package needs only the standard library.
 //
-//	client := locker.New(memory.New(), nil)
+//	client, err := locker.New(memory.New(), nil)
+//	if err != nil {
+//		return err
+//	}
 //	defer client.Close()
 //
-//	err := locker.Do(ctx, client, "invoice/1234", func(ctx context.Context, lease *locker.Lease) error {
+//	err = locker.Do(ctx, client, "invoice/1234", func(ctx context.Context) error {
 //		return send(ctx, invoice) // ctx ends if the lease is lost
 //	})
 //
 // # Leases
 //
-// A lock in a network service is a lease: it ends by itself if its holder does not
-// renew it, so that a dead holder does not keep everybody out. The Client renews each
-// lease every third of its TTL until the holder unlocks it. A holder knows when its lease
-// is over: [Lease.Until] is the time until which it may act, counted from before the
-// request that granted or renewed the lease was sent, with room for clocks that run at
-// different speeds. [Lease.Done], [Lease.Context] and the context that [Do] gives to its
-// function end then, by a timer of their own: a request that hangs does not delay them.
-// A renewal that fails does not end the lease; the Client tries again. If the service says
-// that the lock is gone, the lease ends at once, and is never acquired again silently.
+// A lock in a network service is a lease: it expires unless its holder renews it, so a dead holder
+// cannot keep the others out. The Client renews each lease every third of its TTL until the holder
+// unlocks it. [Lease.Until] is the time until which the holder may act. It counts from before the
+// request that granted or renewed the lease was sent, and leaves room for clocks that run at different
+// speeds. [Lease.Done], [Lease.Context] and the context that [Do] gives to its function end at that
+// time. They have a timer of their own, so a request that hangs does not delay them. A failed renewal
+// does not end the lease; the Client tries again. If the service reports that the lock is gone, the
+// lease ends at once. A lost lease is never silently acquired again.
 //
-// A lease ends too early if the holder's own clock is stepped forward: Until counts
-// in wall time too, since the monotonic clock stands still while a machine sleeps. A
-// lease ends too late only if a condition that [Guarantees] names does not hold.
+// A lease ends too early if the holder's own clock is stepped forward: Until also counts in wall time,
+// because the monotonic clock stops while a machine sleeps. A lease ends too late only if a condition
+// that [Guarantees] names does not hold.
 //
 // # What no lease can do
 //
-// A holder can be paused at any instruction (a virtual machine, a garbage collection, a slow
-// disk), for longer than any TTL, and then write although the next holder has the lock. Only
-// the resource can refuse such a write: send [Lease.Token] along, a number that rises with
-// every holder, and let the resource refuse one that is lower than the highest it has seen
-// (Kleppmann, "How to do distributed locking", 2016). Package fencing has guards that do this.
+// A holder can be paused at any instruction (by a virtual machine, a garbage collector, a slow disk)
+// for longer than any TTL, and then write although the next holder has the lock. Only the resource can
+// refuse such a write. Send [Lease.Token] with it, a number that increases with every holder, and let
+// the resource refuse a token lower than the highest it has seen (Kleppmann, "How to do distributed
+// locking", 2016). Package fencing has guards that do this.
 //
 // # Failures
 //
-// Every error matches one of the package's errors, or the error of the caller's
-// context. ErrHeld never stands for an outage, nor ErrUnavailable for another holder.
-// After a lost reply or a cancelled context, Lock and TryLock return without waiting for the
-// service, and the Client asks it in the background to undo the request, which may have been
-// carried out.
+// Every error matches one of the package's errors, or the error of the caller's context. ErrHeld never
+// stands for an outage, and ErrUnavailable never stands for another holder. After a lost reply or a
+// canceled context, Lock and TryLock return without waiting for the service. The request may have been
+// carried out, so the Client asks the service in the background to undo it.
 //
 // # More than one lock
 //
-// With [Shared], readers hold a name together, and a writer alone. [LockAll] and [DoAll]
-// hold several names at once, without deadlocks. [MinHold] keeps a lock for longer than
-// its holder runs: for a job that runs once per hour. Packages slots and election are
-// built on locks. The examples of package memory show how a program tests what it does
-// when a lock is lost or the service is out of reach; [NewLease] is for tests without a
-// backend.
+// With [Shared], readers hold a name together, and a writer holds it exclusively. [LockAll] and [DoAll]
+// hold several names at once, without deadlocks. [MinHold] keeps a lock for longer than its holder
+// runs, as for a job that runs once per hour. Packages slots and election are built on locks. Package
+// lockertest lets a program test what it does when a lock is lost or the service is unavailable.
 package locker
 
 import (
 	"context"
-	"errors"
 	"time"
+
+	"github.com/golockers/locker/internal/oneline"
 )
 
-// Locker gives out leases on names. A library takes a Locker, and the library's user
-// chooses the service. *[Client] is a Locker.
+// Locker grants leases on names. A library takes a Locker, and its user chooses the service. *[Client]
+// is a Locker.
 //
-// A name is 1 to MaxNameLen bytes of valid UTF-8. Nothing is reentrant: a caller that holds a name and
-// asks for it again would wait for itself. With a context of its lease ([Lease.Context], or that of fn
-// in [Do]) the call is refused at once: the error matches ErrInvalid, and that of TryLock also
-// ErrHeld. With another context, or another Client, it waits.
+// A name is 1 to MaxNameLen bytes of valid UTF-8. Nothing is reentrant: a caller that already holds a
+// name and asks for it again would wait for itself. If its context is inside that lease (from
+// [Lease.Context] or [Do]), the call is refused at once. The error matches ErrInvalid, and that of
+// TryLock also ErrHeld. With another context, or on another Client, the call waits.
 //
-// The holder of a lease may act until [Lease.Until]. A holder that is paused may write after
-// it, and no lock service can prevent that: see "What no lease can do" above.
+// The holder of a lease may act until [Lease.Until]. A paused holder may write later, and no lock
+// service can prevent that: see "What no lease can do" above.
 type Locker interface {
-	// Lock waits until it holds name, or until ctx ends. Nothing else bounds the wait
-	// for a lock that is held, neither the TTL nor any option.
+	// Lock waits until it holds name, ctx ends, or [MaxWait] has passed. Nothing else bounds the wait
+	// for a held lock; the TTL does not.
 	//
-	// If ctx ends first, Lock returns within milliseconds, whatever the network does. The
-	// error matches context.Canceled or context.DeadlineExceeded, and, if another holder
-	// or an outage was in the way, also ErrHeld or ErrUnavailable.
+	// If ctx ends first, Lock returns within milliseconds, whatever the network does. The error matches
+	// context.Canceled or context.DeadlineExceeded, and also ErrHeld or ErrUnavailable if another
+	// holder or an outage was in the way. After MaxWait, the error matches only ErrHeld or
+	// ErrUnavailable. A context's deadline also applies to the work under the lock if that work uses
+	// the same context; MaxWait does not.
 	//
-	// If the service cannot be asked, Lock tries again for [Options.Patience], by
-	// default one TTL, before it returns ErrUnavailable: the restart of a server
-	// fails no call. A fault that cannot pass, such as a wrong password, is an error
-	// at once.
+	// If the service cannot be asked, Lock keeps trying for [Options.OutageTimeout], by default one
+	// TTL, before it returns ErrUnavailable: a server restart fails no call. A permanent fault, such as
+	// a wrong password, is an error at once.
 	//
-	// The callers of one Client get a name in the order in which they asked for it.
+	// Callers of one Client get a name in the order in which they asked for it.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lease, error)
 
-	// TryLock does not wait for the lock. It returns ErrHeld if another has it, and
-	// ErrUnavailable if the service cannot be asked; never one for the other. Where an earlier
-	// caller of the same Client asks for the name and has no answer yet, TryLock waits for that
-	// answer, and asks itself if it does not tell whether the lock is held.
+	// TryLock does not wait for the lock. It returns ErrHeld if another holder has it, and
+	// ErrUnavailable if the service cannot be asked, never one for the other. If an earlier call of the
+	// same Client is asking for the name, TryLock waits to learn from it which of the two is true, and
+	// asks itself if it learns neither.
 	TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error)
-
-	// Guarantees returns the promises of the service behind this Locker.
-	Guarantees() Guarantees
 }
 
-// unlockTimeout bounds how long Do waits for its Unlock, and one attempt at a release
-// for which nobody waits.
+// unlockTimeout bounds how long Do waits for its Unlock, and each background attempt at a release.
 const unlockTimeout = 5 * time.Second
 
-// Do calls fn while it holds name, and unlocks afterwards, also if fn panics.
+// Do calls fn while it holds name, and unlocks afterwards, even if fn panics.
 //
-// The context of fn ends when ctx ends, and, with cause ErrLost, at the moment when
-// the lease is over; fn has to stop then. If the lease was lost, the error of Do
-// matches ErrLost, even if fn returned nil; it matches the error of fn too. If Do did
-// not call fn, the error is that of Lock.
+// The context of fn ends when ctx ends, or with cause ErrLost at the moment the lease ends; fn must
+// stop then. If the lease was lost, the error of Do matches ErrLost even if fn returned nil, and also
+// matches the error of fn. If Do did not call fn, the error is that of Lock. In fn, [FromContext]
+// returns the lease, for example to read its token.
 //
-// The unlock has five seconds, whatever becomes of ctx: if the service is silent, Do returns
-// that much later than fn, and the release goes on in the background.
-func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error,
-	opts ...Option) error {
+// The unlock gets five seconds, even if ctx has ended. If the service does not answer, Do returns that
+// much later than fn, and the release continues in the background.
+func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := orNone(l).Lock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	return lease.do(ctx, fn)
+	return do(ctx, lease, fn)
 }
 
-// TryDo is [Do] without a wait: if the lock cannot be had at once, TryDo does not
-// call fn, and the error is that of TryLock. If another holds the lock, the error
-// matches ErrHeld.
-func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error,
-	opts ...Option) error {
+// TryDo is [Do] without waiting: if the lock is not available at once, TryDo does not call fn and
+// returns the error of TryLock. It matches ErrHeld if another holder has the lock.
+func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) error {
 	lease, err := orNone(l).TryLock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	return lease.do(ctx, fn)
+	return do(ctx, lease, fn)
 }
 
-// orNone is l or, if that is nil, a Locker whose errors say so.
+// orNone returns l or, if l is nil, a Locker whose errors say so.
 func orNone(l Locker) Locker {
 	if l == nil {
-		return New(nil, nil)
+		return (*Client)(nil)
 	}
 	return l
 }
 
-// do calls fn while the lease lasts, and unlocks.
-func (l *Lease) do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
-	fnCtx, cancel := l.Context(ctx)
-	defer func() {
-		cancel()
-		err = lateUnlock(ctx, l, err)
-	}()
-	return fn(fnCtx, l)
+// holding is a Lease, or Leases.
+type holding interface {
+	Context(parent context.Context) (context.Context, context.CancelFunc)
+	Unlock(ctx context.Context) error
 }
 
-// lateUnlock unlocks for a caller whose context may be over (R9). It adds its error
-// to err.
-func lateUnlock(ctx context.Context, l interface{ Unlock(context.Context) error }, err error) error {
-	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
-	defer cancel()
-	if unlockErr := l.Unlock(brief); unlockErr != nil {
-		return errors.Join(err, matching(ctx, unlockErr)) // the time-out is ours
-	}
-	return err
+// do calls fn while h lasts, and unlocks even if ctx has ended (R9). The context of fn ends first.
+func do(ctx context.Context, h holding, fn func(ctx context.Context) error) (err error) {
+	fnCtx, cancel := h.Context(ctx)
+	defer func() {
+		cancel()
+		brief, done := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+		defer done()
+		if unlockErr := h.Unlock(brief); unlockErr != nil {
+			err = oneline.Join(err, matching(ctx, unlockErr)) // the time-out is ours
+		}
+	}()
+	return fn(fnCtx)
 }

@@ -20,6 +20,8 @@ type crowd struct {
 	granting
 	asked          func()
 	renew, release func(ctx context.Context) error
+	drift          time.Duration // of what a renewal brings
+	kept           atomic.Int64  // how long by the last release
 }
 
 func (s *crowd) Acquire(_ context.Context, req driver.Request) (driver.Grant, error) {
@@ -30,17 +32,17 @@ func (s *crowd) Acquire(_ context.Context, req driver.Request) (driver.Grant, er
 }
 
 func (s *crowd) Renew(ctx context.Context) (driver.Validity, error) {
-	return driver.Validity{Since: time.Now(), TTL: 9 * time.Second}, s.renew(ctx)
+	return driver.Validity{Since: time.Now(), TTL: 9 * time.Second, Drift: s.drift}, s.renew(ctx)
 }
 
-func (s *crowd) Release(ctx context.Context) error {
-	if s.release != nil {
+func (s *crowd) Release(ctx context.Context, keep time.Duration) error {
+	if s.kept.Store(int64(keep)); s.release != nil {
 		return s.release(ctx)
 	}
 	return nil
 }
 
-func (s *crowd) Undo(ctx context.Context) error { return s.Release(ctx) }
+func (s *crowd) Undo(ctx context.Context) error { return s.Release(ctx, 0) }
 
 func well(context.Context) error { return nil }
 
@@ -51,7 +53,7 @@ func hangs(ctx context.Context) error {
 
 // withCrowd locks n names, one after the other with a pause between two.
 func withCrowd(t *testing.T, s *crowd, n int, pause time.Duration) (*Client, []*Lease) {
-	c := New(s, &Options{TTL: 9 * time.Second})
+	c := must(New(s, &Options{TTL: 9 * time.Second}))
 	names, leases := make([]string, n), make([]*Lease, n)
 	for i := range names {
 		names[i] = fmt.Sprint("lease ", i)
@@ -157,9 +159,9 @@ func TestAServerThatHangsCostsOthersNoRenewal(t *testing.T) {
 // R2: what is told of one lease does not delay the end of others.
 func TestATraceThatHangsDelaysNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(granting{}, &Options{TTL: 9 * time.Second, Trace: &Trace{
+		c := must(New(granting{}, &Options{TTL: 9 * time.Second, Trace: &Trace{
 			Lost: func(context.Context, Event) { time.Sleep(time.Hour) },
-		}})
+		}}))
 		var leases []*Lease
 		for _, name := range []string{"a", "b", "c"} {
 			l, err := c.Lock(t.Context(), name, NoRenew())
@@ -175,16 +177,8 @@ func TestATraceThatHangsDelaysNoEnd(t *testing.T) {
 	})
 }
 
-// overstating renews with a Drift that is negative.
-type overstating struct{ granting }
-
-func (overstating) Renew(context.Context) (driver.Validity, error) {
-	return driver.Validity{Since: time.Now(), TTL: time.Hour, Drift: -time.Second}, nil
-}
-
 func TestARenewalThatPromisesTooMuchIsNone(t *testing.T) {
-	l, _, err := NewLease("job", driver.Grant{Hold: overstating{}, Validity: driver.Validity{Since: time.Now(), TTL: time.Minute}})
-	require.NoError(t, err)
+	l := must(must(New(&crowd{renew: well, drift: -time.Second}, nil)).Lock(t.Context(), "job"))
 	until := l.Until()
 	require.ErrorContains(t, l.Renew(t.Context()), "Drift")
 	assert.Equal(t, until, l.Until())

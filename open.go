@@ -9,43 +9,42 @@ import (
 	"strings"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/oneline"
 )
 
-// Open makes a Client for the lock service at rawURL. Each backend has Openers for its own
-// URLs, and package backends opens those of all:
+// Open makes a Client for the lock service at rawURL. Each backend has Openers for its own URLs, and
+// package backends opens the URLs of all backends:
 //
 //	client, err := locker.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil, single.Openers, etcd.Openers)
 //
-// The first of the Openers that has the scheme of the URL opens it.
+// The first of the openers that has the URL's scheme opens it.
 //
 // The form of a URL is
 //
 //	scheme://[user:password@][host:port[,host:port…]][/path][?parameter=value&…]
 //
-// These parameters are the same for every scheme, and override opts:
+// These parameters work with every scheme, and override opts:
 //
-//	ttl         Options.TTL, as in 30s or 1m30s
-//	max_hold    Options.MaxHold
-//	patience    Options.Patience, or none
-//	prefix      Options.Prefix
-//	label       Options.Label
-//	token_base  Options.TokenBase
+//	ttl             Options.TTL, as in 30s or 1m30s
+//	max_hold        Options.MaxHold
+//	outage_timeout  Options.OutageTimeout, or none
+//	prefix          Options.Prefix
+//	label           Options.Label
+//	token_base      Options.TokenBase
 //
-// Packages bridge and backends also open two URLs with white space between them: one
-// Client then locks on both services, during a move from one to the other.
+// Packages bridge and backends also open two URLs separated by white space: one Client then locks on
+// both services, for a move from one to the other.
 //
-// The scheme's package documents its other parameters. An unknown parameter, or one
-// that is given twice, is an error. So is white space or an invisible character in or
-// behind a URL, such as the line end of a file with a secret, and a + in a parameter, which
-// is written %2B, or %20 if it stands for a space. ctx bounds only Open, and
-// not the Client; if the service has not answered at the deadline of ctx, the error
-// matches ErrUnavailable. Errors never contain the password.
+// The scheme's package documents its other parameters. An unknown or repeated parameter is an error. So
+// is white space or an invisible character in or after a URL, such as the line end of a secret's file,
+// and a + in a parameter: write %2B for a plus, or %20 for a space. ctx bounds only Open, not the
+// Client; if the service has not answered by the deadline of ctx, the error matches ErrUnavailable.
+// Errors never contain the password.
 //
-// Open asks the service once, and has no Patience: a wrong address looks like an outage,
-// and a program that starts tells it at once. A program that has to start beside a service
-// that is down repeats Open while the error matches ErrUnavailable, or makes the backend
-// with the New of its package and the Client with [New], which asks for nothing before the
-// first Lock.
+// Open asks the service once and does not wait for an outage to end, because a wrong address looks like
+// an outage and should be reported when a program starts. A program that must be able to start during
+// an outage repeats Open while the error matches ErrUnavailable. Or it makes the backend with its
+// package's New and the Client with [New], which sends no request before the first Lock.
 func Open(ctx context.Context, rawURL string, opts *Options, openers ...driver.Openers) (*Client, error) {
 	c, err := open(ctx, rawURL, opts, openers)
 	if err != nil {
@@ -77,13 +76,13 @@ func open(ctx context.Context, rawURL string, opts *Options, openers []driver.Op
 	}
 	merged.TTL = u.Duration("ttl", merged.TTL)
 	merged.MaxHold = u.Duration("max_hold", merged.MaxHold)
-	switch u.Param("patience", "") {
+	switch u.Param("outage_timeout", "") {
 	case "none":
-		merged.Patience = NoPatience
+		merged.OutageTimeout = -1
 	case "0", "0s":
-		return nil, u.Invalid("parameter patience: it has to be more than zero, or none")
+		return nil, u.Invalid("parameter outage_timeout: it must be more than zero, or none")
 	default:
-		merged.Patience = u.Duration("patience", merged.Patience)
+		merged.OutageTimeout = u.Duration("outage_timeout", merged.OutageTimeout)
 	}
 	merged.Label = u.Param("label", merged.Label)
 	merged.Prefix = u.Param("prefix", merged.Prefix)
@@ -97,16 +96,15 @@ func open(ctx context.Context, rawURL string, opts *Options, openers []driver.Op
 	b, err := opener(ctx, u, driver.Settings{TTL: merged.TTL, Prefix: merged.Prefix, TokenBase: merged.TokenBase,
 		Logger: merged.Logger})
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
+		err = fmt.Errorf("%w: %w", err, ErrUnavailable) // the service had the time and did not answer
 	}
 	if err != nil {
 		return nil, fromBackend(ctx, err)
 	}
-	c := New(b, &merged)
-	c.owned = true
-	_, wrong := c.settingsFor(nil) // such as a TTL outside the backend's bounds, before the first Lock
-	if err := errors.Join(u.Check(), wrong); err != nil {
-		return nil, errors.Join(err, b.Close())
+	c, wrong := newClient(b, &merged)
+	if err := oneline.Join(u.Check(), wrong); err != nil {
+		return nil, oneline.Join(err, b.Close())
 	}
+	c.owned = true
 	return c, nil
 }

@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,58 +25,48 @@ const (
 // Options.TokenBase: 2⁶³-1.
 const MaxToken = driver.MaxToken
 
-// DefaultTTL (30 s) is the TTL of a lease if no other is given and the backend's bounds
-// allow it.
+// DefaultTTL (30 s) is the TTL of a lease if none is given and the backend's bounds allow it.
 const DefaultTTL = driver.DefaultTTL
-
-// NoPatience is the Patience of a Lock that does not wait for an outage to end.
-const NoPatience time.Duration = -1
 
 // Options are the settings of a [Client]. The zero value, or nil, means the
 // defaults.
 type Options struct {
-	// TTL is how long a lock outlives the last renewal of its lease. When a holder
-	// dies, others wait for so long; an outage of the service may last almost as long
-	// without ending a lease. Leases are renewed every third of the TTL. 0:
-	// DefaultTTL.
+	// TTL is how long a lock outlives the last renewal of its lease. If a holder dies, others wait that
+	// long. An outage of the service may last almost as long without ending a lease. Leases are renewed
+	// every third of the TTL. 0: DefaultTTL.
 	TTL time.Duration
 
-	// MaxHold bounds how long a lease lasts, with its renewals but without the wait
-	// for it, so that a holder that is stuck but still renews cannot keep everybody
-	// out for ever. The lease then ends with ErrLost. 0: no bound.
+	// MaxHold bounds how long a lease lasts, including renewals but not the wait for it, so that a
+	// holder that is stuck but still renews cannot keep the others out forever. At that bound the lease
+	// ends with ErrLost. 0: no bound.
 	MaxHold time.Duration
 
-	// Prefix is put before every name, so that programs that share a service do not
-	// use the same name by accident. Two clients compete for a lock if prefix and
-	// name, written one after the other, are equal.
+	// Prefix is put before every name, so that programs that share a service do not use the same name
+	// by accident. Two clients compete for a lock if prefix and name, concatenated, are equal.
 	Prefix string
 
-	// Label describes the holder to people, in Inspect. "": program, host and process
-	// ID.
+	// Label describes the holder to people, as Inspect shows it. "": program, host and process ID.
 	Label string
 
-	// TokenBase is added to every fencing token. After a move to a service whose
-	// tokens are smaller, set it above every token that was given out so far, so that
-	// resources do not refuse the new tokens. It is at most MaxToken, so that no sum
-	// overflows.
+	// TokenBase is added to every fencing token. After a move to a service whose tokens are lower, set
+	// it above every token granted so far, so that resources accept the new ones. It is at most
+	// MaxToken, so that no sum overflows.
 	TokenBase uint64
 
-	// Patience is how long Lock waits for an outage to end: if a service is out of
-	// reach, too slow or has just been started, Lock asks it again, less and less
-	// often, for that long, and then returns ErrUnavailable. It does not apply to Open.
-	// 0: as long as the TTL. NoPatience: Lock returns at once, as TryLock always does. A
-	// call that waits behind another one of the same Client learns of an outage when the
-	// request of that one has failed.
-	Patience time.Duration
+	// OutageTimeout is how long Lock waits for an outage to end. While the service is unreachable, too
+	// slow or just starting, Lock keeps asking, less and less often, for that long, and then returns
+	// ErrUnavailable. It does not apply to Open. 0: the TTL. Negative: Lock returns at once, as TryLock
+	// always does. A call that waits behind another one of the same Client learns of an outage when
+	// that call's request has failed. [MaxWait] may end the wait sooner.
+	OutageTimeout time.Duration
 
-	// Trace has functions that the Client calls at the events of a lock's life. nil:
-	// none.
+	// Trace has functions that the Client calls on events in a lock's life. nil: none.
 	Trace *Trace
 
-	// Logger gets warnings about lost leases, renewals that begin to fail, locks that could not
-	// be taken back, and outages for whose end a Lock waits. For each lease, one record says
-	// that its renewals fail, and one that they succeed again; only the first of an outage has its
-	// cause. Each attempt is told to Trace.Renewed. It must not block for long. nil: nothing is logged.
+	// Logger gets warnings about lost leases, renewals that begin to fail, locks that could not be
+	// taken back, and outages that a Lock waits out. For each lease, one record says that renewals fail
+	// and one that they succeed again; only the first record of an outage includes the cause.
+	// Trace.Renewed reports every attempt. The handler must not block for long. nil: no logging.
 	Logger *slog.Logger
 
 	_ struct{}
@@ -86,17 +75,18 @@ type Options struct {
 // Option changes one setting for one call.
 type Option interface{ apply(*settings) }
 
-// Asked is what options ask for; zero is what the Client's Options say.
+// Asked is what options ask for. A zero field leaves the choice to the Client's Options.
 type Asked struct {
 	_ struct{}
 
-	TTL, MaxHold, MinHold, Patience time.Duration
-	NoRenew, Shared                 bool
-	Label                           string
+	TTL, MaxHold, MinHold time.Duration
+	MaxWait               *time.Duration // nil: no bound
+	NoRenew, Shared       bool
+	Label                 string
 }
 
-// AskedBy returns what opts ask for. It is for packages with calls in which an option has
-// another meaning or none, and for a [Locker] of one's own.
+// AskedBy returns what opts ask for. It is for wrappers of a [Locker], and for packages in which an
+// option has another meaning or none.
 func AskedBy(opts ...Option) Asked { return settings{}.with(opts).Asked }
 
 // settings are the options of one call.
@@ -119,60 +109,74 @@ func MaxHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.MaxHold, s.holdGiven = d, true })
 }
 
-// Patience sets Options.Patience for one call, with the same values.
-func Patience(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.Patience = d })
+// MaxWait bounds the wait for the lock but not the work done under it, as a context's deadline would:
+//
+//	err := locker.Do(ctx, l, "report", report, locker.MaxWait(2*time.Second))
+//
+// Once d has passed since the call, Lock returns the reason why it has no lock: the error matches
+// ErrHeld or ErrUnavailable, but no error of a context. MaxWait never cuts the first attempt short, so
+// that a slow service is not mistaken for a held lock: Lock returns the answer to that attempt, which
+// may be a lease. The service's own timeouts bound the attempt. If another caller of the same Client is
+// asking the service when d has passed and this call has no answer yet, it continues as
+// [Locker].TryLock would. Lock can therefore return later than d, by the timeout of one request, or of
+// those of the callers before it. With a d of 0, Lock is TryLock. In an outage, Lock returns after the
+// shorter of d and [Options].OutageTimeout.
+//
+// In [LockAll], [DoAll] and the waiting calls of package slots, it bounds the whole call. TryLock and
+// TryDo do not wait; with MaxWait, their error matches ErrInvalid.
+func MaxWait(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.MaxWait = &d })
 }
 
-// MinHold makes the service keep the lock for at least that long after the grant,
-// even if the lease is unlocked or lost, or its client is closed or dies, before. So,
-// of many machines that try once per hour, only one does the work.
+// MinHold makes the service keep the lock for at least d after the grant, even if by then the lease is
+// unlocked or lost, or its client is closed or dead. If many machines try once per hour, only one does
+// the work. If the holder unlocks early and the service confirms it, the lock ends when its MinHold
+// does. That can be later by at most [Guarantees].MinHoldSlack plus 1 % of the MinHold plus the time
+// that Unlock took. Otherwise the lock can last for the TTL, if that is longer.
 //
 //	err := locker.TryDo(ctx, l, "hourly report", report, locker.MinHold(55*time.Minute))
 //
-// The lease is like any other and ends with Unlock, but the lock stays: if the work was not even begun,
-// [Lease.GiveBack] ends the lease and frees the lock. If the service cannot keep a lock without
-// its client, the error matches [errors.ErrUnsupported].
+// The lease is like any other and ends with Unlock, but the lock stays. If the work was never begun,
+// [Lease.GiveBack] ends the lease and frees the lock. If the service cannot keep a lock without its
+// client, the error matches [errors.ErrUnsupported].
 func MinHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.MinHold = d })
 }
 
-// NoRenew leaves renewing to the holder, who calls [Lease.Renew]: without that call,
-// the lease ends with its TTL.
+// NoRenew leaves renewing to the holder: unless it calls [Lease.Renew], the lease ends with its TTL.
 func NoRenew() Option {
 	return optionFunc(func(s *settings) { s.NoRenew = true })
 }
 
-// Shared makes a call ask for the name together with others that ask for it so: any
-// number of readers up to [MaxSharers] hold it at the same time, each with a lease of
-// its own, and a caller without Shared, a writer, holds it alone. A writer that waits
-// keeps new readers out, so it gets its turn when those before it have ended. A dead reader
-// is in its way for its own TTL at most.
+// Shared asks for the name as a reader. Any number of readers, up to [MaxSharers], hold it at the same
+// time, each with its own lease. A caller without Shared, a writer, holds it exclusively. A waiting
+// writer keeps new readers out, so it gets its turn when the readers before it have ended. A dead
+// reader delays it by the reader's own TTL at most.
 //
-// Use it where reading takes long or happens on many hosts at the same time, and a reader
-// must not see half of what a writer does: a backup that reads while a migration must wait.
-// If readers are short and few, a plain lock is simpler and costs no more. It protects what
-// is read as long as the lease lasts: a paused reader may go on reading while a writer writes.
+// Use it where reading takes long or happens on many hosts at once, and a reader must not see half of a
+// writer's work: a migration must wait for a running backup. If readers are short and few, a plain lock
+// is simpler and costs no more. Readers are protected while their lease lasts: a paused reader may go
+// on reading while a writer writes.
 //
-// Readers that hold at the same time have the same token, if the [Guarantees] say
-// that shared leases have one. A writer's token is greater than that of every reader
-// before it, so a guard of package fencing refuses readers that are late, too.
+// Concurrent readers have the same token, if the [Guarantees] say that shared leases have one. A
+// writer's token is greater than that of every reader before it, so a guard of package fencing also
+// refuses late readers.
 //
-// A reader cannot become a writer: two that tried would wait for each other. Unlock,
-// lock without Shared, and read again what may have changed between the two. A call
-// with the context of a shared lease on the name, as [Do] gives it, is refused with
-// an error that matches [ErrInvalid]. Nor should a reader ask for the name Shared once
-// more: it would stand behind a writer who waits for its first lease. If the service has
-// no shared locks, the error matches [errors.ErrUnsupported].
+// A reader cannot become a writer: two that tried would wait for each other. Unlock, lock without
+// Shared, and read again, since the data may have changed in between. A call whose context is inside a
+// shared lease on the name, as in [Do], is refused with an error that matches [ErrInvalid]. That
+// includes a Shared call: it would wait behind a writer that waits for the first lease. If the service
+// has no shared locks, the error matches [errors.ErrUnsupported].
 func Shared() Option {
 	return optionFunc(func(s *settings) { s.Shared = true })
 }
 
-// MaxSharers (4,096) is how many can hold one name together. More of one client wait in its line;
-// one of another client is refused with an error that matches [ErrRefused].
+// MaxSharers (4,096) is how many readers can hold one name together. Further ones wait in line if all
+// of these are leases of their own Client. Otherwise, also if a [MinHold] keeps the lock of one that is
+// unlocked, they get an error that matches [ErrRefused].
 const MaxSharers = driver.MaxSharers
 
-// Label sets Options.Label for one call. "": that of the client.
+// Label sets Options.Label for one call. "": the Client's label.
 func Label(label string) Option {
 	return optionFunc(func(s *settings) { s.Label = label })
 }
@@ -180,7 +184,7 @@ func Label(label string) Option {
 // settingsFor merges the client's options with those of one call, and checks the
 // result against the bounds of the backend.
 func (c *Client) settingsFor(opts []Option) (settings, error) {
-	s := settings{Asked: Asked{TTL: c.opts.TTL, MaxHold: c.opts.MaxHold, Patience: c.opts.Patience}}
+	s := settings{Asked: Asked{TTL: c.opts.TTL, MaxHold: c.opts.MaxHold}}
 	if len(opts) > 0 {
 		s = s.with(opts)
 	}
@@ -189,14 +193,16 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	if s.TTL == 0 && !s.ttlGiven {
 		s.TTL = min(max(DefaultTTL, lo), hi)
 	}
-	s.Patience = cmp.Or(s.Patience, s.TTL)
 	switch {
 	case s.TTL < lo || s.TTL > hi:
-		return s, invalid("a TTL of %v is outside of what backend %s can do: give one from %v to %v (%w)",
+		return s, invalid("a TTL of %v is outside the bounds of backend %s: give one from %v to %v (%w)",
 			s.TTL, backend, lo, hi, errors.ErrUnsupported)
 	case s.MaxHold < minMaxHold && (s.MaxHold != 0 || s.holdGiven):
 		return s, invalid("a MaxHold of %v is not possible: give at least %v, or leave it out for no bound", s.MaxHold,
 			minMaxHold)
+	case s.MaxWait != nil && *s.MaxWait < 0:
+		return s, invalid("a MaxWait of %v is not possible: give a positive duration, 0 for no wait, or leave it out "+
+			"for no bound", *s.MaxWait)
 	case s.MinHold < 0:
 		return s, invalid("a MinHold of %v is not possible: give a positive duration", s.MinHold)
 	case s.MinHold > 0 && longest == 0:
@@ -216,8 +222,7 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	return s, nil
 }
 
-// with is a function of its own so that settings move to the heap only if there are
-// options.
+// with is a separate function so that settings move to the heap only if there are options.
 func (s settings) with(opts []Option) settings {
 	for _, o := range opts {
 		if o != nil {
@@ -227,11 +232,10 @@ func (s settings) with(opts []Option) settings {
 	return s
 }
 
-// minMaxHold is the shortest MaxHold: without the drift, it is still longer than a
-// timer's error.
+// minMaxHold is the shortest MaxHold: even after subtracting the drift, it exceeds a timer's error.
 const minMaxHold = 10 * time.Millisecond
 
-// check reports options that are wrong with every backend.
+// check reports options that are wrong for every backend.
 func (o *Options) check() error {
 	switch {
 	case o.TTL < 0 || o.TTL > driver.MaxTTL || o.TTL > 0 && o.TTL < driver.MinTTL:
@@ -255,7 +259,7 @@ func checkLabel(what, label string) error {
 	}
 	for _, r := range label {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return invalid("%s %q has something in it that cannot be printed", what, label)
+			return invalid("%s %q contains a character that cannot be printed", what, label)
 		}
 	}
 	return nil
@@ -278,5 +282,5 @@ func checkName(name string) error {
 	return nil
 }
 
-// defaultLabel tells of this process.
+// defaultLabel describes this process.
 var defaultLabel = sync.OnceValue(func() string { return label.Of(os.Args, MaxLabelLen) })

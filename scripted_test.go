@@ -1,6 +1,7 @@
 package locker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // scripted is a service in memory of which every request can be lost, late, slow, or refused. What it is
@@ -30,7 +31,7 @@ import (
 //	contended clients wait for whom a hold that is passed on may have to yield
 //	owned     the client has opened it, and closes it
 type scripted struct {
-	*memory.Backend
+	*memlock.Backend
 	traits []string
 	made   time.Time
 
@@ -45,10 +46,10 @@ type scripted struct {
 }
 
 func newScripted(traits ...string) *scripted {
-	s := &scripted{Backend: memory.NewExpiring(), traits: traits, made: time.Now(), scripts: map[string][]string{},
+	s := &scripted{Backend: memlock.New(true), traits: traits, made: time.Now(), scripts: map[string][]string{},
 		counts: map[string]int{}, owners: map[string]bool{}, wakes: map[int]func(){}}
 	if s.is("lasts") {
-		s.Backend = memory.New()
+		s.Backend = memlock.New(false)
 	}
 	return s
 }
@@ -86,9 +87,9 @@ func (s *scripted) count(kind string) int {
 	return s.counts[kind]
 }
 
-// script says what becomes of the requests of a kind (acquire, renew, release, pass, notify, leave), or
-// of one for a name ("acquire x"): of the first, "then" of the second, and so on; the last stands for all
-// that follow. The words are what happens to a request, one after the other:
+// script says what becomes of the requests of a kind (see kinds), or of one for a name ("acquire x"): of
+// the first, "then" of the second, and so on; the last stands for all that follow. The words are what
+// happens to a request, one after the other:
 //
 //	ok        it is carried out (also if no other word ends it before)
 //	2s        time passes, whatever its context does
@@ -102,6 +103,9 @@ func (s *scripted) count(kind string) int {
 //	gone      the answer is that the lock is not there
 //	forever   the answer is that another has it, for ever
 //	note      likewise, and the request has left a note; place: or the client a place in a line of the service
+//	left      likewise, and it may have left more, which an undo removes; early: a moment before its context
+//	          ends; vain: but the service cannot be reached
+//	mistaken  the answer is that another has it, by an error; both: and that the client has it
 //	refused   the answer is that the client has no right to it
 //	queued    the service tells that others are before it in the queue; later: a second later, too late
 //	recalled  the service tells that the lock is gone
@@ -121,8 +125,8 @@ func (s *scripted) set(script string) {
 	}
 }
 
-// kinds are those of requests.
-var kinds = []string{"acquire", "renew", "release", "pass", "notify", "leave"}
+// kinds are those of requests; "passed" is the second half of a pass.
+var kinds = []string{"acquire", "renew", "release", "pass", "passed", "notify", "leave", "undo"}
 
 // request plays one request.
 func (s *scripted) request(ctx context.Context, kind string, req driver.Request, carryOut func() error) error {
@@ -187,9 +191,14 @@ func (s *scripted) request(ctx context.Context, kind string, req driver.Request,
 			go func() { time.Sleep(2 * time.Second); _ = carryOut() }()
 			return errNoAnswer
 		case "note":
-			return &heldError{driver.Refusal{AskWithin: 300 * time.Millisecond, Leave: s.leave}}
+			return &heldError{driver.Refusal{AskWithin: 300 * time.Millisecond, Leave: s.asks("leave")}, nil}
 		case "place":
-			return &heldError{driver.Refusal{Leave: s.leave}}
+			return &heldError{driver.Refusal{Leave: s.asks("leave")}, nil}
+		case "left", "early", "vain":
+			return &heldError{driver.Refusal{AskWithin: time.Second, Leave: s.asks("leave"), Undo: s.asks("undo")},
+				map[string]error{"early": context.DeadlineExceeded, "vain": locker.ErrUnavailable}[word]}
+		case "both":
+			return cmp.Or(carryOut(), errBoth)
 		case "queued":
 			told = true
 			req.Queued()
@@ -214,12 +223,17 @@ var (
 	errDown     = fmt.Errorf("connection refused: %w", locker.ErrUnavailable)
 	errNoAnswer = fmt.Errorf("no answer: %w", locker.ErrUnavailable)
 	errRefused  = errors.New("no permission")
+	errBoth     = errors.New("granted and refused")
 	answers     = map[string]error{"down": errDown, "lost": errNoAnswer, "refused": errRefused,
-		"gone": locker.ErrLost, "forever": &heldError{driver.Refusal{Remaining: math.MaxInt64}}}
+		"mistaken": locker.ErrHeld, "gone": locker.ErrLost,
+		"forever": &heldError{driver.Refusal{Remaining: math.MaxInt64}, nil}}
 )
 
-// heldError brings a refusal from where it is scripted to Acquire.
-type heldError struct{ driver.Refusal }
+// heldError brings a refusal from where it is scripted to Acquire, with the error beside it.
+type heldError struct {
+	driver.Refusal
+	beside error
+}
 
 func (*heldError) Error() string { return "held" }
 
@@ -248,11 +262,13 @@ func (s *scripted) acquire(ctx context.Context, kind string, req driver.Request)
 	held, _ := errors.AsType[*heldError](err)
 	switch {
 	case g.Hold == nil && held != nil:
-		return driver.Grant{Refused: &held.Refusal}, nil //nolint:nilerr // the error is the refusal
+		return driver.Grant{Refused: &held.Refusal}, cmp.Or(held.beside, ctx.Err())
 	case g.Hold == nil && errors.Is(err, locker.ErrHeld) && ctx.Err() != nil:
 		return driver.Grant{Refused: &driver.Refusal{}}, ctx.Err()
 	case errors.Is(err, errDown), errors.Is(err, errRefused), g.Hold == nil && g.Refused != nil:
 		return g, err
+	case errors.Is(err, errBoth):
+		return driver.Grant{Hold: h.able(), Refused: &driver.Refusal{}}, nil
 	case err != nil:
 		return driver.Grant{Hold: h.able()}, err // what came of it is not known
 	}
@@ -260,7 +276,7 @@ func (s *scripted) acquire(ctx context.Context, kind string, req driver.Request)
 		g.Validity.Since = s.since(since)
 	}
 	if s.is("session") {
-		g.Session, g.Validity.TTL = true, req.TTL
+		g.Validity.TTL = req.TTL
 	}
 	g.Hold = h.able()
 	return g, nil
@@ -289,7 +305,7 @@ func (s *scripted) carryOut(ctx context.Context, req driver.Request) (driver.Gra
 	g, err := s.Backend.Acquire(ctx, req)
 	if g.Refused != nil && err == nil {
 		st, _ := s.Backend.Inspect(ctx, name)
-		err = &heldError{driver.Refusal{Remaining: st.Remaining}}
+		err = &heldError{driver.Refusal{Remaining: st.Remaining}, nil}
 	}
 	return g, err
 }
@@ -339,11 +355,11 @@ func (h *scriptedHold) Renew(ctx context.Context) (v driver.Validity, err error)
 	return v, err
 }
 
-func (h *scriptedHold) Release(ctx context.Context) error {
+func (h *scriptedHold) Release(ctx context.Context, keep time.Duration) error {
 	defer h.s.wake()
 	return h.s.request(ctx, "release", h.req, func() error {
 		if hold := h.granted().Hold; hold != nil {
-			return hold.Release(ctx)
+			return hold.Release(ctx, keep)
 		}
 		return locker.ErrLost
 	})
@@ -351,9 +367,9 @@ func (h *scriptedHold) Release(ctx context.Context) error {
 
 func (h *scriptedHold) Undo(ctx context.Context) error {
 	if !h.s.is("session") && !h.s.is("lasts") {
-		return h.undo.Undo(ctx, h.Release)
+		return h.undo.Undo(ctx, func(ctx context.Context) error { return h.Release(ctx, 0) })
 	}
-	if err := h.Release(ctx); !errors.Is(err, locker.ErrLost) {
+	if err := h.Release(ctx, 0); !errors.Is(err, locker.ErrLost) {
 		return err
 	}
 	return nil
@@ -363,7 +379,7 @@ type scriptedPasser struct{ *scriptedHold }
 
 func (h scriptedPasser) Pass(ctx context.Context, next driver.Request, yield bool) (g driver.Grant, err error) {
 	err = h.s.request(ctx, "pass", next, func() error {
-		if err := h.granted().Hold.Release(ctx); err != nil {
+		if err := h.granted().Hold.Release(ctx, 0); err != nil {
 			return err
 		}
 		if yield {
@@ -439,9 +455,9 @@ func (s scriptedNotifier) Notify(ctx context.Context, name string, wake func()) 
 	}, err
 }
 
-// leave is the Leave of a note.
-func (s *scripted) leave(ctx context.Context) error {
-	return s.request(ctx, "leave", driver.Request{}, nil)
+// asks is the Leave or the Undo of a refusal.
+func (s *scripted) asks(kind string) func(context.Context) error {
+	return func(ctx context.Context) error { return s.request(ctx, kind, driver.Request{}, nil) }
 }
 
 // held reports whether somebody holds name.

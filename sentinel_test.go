@@ -13,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 func assertSentinel(t *testing.T, err error, what string, own bool) {
@@ -90,7 +91,7 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 					t.Helper()
 					assertSentinel(t, err, fmt.Sprintf("%s after %d: %s", k.name, after, what), false)
 				}
-				c, err := locker.Open(t.Context(), "x://", &locker.Options{TTL: ttl, Patience: time.Second}, open)
+				c, err := locker.Open(t.Context(), "x://", &locker.Options{TTL: ttl, OutageTimeout: time.Second}, open)
 				told(err, "open")
 				if err != nil {
 					return
@@ -111,7 +112,7 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 				told(err, "break")
 				_, err = c.Check(t.Context())
 				told(err, "check")
-				told(listError(t.Context(), c), "list")
+				told(locktest.Lists(t.Context(), c), "list")
 				if l != nil {
 					told(l.RaiseToken(t.Context(), 1), "raise token")
 					told(l.Renew(t.Context()), "renew")
@@ -133,8 +134,10 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 			})
 		}
 	}
-	_, err := locker.New(nil, nil).Lock(t.Context(), "a")
+	_, err := locker.New(nil, nil)
 	assertSentinel(t, err, "no backend", false)
+	_, err = (*locker.Client)(nil).Lock(t.Context(), "a")
+	assertSentinel(t, err, "no Client", false)
 	_, err = locker.Open(t.Context(), "y://", nil, driver.Openers{})
 	assertSentinel(t, err, "no scheme", false)
 }

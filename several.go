@@ -2,30 +2,46 @@ package locker
 
 import (
 	"context"
-	"errors"
 	"slices"
+	"time"
+
+	"github.com/golockers/locker/internal/oneline"
 )
 
 // Leases are leases on several names, held at the same time. See [LockAll].
 type Leases []*Lease
 
-// LockAll waits until it holds all the names at once, or returns an error and holds
-// none. It locks the names in the order of their bytes, each once, so that callers with some
-// of the same names do not wait for each other in a circle. The leases are in that order.
-// opts apply to each lease. MinHold is not possible: it would keep a name locked although
-// another name cannot be locked.
+// LockAll waits until it holds all the names at once, or returns an error and holds none. It locks each
+// name once, in byte order, so that callers with overlapping names cannot deadlock, and returns the
+// leases in that order. opts apply to each lease. A MaxWait bounds the whole call: each name gets what
+// is left of it. MinHold is not possible, because it would keep a name locked even if another name
+// could not be locked. If ctx is inside a lease on one of the names, the call fails at once and the
+// error matches ErrInvalid.
 //
-// A caller that already holds a name and calls LockAll for other names breaks that
-// order and may wait for ever. So may callers whose clients have different prefixes.
+// A caller that already holds a name and calls LockAll for other names breaks that order and may wait
+// forever. So may callers whose clients have different prefixes.
 func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (held Leases, err error) {
-	if AskedBy(opts...).MinHold != 0 {
-		return nil, &Error{Op: "lock", Err: invalid("MinHold is not possible where several names are locked: " +
+	asked := AskedBy(opts...)
+	if asked.MinHold != 0 {
+		return nil, &Error{Op: "lock", Err: invalid("MinHold is not possible for several names: " +
 			"lock one name for all of them")}
 	}
 	l = orNone(l)
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		// What is held may be lost during a wait: that ends it.
+	began := time.Now()
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if k, ok := l.(knowing); ok { // before waiting for any name
+		for _, name := range names {
+			if err := notNested(ctx, k, name, asked.MaxWait == nil || *asked.MaxWait > 0); err != nil {
+				return nil, &Error{Op: "lock", Name: name, Err: err}
+			}
+		}
+	}
+	for _, name := range names {
+		// Losing a lease that is already held ends the wait.
 		waitCtx, cancel := held.Context(ctx)
+		if d := asked.MaxWait; d != nil && len(held) > 0 {
+			opts = append(slices.Clip(opts), MaxWait(max(0, *d-time.Since(began))))
+		}
 		var lease *Lease
 		lease, err = l.Lock(waitCtx, name, opts...)
 		cancel()
@@ -41,7 +57,7 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (hel
 		}
 	}
 	if err != nil {
-		// A caller whose context is over waits for no service (R8): the releases go on.
+		// A caller whose context has ended does not wait for the service (R8); the releases continue.
 		brief, cancel := context.WithTimeout(ctx, unlockTimeout)
 		if ctx.Err() != nil {
 			cancel()
@@ -54,10 +70,9 @@ func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (hel
 	return held, nil
 }
 
-// DoAll is [Do] for several names at once, at least one; see [LockAll]. The context of fn ends when
-// one of the leases is over.
-func DoAll(ctx context.Context, l Locker, names []string,
-	fn func(ctx context.Context, leases Leases) error, opts ...Option) (err error) {
+// DoAll is [Do] for several names at once, at least one; see [LockAll]. The context of fn ends when any
+// of the leases ends; [FromContext] returns each lease by its name.
+func DoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Context) error, opts ...Option) error {
 	if len(names) == 0 {
 		return &Error{Op: "lock", Err: invalid("there is no name: fn would run with nothing locked")}
 	}
@@ -65,16 +80,10 @@ func DoAll(ctx context.Context, l Locker, names []string,
 	if err != nil {
 		return err
 	}
-	fnCtx, cancel := leases.Context(ctx)
-	defer func() {
-		cancel()
-		err = lateUnlock(ctx, leases, err)
-	}()
-	return fn(fnCtx, leases)
+	return do(ctx, leases, fn)
 }
 
-// Context is [Lease.Context] for all the leases: the context ends when one of them is
-// over.
+// Context is [Lease.Context] for all the leases: the context ends when any of them ends.
 func (ls Leases) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	for _, l := range ls {
@@ -85,12 +94,12 @@ func (ls Leases) Context(parent context.Context) (context.Context, context.Cance
 	return ctx, cancel
 }
 
-// Unlock unlocks all the leases, the last one first, even if one fails. Its error
-// matches the errors of all that failed; see [Lease.Unlock].
+// Unlock unlocks all the leases, the last one first, even if some fail. Its error matches the errors of
+// all that failed; see [Lease.Unlock].
 func (ls Leases) Unlock(ctx context.Context) error {
 	var errs []error
 	for _, l := range slices.Backward(ls) {
 		errs = append(errs, l.Unlock(ctx))
 	}
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -85,15 +86,15 @@ func TestAnOutageBesideASharer(t *testing.T) {
 		"is not told as held to sharers (R17)": `
 			r locks shared; down; a locks shared until 5s: waits; b locks shared until 5s: waits
 			c tries shared: unavailable
-			d locks shared patience none: unavailable; t tries: held; a: unavailable deadline
+			t tries: held; a: unavailable deadline
 			b: unavailable deadline`,
 		"is forgotten when it is over": `
 			service queue; r locks shared; acquire: down then hangs; a tries shared: unavailable
 			w locks until 5s: waits
-			v locks patience none until 6s: unavailable? deadline in 6s`,
-		"ends the patience of one that asks beside the first": `
-			service queue; r locks shared; acquire: queues down; a locks shared until 5s: waits
-			b locks shared patience none: unavailable in 0s; a: unavailable? deadline`,
+			v tries shared until 6s: unavailable? deadline in 6s`,
+		"ends the wait of one that asks beside the first": `
+			service queue outage=-1s; r locks shared; acquire: queues down; a locks shared until 5s: waits
+			b locks shared: unavailable in 0s; a: unavailable? deadline`,
 	})
 }
 
@@ -101,23 +102,14 @@ func TestAnOutageBesideASharer(t *testing.T) {
 // service has room for wait for each other instead of being refused, also while it still counts
 // some that have left; one of another client is refused.
 func TestManyReadersOfOneClient(t *testing.T) {
-	for what, kept := range map[string]struct {
-		minHold time.Duration
-		fails   bool
-	}{
-		"a release takes as long":   {},
-		"releases are not answered": {fails: true},
-		"a MinHold keeps them":      {minHold: 2 * time.Minute},
-	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { manyReaders(t, kept.minHold, kept.fails) })
-		})
+	for what, fails := range map[string]bool{"a release takes as long": false, "releases are not answered": true} {
+		t.Run(what, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { manyReaders(t, fails) }) })
 	}
 }
 
-func manyReaders(t *testing.T, minHold time.Duration, fails bool) {
+func manyReaders(t *testing.T, fails bool) {
 	b := &distant{Backend: memory.New(), fails: fails}
-	c := locker.New(b, nil)
+	c := locktest.Must(locker.New(b, nil))
 	defer c.Close()
 	const many = locker.MaxSharers + 1000
 	var got atomic.Int64
@@ -128,7 +120,7 @@ func manyReaders(t *testing.T, minHold time.Duration, fails bool) {
 			if i >= 1000 {
 				time.Sleep(time.Second)
 			}
-			l, err := c.Lock(t.Context(), "job", locker.Shared(), locker.MinHold(minHold))
+			l, err := c.Lock(t.Context(), "job", locker.Shared())
 			if assert.NoError(t, err) {
 				got.Add(1)
 				time.Sleep(time.Minute)
@@ -145,7 +137,7 @@ func manyReaders(t *testing.T, minHold time.Duration, fails bool) {
 	assert.EqualValues(t, locker.MaxSharers, got.Load())
 	_, err := c.TryLock(t.Context(), "job", locker.Shared())
 	require.ErrorIs(t, err, locker.ErrHeld)
-	another := locker.New(b, nil)
+	another := locktest.Must(locker.New(b, nil))
 	for range 2 { // what is left of one does not keep the other waiting
 		all.Go(func() {
 			_, err := another.Lock(t.Context(), "job", locker.Shared())
@@ -191,10 +183,10 @@ type distantHold struct {
 	fails bool
 }
 
-func (h *distantHold) Release(ctx context.Context) error {
+func (h *distantHold) Release(ctx context.Context, keep time.Duration) error {
 	time.Sleep(20 * time.Millisecond)
 	if h.fails {
 		return locker.ErrUnavailable
 	}
-	return h.Hold.Release(ctx)
+	return h.Hold.Release(ctx, keep)
 }

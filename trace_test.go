@@ -1,12 +1,14 @@
 package locker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +21,8 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 type caller struct{}
@@ -27,9 +30,8 @@ type caller struct{}
 // Waits tells of those who wait in a line, and of nobody who has a lock.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locker.New(newScripted(), &locker.Options{Prefix: "p/"})
-		_, err := c.Lock(t.Context(), "a")
-		require.NoError(t, err)
+		c := locktest.Must(locker.New(newScripted(), &locker.Options{Prefix: "p/"}))
+		locktest.Lock(t, c, "a")
 		assert.Empty(t, c.Waits())
 		for range 2 {
 			go func() { _, _ = c.Lock(t.Context(), "a") }()
@@ -39,22 +41,6 @@ func TestWaits(t *testing.T) {
 		require.NoError(t, c.Close())
 		synctest.Wait()
 		assert.Empty(t, c.Waits())
-	})
-}
-
-// Whoever passes the end of a lease on to others must see the new one when a renewal is told.
-func TestRenewedIsToldWhenTheLeaseHasItsNewEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var lease atomic.Pointer[locker.Lease]
-		left := make(chan time.Duration, 10)
-		c := locker.New(newScripted(), &locker.Options{TTL: 30 * time.Second, Trace: &locker.Trace{
-			Renewed: func(context.Context, locker.Event) { left <- time.Until(lease.Load().Until()) },
-		}})
-		l, err := c.Lock(t.Context(), "a")
-		require.NoError(t, err)
-		lease.Store(l)
-		assert.Greater(t, <-left, 25*time.Second)
-		require.NoError(t, c.Close())
 	})
 }
 
@@ -123,7 +109,7 @@ func TestWhatTraceIsTold(t *testing.T) {
 			others hold job 1h; a locks: waits; client closes; a: closed; b tries: closed
 			told: a attempt held, a waiting held, a done closed, b done closed`,
 		"of an outage": `
-			acquire: down; a locks patience 10ms: unavailable
+			service outage=10ms; acquire: down; a locks: unavailable
 			told: a attempt unavailable, a waiting unavailable, a attempt unavailable, a done unavailable
 			count Unavailable 1 Failed 2`,
 		"of a loss": `
@@ -143,91 +129,126 @@ func TestWhatTraceIsTold(t *testing.T) {
 func TestTimesOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r told
-		s := newScripted()
-		c := closing(t, locker.New(s.backend(), &locker.Options{TTL: ttl, Trace: r.trace()}))
+		var l *locker.Lease
+		var left time.Duration
+		s, trace := newScripted(), r.trace()
+		trace.Renewed = func(context.Context, locker.Event) { left = time.Until(l.Until()) }
+		c := locktest.Client(t, s.backend(), &locker.Options{TTL: ttl, Trace: trace})
 		s.set("1s")
-		l, err := c.Lock(t.Context(), "job", locker.NoRenew())
-		require.NoError(t, err)
+		l = locktest.Lock(t, c, "job", locker.NoRenew())
 		assert.Equal(t, time.Second, r.last["done"].Took)
 		assert.Equal(t, time.Second, c.Stats().WaitTime)
+		require.NoError(t, l.Renew(t.Context()))
+		assert.Equal(t, 7908*time.Millisecond, left, "the lease has its new end when a renewal is told")
 		time.Sleep(2 * time.Second)
 		require.NoError(t, l.Unlock(t.Context()))
 		assert.Equal(t, time.Second, r.last["released"].Took)
-		assert.Equal(t, 2*time.Second, r.last["released"].Held)
-		l, err = c.Lock(t.Context(), "job", locker.NoRenew())
-		require.NoError(t, err)
+		assert.Equal(t, 3*time.Second, r.last["released"].Held)
+		l = locktest.Lock(t, c, "job", locker.NoRenew())
 		<-l.Done()
 		synctest.Wait()
 		assert.Equal(t, 7908*time.Millisecond, r.last["lost"].Held)
 		s.set("down")
-		_, err = c.Lock(t.Context(), "job")
+		_, err := c.Lock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		assert.Equal(t, ttl, r.last["waiting"].Took+r.last["waiting"].Left)
+		_, err = c.Lock(t.Context(), "job", locker.MaxWait(time.Second))
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Equal(t, time.Second, r.last["waiting"].Took+r.last["waiting"].Left)
 		s.set("ok")
 	})
 }
 
-// A function of Trace may end its goroutine, as FailNow does, or close the client: no call hangs, nothing is left
-// behind, and Close returns soon, and says so.
+// A function of Trace may end its goroutine, as FailNow does, panic where the caller recovers, or close the client:
+// no call hangs, nothing is left behind, and Close returns soon, and says so. The backend may panic, too.
 func TestATraceThatDoesNotReturn(t *testing.T) {
-	for where, history := range map[string]string{
+	ends := func(*locker.Client) { runtime.Goexit() }
+	closes := func(c *locker.Client) {
+		began := time.Now()
+		assert.NoError(t, c.Close())
+		assert.LessOrEqual(t, time.Since(began), time.Second/2)
+	}
+	play := func(where, what, traits string, do func(*locker.Client)) {
+		t.Run(where+" "+what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { doesNotReturn(t, where, what, traits, do) })
+		})
+	}
+	for where, traits := range map[string]string{
 		"Attempt": "", "LockDone": "",
 		"Waiting": "queue", // of the service: in a goroutine of the backend
 		"Renewed": "", "Lost": "watches", "Released": "passes", "TakenBack": "lasts",
 	} {
-		for what, do := range map[string]func(c *locker.Client){
-			"ends": func(*locker.Client) { runtime.Goexit() },
-			"closes": func(c *locker.Client) {
-				began := time.Now()
-				assert.NoError(t, c.Close())
-				assert.LessOrEqual(t, time.Since(began), time.Second/2)
-			},
-		} {
-			t.Run(where+" "+what, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { doesNotReturn(t, where, history, do) })
-			})
-		}
+		play(where, "ends", traits, ends)
+		play(where, "closes", traits, closes)
+	}
+	for _, where := range []string{"Attempt", "Waiting", "LockDone", "Released", "acquire", "release"} {
+		play(where, "panics", "prompt", func(*locker.Client) { panic(where) })
 	}
 }
 
-func doesNotReturn(t *testing.T, where, traits string, do func(*locker.Client)) {
+func doesNotReturn(t *testing.T, where, what, traits string, do func(*locker.Client)) {
 	s, trace := newScripted(strings.Fields(traits)...), locker.Trace{}
 	var c *locker.Client
-	var unarmed atomic.Bool
-	reflect.ValueOf(&trace).Elem().FieldByName(where).Set(reflect.ValueOf(func(context.Context, locker.Event) {
-		if !unarmed.Swap(true) {
-			do(c)
-		}
-	}))
-	c = locker.New(s.backend(), &locker.Options{TTL: ttl, Trace: &trace})
-	call := func(f func()) { // it may end its goroutine
-		var done sync.WaitGroup
-		done.Go(f)
-		done.Wait()
+	var l *locker.Lease
+	var did atomic.Bool
+	if slices.Contains(kinds, where) {
+		s.script(where, "panics then ok")
+	} else {
+		reflect.ValueOf(&trace).Elem().FieldByName(where).Set(reflect.ValueOf(func(context.Context, locker.Event) {
+			if !did.Swap(true) {
+				do(c)
+			}
+		}))
 	}
+	c = locktest.Must(locker.New(s.backend(), &locker.Options{TTL: ttl, Trace: &trace}))
 	if where == "Waiting" {
 		g, err := s.Backend.Acquire(t.Context(), driver.Request{Name: "job", TTL: time.Hour, Lost: func() {}})
 		require.NoError(t, err)
-		time.AfterFunc(time.Second, func() { _ = g.Hold.Release(t.Context()) })
+		time.AfterFunc(time.Second, func() { _ = g.Hold.Release(t.Context(), 0) })
 	}
-	call(func() {
-		l, err := c.Lock(t.Context(), "job")
-		if err != nil {
+	call := func() {
+		defer func() {
+			if recover() != nil {
+				did.Store(true)
+			}
+		}()
+		var opts []locker.Option
+		if what == "panics" && (where == "Attempt" || where == "LockDone") {
+			opts = append(opts, locker.MinHold(time.Hour)) // it must not keep what nobody was given
+		}
+		var err error
+		if l, err = c.Lock(t.Context(), "job", opts...); err != nil {
 			return
 		}
-		go func() { _, _ = c.Lock(t.Context(), "job") }() // the next in line
-		synctest.Wait()
+		if what != "panics" {
+			go func() { _, _ = c.Lock(t.Context(), "job") }() // the next in line
+			synctest.Wait()
+		}
 		switch where {
 		case "Renewed":
 			_ = l.Renew(t.Context())
 		case "Lost", "TakenBack":
-			s.Delete("job")
+			s.Lose("job")
 			_ = l.Renew(t.Context())
 		}
 		_ = l.Unlock(t.Context())
-	})
+	}
+	var done sync.WaitGroup // it may end its goroutine
+	done.Go(call)
+	done.Wait()
+	if what == "panics" {
+		if where == "Released" {
+			require.NoError(t, l.Unlock(t.Context()), "the service has confirmed the release")
+			assert.Zero(t, c.Stats().TakenBack)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
+		defer cancel()
+		l, err := c.Lock(ctx, "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(ctx))
+	}
 	time.Sleep(time.Minute) // renewals go on
-	assert.True(t, unarmed.Load())
+	assert.True(t, did.Load())
 	_, err := c.TryLock(t.Context(), "other")
 	assert.True(t, err == nil || errors.Is(err, locker.ErrClosed), "%v", err)
 	require.NoError(t, c.Close())
@@ -236,45 +257,25 @@ func doesNotReturn(t *testing.T, where, traits string, do func(*locker.Client)) 
 	assert.Zero(t, c.Stats().Held+c.Stats().Waiting+c.Stats().Pending)
 }
 
-// records are what a Logger was told.
-type records struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (r *records) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-func (r *records) take() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	defer r.text.Reset()
-	return r.text.String()
-}
-
 // 500 leases wrote 20,000 records in an outage of 30 s.
 func TestRecordsOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 100
-		var said records
-		locks := memory.NewExpiring()
-		c := closing(t, locker.New(locks, &locker.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))}))
+		var said bytes.Buffer
+		locks := memlock.New(true)
+		c := locktest.Client(t, locks, &locker.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
 		for i := range leases {
-			_, err := c.Lock(t.Context(), fmt.Sprint(i))
-			require.NoError(t, err)
+			locktest.Lock(t, c, fmt.Sprint(i))
 		}
 		outage := func(d time.Duration, want map[string]int) {
-			_ = said.take()
+			said.Reset()
 			locks.Fail(fmt.Errorf("connection refused: %w", locker.ErrUnavailable))
 			time.Sleep(d)
 			locks.Fail(nil)
 			time.Sleep(10 * time.Second)
-			all := said.take()
+			synctest.Wait()
 			for text, n := range want {
-				assert.Equal(t, n, strings.Count(all, text), text)
+				assert.Equal(t, n, strings.Count(said.String(), text), text)
 			}
 		}
 		want := map[string]int{"level=": 2 * leases, "renewal failed": leases, "connection refused": 1, "renewed again": leases}
@@ -291,12 +292,12 @@ func TestATryLockInAttempt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, errs := newScripted("prompt"), []error(nil)
 			var c *locker.Client
-			c = locker.New(s, &locker.Options{TTL: ttl, Trace: &locker.Trace{Attempt: func(ctx context.Context, _ locker.Event) {
+			c = locktest.Must(locker.New(s, &locker.Options{TTL: ttl, Trace: &locker.Trace{Attempt: func(ctx context.Context, _ locker.Event) {
 				ctx, cancel := context.WithTimeout(ctx, time.Second)
 				defer cancel()
 				_, err := c.TryLock(ctx, "job")
 				errs = append(errs, err)
-			}}})
+			}}}))
 			if answer == "held" {
 				_, err := s.Backend.Acquire(t.Context(), driver.Request{Name: "job", TTL: time.Hour, Lost: func() {}})
 				require.NoError(t, err)

@@ -109,8 +109,10 @@ func TestAnOutage(t *testing.T) {
 		"is sat out for one TTL": `
 			acquire: down; a locks: unavailable "gave up after 9s and " "connection refused" in 9s
 			count acquire 10-30`,
-		"or for the call's Patience": `
-			acquire: down; a locks patience 1s: unavailable in 1s; b locks patience none: unavailable in 0s`,
+		"or for the call's TTL": `acquire: down; a locks ttl 1s: unavailable "gave up after 1s" in 1s`,
+		"or for OutageTimeout": `
+			service outage=1s; acquire: down; a locks: unavailable in 1s; b locks ttl 1m: unavailable in 1s`,
+		"or not at all":             `service outage=-1s; acquire: down; a locks: unavailable "connection refused" in 0s`,
 		"or until its context ends": `acquire: down; a locks until 1s: unavailable deadline in 1s`,
 		"but not by TryLock":        `acquire: down; a tries: unavailable in 0s`,
 		"also after others have held": `
@@ -118,18 +120,15 @@ func TestAnOutage(t *testing.T) {
 		"is told to those behind": `
 			others hold job 1m; a locks: waits; 10s; acquire: down; 2s; b tries: unavailable; 3s
 			acquire: ok; a: ok in 1m-62s`,
-		"ends the patience of each in line, and of none before": `
-			acquire: down; a locks patience 45s: waits; b locks patience 1s: unavailable in 1s-3s
-			c locks patience 27s: waits; c: unavailable in 27s-29s; a: unavailable in 45s; count Waiting 0`,
+		"ends the wait of each in line in its time, and of none before": `
+			acquire: down; a locks ttl 45s: waits; b locks ttl 1s: unavailable in 1s-3s
+			c locks ttl 27s: waits; c: unavailable in 27s-29s; a: unavailable in 45s; count Waiting 0`,
 		"does not send a line away": `
 			a locks; b locks: waits; c locks: waits; d locks: waits; down; a unlocks: unavailable; 1s; up
 			b: ok; b unlocks; c: ok; c unlocks; d: ok`,
 		"and is sat out together, and not one TTL each": `
 			a locks; b locks: waits; c locks: waits; d locks: waits; down; a unlocks: unavailable
 			d: unavailable in 9s-11s; c: unavailable in 9s-11s; b: unavailable in 9s-11s`,
-		"nobody without patience waits behind others for it to end": `
-			acquire: down then hangs; a locks until 20s: waits; 1s; b locks patience none: unavailable in 0s
-			a: waits`,
 		"what is said of a queue too late is not heard": `
 			acquire: later down then 1s down; a locks: waits; 1s; b tries: unavailable; a leaves`,
 	})

@@ -17,18 +17,18 @@ import (
 	"github.com/golockers/locker/adapt"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // unlocker is what gocron.Lock is.
 type unlocker interface{ Unlock(context.Context) error }
 
-func newClient(t *testing.T, locks *memory.Backend) *locker.Client {
+func newClient(t *testing.T, locks *memlock.Backend) *locker.Client {
 	return locktest.Client(t, locks, nil)
 }
 
 func TestGocron(t *testing.T) {
-	locks := memory.New()
+	locks := memlock.New(false)
 	a := adapt.Gocron[unlocker](newClient(t, locks))
 	b := adapt.Gocron[unlocker](newClient(t, locks), locker.MinHold(time.Hour))
 	held, err := a.Lock(t.Context(), "job")
@@ -48,7 +48,7 @@ func TestGocron(t *testing.T) {
 // The library locks and unlocks without a lease in its hands.
 func TestLockAndUnlockByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
+		locks := memlock.New(false)
 		ctx := locktest.Within(t, time.Hour)
 		a, b := adapt.Certmagic(newClient(t, locks)), adapt.Certmagic(newClient(t, locks))
 		require.ErrorIs(t, a.Unlock(ctx, "lock"), locker.ErrInvalid, "nothing is locked")
@@ -60,7 +60,7 @@ func TestLockAndUnlockByName(t *testing.T) {
 		require.NoError(t, b.Lock(ctx, "lock"))
 		assert.Equal(t, time.Minute, time.Since(began))
 
-		locks.Delete("lock")
+		locks.Lose("lock")
 		require.NoError(t, b.Unlock(ctx, "lock"), "it was lost")
 		require.ErrorIs(t, b.Unlock(ctx, "lock"), locker.ErrInvalid, "twice")
 
@@ -75,7 +75,7 @@ func TestLockAndUnlockByName(t *testing.T) {
 }
 
 func TestCertmagic(t *testing.T) {
-	locks := memory.New()
+	locks := memlock.New(false)
 	c, d := adapt.Certmagic(newClient(t, locks)), adapt.Certmagic(newClient(t, locks))
 	tries := func(l *adapt.CertmagicLocker, want bool) {
 		t.Helper()
@@ -96,7 +96,7 @@ func TestCertmagic(t *testing.T) {
 
 	// The lock is lost, and another goroutine of the process gets it before the first
 	// unlocks: the first does not unlock the second's.
-	locks.Delete("a")
+	locks.Lose("a")
 	require.ErrorIs(t, c.RenewLockLease(t.Context(), "a", time.Hour), locker.ErrLost)
 	require.NoError(t, c.Lock(t.Context(), "a"))
 	require.NoError(t, c.Unlock(t.Context(), "a"))
@@ -106,7 +106,7 @@ func TestCertmagic(t *testing.T) {
 }
 
 // forgetful is a service that finds a lock gone when it is released.
-type forgetful struct{ *memory.Backend }
+type forgetful struct{ *memlock.Backend }
 
 type forgotten struct{ driver.Hold }
 
@@ -116,18 +116,18 @@ func (f forgetful) Acquire(ctx context.Context, req driver.Request) (driver.Gran
 	return g, err
 }
 
-func (f forgotten) Release(ctx context.Context) error {
-	return errors.Join(f.Hold.Release(ctx), locker.ErrLost)
+func (f forgotten) Release(ctx context.Context, keep time.Duration) error {
+	return errors.Join(f.Hold.Release(ctx, keep), locker.ErrLost)
 }
 
 func TestSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := memory.NewExpiring()
+		locks := memlock.New(true)
 		var lost atomic.Int32
 		ctx, cancel := context.WithCancel(t.Context())
 		onLoss := func(err error) { assert.ErrorIs(t, err, locker.ErrLost); lost.Add(1) }
 		here := adapt.Sync(ctx, newClient(t, locks), "a", onLoss)
-		there := adapt.Sync(ctx, newClient(t, locks), "a", onLoss, locker.Patience(time.Minute))
+		there := adapt.Sync(ctx, newClient(t, locks), "a", onLoss, locker.TTL(time.Minute))
 		assert.Panics(t, func() { adapt.Sync(ctx, newClient(t, locks), "a", nil) })
 		assert.Panics(t, here.Unlock, "nothing is locked")
 		var inside, most int // guarded by the lock alone: the race detector looks, too
@@ -148,7 +148,7 @@ func TestSync(t *testing.T) {
 		assert.Zero(t, lost.Load())
 
 		here.Lock()
-		locks.Delete("a")
+		locks.Lose("a")
 		synctest.Wait()
 		assert.EqualValues(t, 1, lost.Load(), "at once")
 		there.Lock() // somebody else
@@ -185,7 +185,7 @@ func TestSyncAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var once sync.Once
 		trace := &locker.Trace{LockDone: func(context.Context, locker.Event) { once.Do(func() { panic("a trace") }) }}
-		l := adapt.Sync(t.Context(), locktest.Client(t, memory.New(), &locker.Options{Trace: trace}), "a", func(error) {})
+		l := adapt.Sync(t.Context(), locktest.Client(t, memlock.New(false), &locker.Options{Trace: trace}), "a", func(error) {})
 		assert.PanicsWithValue(t, "a trace", l.Lock)
 		l.Lock()
 		l.Unlock() //nolint:staticcheck // an empty section is what is tested

@@ -17,12 +17,12 @@ type CertmagicLocker struct {
 	opts []locker.Option
 
 	mu sync.Mutex
-	// by name, the oldest first: there is more than one if the first is lost and its holder does not know
+	// by name, the oldest first; more than one if a lease was lost and its holder has not unlocked yet
 	leases map[string][]*locker.Lease
 }
 
-// Certmagic makes the locks of a certmagic.Storage. They take the place of those of
-// any Storage, as they are less deep in a struct:
+// Certmagic provides the locks of a certmagic.Storage. They replace those of any Storage that is
+// embedded one level deeper:
 //
 //	type files struct{ certmagic.Storage }
 //	type storage struct {
@@ -31,10 +31,10 @@ type CertmagicLocker struct {
 //	}
 //	certmagic.Default.Storage = storage{files{shared}, adapt.Certmagic(l)}
 //
-// The locks on names such as "issue_cert_example.com" are renewed by the client for as
-// long as they are held. What is lost: work that has begun does not stop if a lock is
-// lost. Two may then ask for the same certificate, which certmagic bears; it does not
-// try again with a lock that was lost, since RenewLockLease says so.
+// The client renews the locks, on names such as "issue_cert_example.com", while they are held. What you
+// give up: work that has begun does not stop if its lock is lost. Two processes may then request the
+// same certificate, which certmagic tolerates. It does not retry under a lost lock, because
+// RenewLockLease reports the loss.
 func Certmagic(l locker.Locker, opts ...locker.Option) *CertmagicLocker {
 	return &CertmagicLocker{l: given(l), opts: opts, leases: map[string][]*locker.Lease{}}
 }
@@ -64,13 +64,12 @@ func (c *CertmagicLocker) keep(name string) func(*locker.Lease, error) error {
 	}
 }
 
-// Unlock releases the lock on name. It is no error if the lock was lost: then there is
-// nothing to release.
+// Unlock releases the lock on name. A lost lock is no error: there is nothing to release.
 func (c *CertmagicLocker) Unlock(ctx context.Context, name string) error {
 	c.mu.Lock()
 	leases := c.leases[name]
 	if len(leases) > 1 {
-		c.leases[name] = leases[1:] // whoever unlocks first: the lease that is held stays until the last does
+		c.leases[name] = leases[1:] // whichever holder unlocks first, the held lease stays until the last one does
 	} else {
 		delete(c.leases, name)
 	}
@@ -86,8 +85,8 @@ func (c *CertmagicLocker) Unlock(ctx context.Context, name string) error {
 	return nil
 }
 
-// RenewLockLease returns nil while the lock on name is held, whatever the duration, and
-// an error when it is lost. It does not renew it: the client does.
+// RenewLockLease returns nil while the lock on name is held, and an error once it is lost. It ignores
+// the duration and does not renew the lock; the client does.
 func (c *CertmagicLocker) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

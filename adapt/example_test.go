@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/adapt"
+	"github.com/golockers/locker/lockertest"
 	"github.com/golockers/locker/memory"
 )
 
 // Two schedulers of gocron want to run the same job in the same minute.
 func ExampleGocron() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil) // backends.Open(…) on real machines
+	client, err := locker.New(memory.New(), nil) // backends.Open(…) on real machines
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
 	type Lock = interface{ Unlock(context.Context) error } // gocron.Lock
@@ -33,17 +38,20 @@ func ExampleGocron() {
 	// another has run it
 }
 
-// Code that takes a sync.Locker is not told of a loss: who gives it one is.
+// Code that takes a sync.Locker does not learn of a loss; the code that passes it one does.
 func ExampleSync() {
-	locks := memory.New()
-	client := locker.New(locks, nil)
+	locks := lockertest.NewService()
+	client, err := locker.New(locks, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
 	lost := make(chan error)
 	onLoss := func(err error) { lost <- err } // or log.Fatal
 	l := adapt.Sync(context.Background(), client, "inbox", onLoss)
 	l.Lock()
-	locks.Delete("inbox")
+	locks.Lose("inbox")
 	fmt.Println("lost:", errors.Is(<-lost, locker.ErrLost))
 	l.Unlock()
 	// Output:

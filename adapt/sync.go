@@ -8,19 +8,22 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Sync makes a sync.Locker of name, for code that takes one. A sync.Locker returns no errors, so:
+// Sync returns a sync.Locker for name, for code that takes one. A sync.Locker returns no errors, so:
 //
-//   - Lock waits until it holds name. It panics with the error if it cannot: when ctx has ended, when the
-//     service was out of reach for longer than [locker.Patience], or when it refuses.
-//   - What is lost: the code under the lock is not told when the lock is lost, and somebody else may hold it
-//     then. onLoss is called with the error, once for each loss, and has to end that code: log.Fatal is safe.
-//     It is called at once, in a goroutine of its own, or by Unlock if that is the first to learn of the loss.
-//   - Unlock returns after five seconds at most; the rest goes on in the background. It panics if nothing is locked.
+//   - Lock waits until it holds name. If it cannot, it panics with the error: when ctx has ended, when
+//     the service refused or was unreachable for longer than the OutageTimeout of [locker.Options], or
+//     when a [locker.MaxWait] has passed.
+//   - What you give up: the code under the lock does not learn that it is lost, and another may then
+//     hold it. onLoss is called with the error, once per loss, and must end that code: log.Fatal is
+//     safe. It is called at once, in a goroutine of its own, or by Unlock if that is the first to learn
+//     of the loss.
+//   - Unlock returns within five seconds; the release may continue in the background. It panics if
+//     nothing is locked.
 //
-// Goroutines that share one Sync exclude each other until Unlock, also when the lock was lost before.
+// Goroutines that share one Sync exclude each other until Unlock, even if the lock was lost.
 func Sync(ctx context.Context, l locker.Locker, name string, onLoss func(error), opts ...locker.Option) sync.Locker {
 	if onLoss == nil {
-		panic("adapt: Sync needs a function that is told of a loss")
+		panic("adapt: Sync needs an onLoss function")
 	}
 	lock := func() (*locker.Lease, error) { return given(l).Lock(ctx, name, opts...) }
 	return &syncLocker{ctx, lock, onLoss, make(chan struct{}, 1), make(chan func(), 1)}
@@ -42,7 +45,7 @@ func (s *syncLocker) Lock() {
 	}
 	locked := false
 	defer func() {
-		if !locked { // also if the lock service's code panics
+		if !locked { // even if the backend panics
 			<-s.turn
 		}
 	}()

@@ -1,10 +1,9 @@
-// Package backends has every lock service of this repository in one import, but that of
-// cas/nats, which is a module of its own, for programs that do not mind linking all the drivers:
+// Package backends provides every lock service of this repository except cas/nats in one import, for
+// programs that do not mind linking all the drivers:
 //
 //	client, err := backends.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil)
 //
-// A program that wants one service imports that service's package and uses the
-// Openers there.
+// A program that wants one service imports that service's package and uses its Openers.
 package backends
 
 import (
@@ -24,8 +23,8 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// Openers are those of every package beside this one. A program that wants fewer or more
-// gives [locker.Open] those that it wants.
+// Openers are the Openers of all these packages. A program that wants others passes those to
+// [locker.Open].
 var Openers = join(
 	memory.Openers,
 	file.Openers,
@@ -37,8 +36,8 @@ var Openers = join(
 	kubernetes.Openers,
 )
 
-// Open is [bridge.Open] with all Openers: it opens the URL of any service, and two URLs with
-// white space between them.
+// Open is [bridge.Open] with all Openers: it opens the URL of any service, or two URLs separated by
+// white space.
 func Open(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error) {
 	return bridge.Open(ctx, rawURL, opts, Openers)
 }

@@ -13,18 +13,17 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// Acquire takes the lock on the first service and then on the second one, each with an
-// owner of its own: two URLs of one service then keep each other out, as two programs do.
+// Acquire takes the lock on the first service and then on the second, each with an owner of its own:
+// two URLs of one service then exclude each other, as two programs do.
 //
-// With req.Wait it waits for one after the other, and keeps the first lock while it
-// waits for the second. The holder of the second lock does not wait for the first
-// one, unless the fleet has no service that all of it shares. If Acquire released the
-// first lock at each refusal, it would never get the second one beside programs in
-// that service's queue, and seldom beside programs that ask faster.
+// With req.Wait it waits for one after the other, and keeps the first lock while it waits for the
+// second. The holder of the second lock does not wait for the first, unless no service is shared by the
+// whole fleet. If Acquire released the first lock at each refusal, it would never get the second lock
+// while other programs are in that service's queue, and seldom while others poll faster.
 //
-// With req.MinHold it does not wait for the second one, and is refused, so that the
-// engine asks again: a program that died during the wait would leave the first lock there
-// for all of that time, although nobody held the lock.
+// With req.MinHold it does not wait for the second lock but is refused, so that the engine asks again:
+// a program that died during the wait would leave the first lock in place for the whole MinHold,
+// although nobody held the pair.
 func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	a := attempt{b: b, req: req, h: &hold{b: b}}
 	a.req.Label = b.label(req.Label)
@@ -38,10 +37,10 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 
 	g, err := a.run()
 	if cause := context.Cause(a.ctx); err != nil && ctx.Err() == nil && cause != nil {
-		err = cause // the second one was given up because of that
+		err = cause // the reason why the second one was given up
 	}
 	switch {
-	case err == nil && b.keep(a.h, a.req.MinHold):
+	case err == nil && b.life.Err() == nil:
 		return g, nil
 	case err == nil:
 		err = locker.ErrClosed
@@ -67,19 +66,19 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 type attempt struct {
 	b   *Backend
 	req driver.Request
-	ctx context.Context // ends also when it makes no sense to wait for the second one any more
+	ctx context.Context // also ends when waiting for the second lock has become useless
 	end context.CancelCauseFunc
 	h   *hold
 
-	remaining time.Duration // until the lock that refused it is free; 0: not known
+	remaining time.Duration // until the lock that refused it is free; 0: unknown
 
-	heard atomic.Bool // the second one has answered: another has the lock there
+	heard atomic.Bool // the second service has answered: another holder has the lock there
 }
 
 func (a *attempt) run() (driver.Grant, error) {
 	apart := min(a.req.TTL, apartAtMost)
 	if a.req.MinHold > 0 {
-		a.req.MinHold += apart // the services count from before the grant of the pair
+		a.req.MinHold += apart // the services count from before the pair's grant
 	}
 	first, err := a.ask(0, a.req.Wait)
 	if err != nil {
@@ -89,13 +88,13 @@ func (a *attempt) run() (driver.Grant, error) {
 	second, err := a.ask(1, a.req.Wait && a.req.MinHold == 0)
 	v := stop()
 	if err == nil && a.ctx.Err() != nil {
-		err = context.Cause(a.ctx) // the first one was lost, or the caller has left, and the second answered late
+		err = context.Cause(a.ctx) // the first lock was lost or the caller left, and the second answered late
 	}
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	if time.Since(v.Since) > a.req.TTL/10 {
-		// Renewed, so that the lease begins with a whole TTL, as others do.
+		// Renew, so that the lease begins with a full TTL, as others do.
 		if renewed, err := a.h.on[0].Renew(a.ctx); err == nil {
 			v = renewed
 		} else if errors.Is(err, locker.ErrLost) {
@@ -110,19 +109,19 @@ func (a *attempt) run() (driver.Grant, error) {
 		return driver.Grant{}, fmt.Errorf("granted on both, but %v apart, too late for MinHold: %w", took,
 			locker.ErrUnavailable)
 	}
-	return driver.Grant{Hold: a.h, Validity: ofBoth(v, second.Validity), Token: token,
-		Session: first.Session || second.Session || first.Validity.TTL == 0 || second.Validity.TTL == 0}, nil
+	return driver.Grant{Hold: a.h, Validity: ofBoth(v, second.Validity), Token: token}, nil
 }
 
-// ask asks one service; with wait, until that grants the lock. If both are one service, the second one's first
-// refusal comes from the first lock, so a check goes before the wait. A grant shows that they are two.
+// ask asks one service; with wait, until it grants the lock. If both are the same service, the first
+// lock causes the second's first refusal, so it checks for that before it waits. A grant proves that
+// they are two.
 func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 	s := &a.b.sides[i]
 	req := a.req
 	req.Name = s.prefix + req.Name
 	if i == 1 {
 		half := len(req.Owner) / 2
-		req.Owner = req.Owner[half:] + req.Owner[:half] // of its own, and the same if the request is repeated (R11)
+		req.Owner = req.Owner[half:] + req.Owner[:half] // its own owner, and the same if the request is repeated (R11)
 	}
 	req.Queued = func() {
 		if i == 1 {
@@ -138,9 +137,9 @@ func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 		var refused atomic.Bool
 		req.Lost = func() {
 			if refused.Load() {
-				return // of a poll that was not granted
+				return // concerns a refused poll
 			}
-			a.end(fmt.Errorf("%s: gone while it was being taken: %w", s.name, locker.ErrUnavailable))
+			a.end(fmt.Errorf("%s: gone while it was being acquired: %w", s.name, locker.ErrUnavailable))
 			a.req.Lost()
 		}
 		g, err := s.Acquire(a.ctx, req)
@@ -172,8 +171,7 @@ func (a *attempt) ask(i int, wait bool) (driver.Grant, error) {
 	}
 }
 
-// token returns the lease's token: the higher of the two, to which it raises the
-// other service.
+// token returns the lease's token, the higher of the two, and raises the other service to it.
 func (a *attempt) token(tokens ...uint64) (uint64, error) {
 	for i := range tokens {
 		if tokens[i] == 0 {
@@ -188,8 +186,8 @@ func (a *attempt) token(tokens ...uint64) (uint64, error) {
 		}
 		if err := a.h.raise(a.ctx, i, highest); err != nil {
 			if errors.Is(err, locker.ErrLost) {
-				// Nobody was told that it holds.
-				err = fmt.Errorf("granted and at once gone again (%s): %w", err.Error(), locker.ErrUnavailable)
+				// It was never given out.
+				err = fmt.Errorf("granted, but gone at once (%s): %w", err.Error(), locker.ErrUnavailable)
 			}
 			return 0, a.b.sides[i].fail(err)
 		}
@@ -197,19 +195,19 @@ func (a *attempt) token(tokens ...uint64) (uint64, error) {
 	return highest, nil
 }
 
-// givingBack bounds how long Acquire waits for the release of the locks that it has.
-// After that, the engine goes on in the background.
+// givingBack bounds how long Acquire waits for the release of the locks that it has. After that, the
+// engine continues in the background.
 const givingBack = time.Second
 
-// giveBack releases the granted locks, so that they are free when Acquire returns its
-// error. It reports whether nothing is left.
+// giveBack releases the granted locks, so that they are free when Acquire returns its error. It reports
+// whether nothing is left of them.
 func (a *attempt) giveBack(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, givingBack)
 	defer cancel()
 	nothing := true
 	for i := range a.h.on {
 		p := &a.h.on[i]
-		if p.granted && ctx.Err() == nil && p.Release(ctx) == nil {
+		if p.granted && ctx.Err() == nil && p.Release(ctx, 0) == nil {
 			p.Hold, p.granted = nil, false
 		}
 		nothing = nothing && p.Hold == nil && p.leave == nil

@@ -10,8 +10,8 @@ import (
 	"github.com/golockers/locker/internal/probe"
 )
 
-// checkApart returns an error that matches ErrInvalid if both are one service: a name
-// that nobody uses is then held on the second one as soon as it is on the first.
+// checkApart returns an error that matches ErrInvalid if both are the same service: an unused name is
+// then held on the second as soon as it is held on the first.
 func (b *Backend) checkApart(ctx context.Context) error {
 	name := "locker-check/" + rand.Text()
 	return b.sides[0].locked(ctx, name, func() error {
@@ -24,7 +24,7 @@ func (b *Backend) checkApart(ctx context.Context) error {
 	})
 }
 
-// locked calls do while it holds name, which nobody else uses, on this service alone.
+// locked calls do while it holds name, an unused name, on this service alone.
 func (s *side) locked(ctx context.Context, name string, do func() error) error {
 	l, err := s.client.TryLock(ctx, name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *side) locked(ctx context.Context, name string, do func() error) error {
 	var remains probe.Remains
 	unlocked := l.Unlock(ctx)
 	if unlocked == nil && l.As(&remains) {
-		_ = remains(ctx) // without the right to, it stays as of any name
+		_ = remains(ctx) // without permission, they stay, as for any name
 	}
 	return cmp.Or(err, s.fail(bare(unlocked)))
 }

@@ -19,25 +19,27 @@ import (
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/memory"
 )
 
+// A side that says "held" by an error has a fault, and is not polled as if it had refused.
 func TestNothingStaysOnTheFirstWhereTheSecondDoesNotGrant(t *testing.T) {
-	for _, want := range []error{locker.ErrHeld, locker.ErrUnavailable, locker.ErrRefused} {
+	for _, test := range []struct {
+		answer driver.Grant
+		err    error
+		want   error
+		text   string
+	}{
+		{driver.Grant{Refused: &driver.Refusal{}}, nil, locker.ErrHeld, "held by another"},
+		{driver.Grant{}, locker.ErrUnavailable, locker.ErrUnavailable, "unavailable"},
+		{driver.Grant{}, locker.ErrRefused, locker.ErrRefused, "refused"},
+		{driver.Grant{}, locker.ErrHeld, locker.ErrRefused, "instead of a Refusal"},
+	} {
 		a, b := forever(), forever()
-		b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
-			switch {
-			case req.Name != "job":
-			case want == locker.ErrHeld: //nolint:errorlint // one of the table
-				return driver.Grant{Refused: &driver.Refusal{}}, nil
-			default:
-				return driver.Grant{}, want
-			}
-			return b.Backend.Acquire(ctx, req)
-		}
+		b.answers(test.answer, test.err)
 		_, err := pairOf(t, a, b).TryLock(t.Context(), "job")
-		require.ErrorIs(t, err, want)
-		require.Equal(t, want == locker.ErrHeld, errors.Is(err, locker.ErrHeld)) //nolint:errorlint // one of the table
+		require.ErrorIs(t, err, test.want)
+		require.ErrorContains(t, err, test.text)
+		require.Equal(t, test.answer.Refused != nil, errors.Is(err, locker.ErrHeld))
 		isFree(t, a)
 	}
 }
@@ -123,10 +125,9 @@ func TestTheFirstThatIsLostEndsTheWait(t *testing.T) {
 				held := try(t, clientOf(t, b, "young"), "job")
 				defer unlock(t, held)
 			}
-			pair, err := bridge.New(a, b)
-			require.NoError(t, err)
-			time.AfterFunc(ttl/20, func() { assert.True(t, a.Delete("job")) })
-			_, err = pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, Wait: true,
+			pair := locktest.Must(bridge.New(a, b))
+			time.AfterFunc(ttl/20, func() { assert.True(t, a.Lose("job")) })
+			_, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, Wait: true,
 				Queued: func() {}, Lost: func() {}})
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 			require.NotErrorIs(t, err, locker.ErrLost)
@@ -219,7 +220,7 @@ func TestALossOnEitherIsALoss(t *testing.T) {
 			require.ErrorIs(t, l.Renew(ctx), context.Canceled)
 			services[lost].Fail(nil)
 			require.NoError(t, l.Err())
-			assert.True(t, services[lost].Delete("job"))
+			assert.True(t, services[lost].Lose("job"))
 			<-l.Done()
 			require.ErrorIs(t, l.Err(), locker.ErrLost)
 			require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
@@ -255,12 +256,10 @@ func TestALeaseEndsWithTheEarlierOfBoth(t *testing.T) {
 					return g, err
 				}
 			}
-			pair, err := bridge.New(on[0], on[1])
-			require.NoError(t, err)
+			pair := locktest.Must(bridge.New(on[0], on[1]))
 			began := time.Now()
 			g, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
 			require.NoError(t, err)
-			assert.False(t, g.Session)
 			assert.Zero(t, g.Validity.Since.Sub(began))
 			assert.Equal(t, time.Duration(early)*away+ttl/2, g.Validity.Until().Sub(began))
 			v, err := g.Hold.Renew(t.Context())
@@ -274,21 +273,20 @@ func TestALeaseEndsWithTheEarlierOfBoth(t *testing.T) {
 func TestAnUnknownOutcomeBesideALoss(t *testing.T) {
 	for lost := range 2 {
 		on := []fake{expiring(), expiring()}
-		pair, err := bridge.New(on[0], on[1])
-		require.NoError(t, err)
+		pair := locktest.Must(bridge.New(on[0], on[1]))
 		g, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
 		require.NoError(t, err)
 		on[1-lost].Fail(locker.ErrUnavailable)
 		_, err = g.Hold.Renew(t.Context())
 		require.ErrorIs(t, err, locker.ErrUnavailable)
-		assert.True(t, on[lost].Delete("job"))
+		assert.True(t, on[lost].Lose("job"))
 		_, err = g.Hold.Renew(t.Context())
 		require.ErrorIs(t, err, locker.ErrLost)
-		err = g.Hold.Release(t.Context())
+		err = g.Hold.Release(t.Context(), 0)
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		require.NotErrorIs(t, err, locker.ErrLost)
 		on[1-lost].Fail(nil)
-		require.ErrorIs(t, g.Hold.Release(t.Context()), locker.ErrLost)
+		require.ErrorIs(t, g.Hold.Release(t.Context(), 0), locker.ErrLost)
 		isFree(t, on[0], on[1])
 	}
 }
@@ -296,8 +294,7 @@ func TestAnUnknownOutcomeBesideALoss(t *testing.T) {
 // On each service one sees that the holder came with both; of a long label the end is kept, in whole runes.
 func TestTheLabelOfAHolderWithBoth(t *testing.T) {
 	a, b := forever(), forever()
-	both, err := bridge.New(a, b)
-	require.NoError(t, err)
+	both := locktest.Must(bridge.New(a, b))
 	for label, want := range map[string]string{"pair": "pair", strings.Repeat("é", locker.MaxLabelLen/2): strings.Repeat("é", 56)} {
 		l := try(t, clientOf(t, both, label), "job")
 		for _, on := range []fake{a, b} {
@@ -318,20 +315,18 @@ func TestTheLabelOfAHolderWithBoth(t *testing.T) {
 
 func TestWhatTheTwoCannotDo(t *testing.T) {
 	m, brief := forever(), forever()
-	one, err := bridge.New(m, forever())
-	require.NoError(t, err)
+	one := locktest.Must(bridge.New(m, forever()))
 	for want, pair := range map[string][2]driver.Backend{
-		"is a pair itself": {one, m},
-		"backends is nil":  {m, nil},
-		"one can do none above 10s, the other none below 20s": {limited(time.Second, 10*time.Second),
+		"is a bridge itself": {one, m},
+		"backends is nil":    {m, nil},
+		"one accepts none above 10s, the other none below 20s": {limited(time.Second, 10*time.Second),
 			limited(20*time.Second, time.Minute)},
 	} {
 		_, err := bridge.New(pair[0], pair[1])
 		require.ErrorIs(t, err, locker.ErrInvalid, want)
 		require.ErrorContains(t, err, want)
 	}
-	one, err = bridge.New(m, newPolled())
-	require.NoError(t, err)
+	one = locktest.Must(bridge.New(m, newPolled()))
 	assert.False(t, one.Queue())
 	brief.claims = func(g *locker.Guarantees) { g.MaxMinHold = 4 * ttl }
 	for _, pair := range []*locker.Client{pairOf(t, m, brief), pairOf(t, brief, m)} {
@@ -342,7 +337,7 @@ func TestWhatTheTwoCannotDo(t *testing.T) {
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		isFree(t, m, brief)
 	}
-	_, err = pairOf(t, m, newPolled()).Lock(t.Context(), "job", locker.MinHold(time.Nanosecond))
+	_, err := pairOf(t, m, newPolled()).Lock(t.Context(), "job", locker.MinHold(time.Nanosecond))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 
 	// A MinHold that the pair says it can do is not too long for either.
@@ -350,12 +345,11 @@ func TestWhatTheTwoCannotDo(t *testing.T) {
 		require.LessOrEqual(t, req.MinHold, 4*ttl)
 		return brief.Backend.Acquire(ctx, req)
 	}
-	one, err = bridge.New(m, brief)
-	require.NoError(t, err)
+	one = locktest.Must(bridge.New(m, brief))
 	g, err := one.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: 2 * ttl,
 		MinHold: one.Guarantees().MaxMinHold, Lost: func() {}})
 	require.NoError(t, err)
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 	assert.Equal(t, 3*ttl, one.Guarantees().MaxMinHold)
 }
 
@@ -372,8 +366,7 @@ func TestTheOwnersOfOneRequest(t *testing.T) {
 			return m.Acquire(ctx, req)
 		}
 	}
-	pair, err := bridge.New(services[0], services[1])
-	require.NoError(t, err)
+	pair := locktest.Must(bridge.New(services[0], services[1]))
 	held := try(t, clientOf(t, services[1].Backend, ""), "job")
 	var unlocks sync.WaitGroup
 	defer unlocks.Wait()
@@ -382,8 +375,7 @@ func TestTheOwnersOfOneRequest(t *testing.T) {
 	for range 2 {
 		g, err := pair.Acquire(t.Context(), req)
 		require.NoError(t, err)
-		assert.True(t, g.Session, "nothing ends it")
-		require.NoError(t, g.Hold.Release(t.Context()))
+		require.NoError(t, g.Hold.Release(t.Context(), 0))
 	}
 	assert.Equal(t, []string{req.Owner, req.Owner}, owners[0])
 	require.Len(t, owners[1], 3, "refused, waited, repeated")
@@ -508,34 +500,12 @@ func TestSharersOfOneService(t *testing.T) {
 	}
 }
 
-// A side that says "held" by an error has a fault, and is not polled as if it had refused.
-func TestASideThatRefusesByAnError(t *testing.T) {
-	a, b := forever(), forever()
-	b.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
-		if req.Name != "job" { // by which the two services are told apart
-			return memory.New().Acquire(ctx, req)
-		}
-		return driver.Grant{}, locker.ErrHeld
-	}
-	_, err := pairOf(t, a, b).TryLock(t.Context(), "job")
-	require.ErrorIs(t, err, locker.ErrRefused)
-	require.NotErrorIs(t, err, locker.ErrHeld)
-	require.ErrorContains(t, err, "in place of a Refusal")
-	isFree(t, a)
-}
-
 // The engine learns when the lock that is in the way ends, on whichever side.
 func TestAPairSaysHowLongItIsHeld(t *testing.T) {
 	for at := range 2 {
 		on := [2]fake{forever(), forever()}
-		on[at].acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
-			if req.Name != "job" { // by which the two services are told apart
-				return memory.New().Acquire(ctx, req)
-			}
-			return driver.Grant{Refused: &driver.Refusal{Remaining: 7 * time.Second}}, nil
-		}
-		pair, err := bridge.New(on[0], on[1])
-		require.NoError(t, err)
+		on[at].answers(driver.Grant{Refused: &driver.Refusal{Remaining: 7 * time.Second}}, nil)
+		pair := locktest.Must(bridge.New(on[0], on[1]))
 		g, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: strings.Repeat("1", 40), TTL: ttl,
 			Lost: func() {}, Queued: func() {}})
 		require.NoError(t, err)

@@ -1,45 +1,40 @@
 package bridge_test
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 
-	"github.com/golockers/locker"
-	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"member": memberRole})
 	goleak.VerifyTestMain(m)
 }
 
 // Two in one process: nothing fails here but what is the pair's own.
 func TestConformanceOfMemory(t *testing.T) {
-	of := func(old, young *memory.Backend) conformance.Harness {
+	of := func(old, young *memlock.Backend) conformance.Harness {
 		return conformance.Harness{
 			TTL: 500 * time.Millisecond, // nothing is far away
-			New: func(ct conformance.T) driver.Backend { return join(ct, fake{Backend: old}, fake{Backend: young}) },
+			New: func(conformance.T) driver.Backend {
+				return locktest.Must(bridge.New(fake{Backend: old}, fake{Backend: young}))
+			},
 			Delete: func(_ conformance.T, name string) {
-				old.Delete(name)
-				young.Delete(name)
+				old.Lose(name)
+				young.Lose(name)
 			},
 			Unproven: unproven,
 		}
 	}
-	h := of(memory.New(), memory.NewExpiring())
+	h := of(memlock.New(false), memlock.New(true))
 	// With one that never ends a lock by itself, what is lost stays there until it is undone.
-	h.Virtual = func(conformance.T) conformance.Harness { return of(memory.NewExpiring(), memory.NewExpiring()) }
+	h.Virtual = func(conformance.T) conformance.Harness { return of(memlock.New(true), memlock.New(true)) }
 	conformance.Run(t, h)
 }
 
@@ -48,67 +43,4 @@ func TestConformanceOfMemory(t *testing.T) {
 var unproven = map[string]string{
 	"histories-min-hold": "it is kept longer by up to a TTL: tests of it are in minhold_test.go",
 	"histories-labels":   "long ones are cut",
-}
-
-func join(ct conformance.T, first, second driver.Backend) driver.Backend {
-	b, err := bridge.New(first, second)
-	if err != nil {
-		ct.Errorf("bridge.New: %v", err)
-		ct.FailNow()
-	}
-	return b
-}
-
-// A service with messages and one with sessions, with faults on both. (In the campaign of package backends, one or the
-// other fails.)
-func TestProveConformance(t *testing.T) {
-	lab.NeedProve(t)
-	first, second := redisService(t), etcdService(t)
-	each := [2]driver.Backend{open(t, first.ownURL()), open(t, second.ownURL())}
-	t.Cleanup(func() { assert.NoError(t, errors.Join(each[0].Close(), each[1].Close())) })
-	look := func(ct conformance.T, name string, do func(driver.Operator, locker.State) error) {
-		for _, b := range each {
-			o := b.(driver.Operator)
-			st, err := o.Inspect(ct.Context(), name)
-			if err = cmp.Or(err, do(o, st)); err != nil {
-				ct.Errorf("%s: %v", b.Guarantees().Backend, err)
-			}
-		}
-	}
-	conformance.Run(t, conformance.Harness{
-		TTL: time.Second,
-		New: func(ct conformance.T) driver.Backend {
-			return join(ct, open(ct, first.ownURL()), open(ct, second.ownURL()))
-		},
-		Delete: func(ct conformance.T, name string) {
-			look(ct, name, func(o driver.Operator, st locker.State) error { return o.Break(ct.Context(), st) })
-		},
-		Left: func(ct conformance.T, name string) (left []string) {
-			look(ct, name, func(_ driver.Operator, st locker.State) error {
-				if st.Held || st.Waiters > 0 {
-					left = append(left, fmt.Sprintf("%+v", st))
-				}
-				return nil
-			})
-			return left
-		},
-		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
-			way := lab.StartProxy(ct)
-			through := func(s *service) driver.Backend { return open(ct, s.url(way.Through(s.addrs...))) }
-			return join(ct, through(first), through(second)), way
-		},
-		// One service ends its half of a hold before the other, which keeps it until the engine undoes it: an answer
-		// that no rule of one service explains.
-		Unproven: map[string]string{"histories": "the two halves of a hold do not end at one moment"},
-		URL:      first.ownURL() + " " + second.ownURL() + "?patience=10s", // the suite adds one more
-		Open:     backends.Open,
-		KnownGoroutines: []string{
-			"os.(*Process).pidfdWait",
-			// Of an etcd client that looks, and may connect again in the middle of a check.
-			"google.golang.org/grpc/internal/transport.(*http2Client).keepalive",
-			"google.golang.org/grpc/internal/transport.(*controlBuffer).get",
-			"google.golang.org/grpc/internal/transport.(*http2Client).reader",
-			"google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run",
-		},
-	})
 }

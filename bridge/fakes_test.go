@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // ttl is that of the tests on memory, whose time is not the machine's.
@@ -21,7 +21,7 @@ const ttl = 10 * time.Second
 // fake is a service in memory that outlives those who close it. A test changes what it
 // claims, and what it does with a request.
 type fake struct {
-	*memory.Backend
+	*memlock.Backend
 	claims  func(*locker.Guarantees)
 	acquire func(context.Context, driver.Request) (driver.Grant, error)
 }
@@ -43,24 +43,34 @@ func (f fake) Acquire(ctx context.Context, req driver.Request) (driver.Grant, er
 	return f.Backend.Acquire(ctx, req)
 }
 
-func forever() fake  { return fake{Backend: memory.New()} }
-func expiring() fake { return fake{Backend: memory.NewExpiring()} }
+// answers makes it answer so for "job"; by other names the two services are told apart.
+func (f *fake) answers(g driver.Grant, err error) {
+	f.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
+		if req.Name != "job" {
+			return f.Backend.Acquire(ctx, req)
+		}
+		return g, err
+	}
+}
+
+func forever() fake  { return fake{Backend: memlock.New(false)} }
+func expiring() fake { return fake{Backend: memlock.New(true)} }
 
 func limited(shortest, longest time.Duration) driver.Backend {
-	return fake{Backend: memory.New(), claims: func(g *locker.Guarantees) { g.MinTTL, g.MaxTTL = shortest, longest }}
+	return fake{Backend: memlock.New(false), claims: func(g *locker.Guarantees) { g.MinTTL, g.MaxTTL = shortest, longest }}
 }
 
 // polled is a service without a queue and without messages. A request that waits for sharers leaves a
 // note there, which keeps new ones out for a second. There is one note for all names.
 type polled struct {
-	m           *memory.Backend
+	m           *memlock.Backend
 	mu          sync.Mutex
 	note        string
 	until       time.Time
 	notes, left int
 }
 
-func newPolled() *polled { return &polled{m: memory.NewExpiring()} }
+func newPolled() *polled { return &polled{m: memlock.New(true)} }
 
 func (p *polled) Guarantees() locker.Guarantees {
 	g := p.m.Guarantees()
@@ -113,16 +123,12 @@ var kinds = map[string]func() driver.Backend{
 
 func pairOf(t *testing.T, first, second driver.Backend) *locker.Client {
 	t.Helper()
-	b, err := bridge.New(first, second)
-	require.NoError(t, err)
-	return clientOf(t, b, "pair")
+	return clientOf(t, locktest.Must(bridge.New(first, second)), "pair")
 }
 
 func clientOf(t *testing.T, b driver.Backend, label string) *locker.Client {
 	t.Helper()
-	c := locker.New(b, &locker.Options{TTL: ttl, Label: label, Patience: locker.NoPatience})
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
-	return c
+	return locktest.Client(t, b, &locker.Options{TTL: ttl, Label: label, OutageTimeout: -1})
 }
 
 // opens is the Opener of a Backend that is there already.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
@@ -22,29 +23,27 @@ type hold struct {
 type part struct {
 	driver.Hold      // nil: nothing
 	granted     bool // for certain
-	endless     bool // it has no deadline
 
-	// leave removes the note with which a request that waits for sharers, who are programs with one URL, keeps
+	// leave removes the note with which a request that waits for sharers (programs with one URL) keeps
 	// new ones out; nil: there is none.
 	leave func(ctx context.Context) error
 }
 
-// answered takes what the service has answered to the last request, and returns its error: one that matches
-// ErrHeld for a refusal.
+// answered records the answer to the last request, and returns its error, which matches ErrHeld for a
+// refusal.
 func (p *part) answered(g driver.Grant, err error) error {
 	p.Hold, p.granted = g.Hold, err == nil && g.Hold != nil && g.Refused == nil
-	p.endless = p.granted && g.Validity.TTL == 0
 	switch held := g.Refused; {
 	case p.granted:
 		p.leave = nil // the grant has removed it
 	case err == nil && (held == nil) == (g.Hold == nil):
-		return errors.New("the backend has to grant the lock or to refuse it, and not both")
+		return errors.New("the backend both granted the lock and refused it")
 	case held == nil && errors.Is(err, locker.ErrHeld):
-		//nolint:errorlint // it says "held", which is no error
-		return fmt.Errorf("%w: the backend gave an error in place of a Refusal: %s", locker.ErrRefused, err)
+		//nolint:errorlint // it says "held", which is not an error
+		return fmt.Errorf("%w: the backend returned an error instead of a Refusal: %s", locker.ErrRefused, err)
 	case held != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)):
 		p.leave = nil
-		if held.AskWithin > 0 { // else it is a place in a line, which ends by itself
+		if held.AskWithin > 0 { // else it is a place in a queue, which ends by itself
 			p.leave = held.Leave
 		}
 		if p.Hold == nil && held.Undo != nil {
@@ -63,8 +62,8 @@ var (
 	_ driver.Aser        = (*hold)(nil)
 )
 
-// each calls f for both services at the same time, and returns their errors. An
-// unknown outcome goes before a loss, so that the engine tries again.
+// each calls f for both services concurrently, and returns their errors. An unknown outcome takes
+// precedence over a loss, so that the engine tries again.
 func (h *hold) each(f func(i int) error) error {
 	errs := h.b.both(f)
 	if errs[0] == nil || errs[1] != nil && errors.Is(errs[0], locker.ErrLost) {
@@ -73,7 +72,7 @@ func (h *hold) each(f func(i int) error) error {
 	return errs[0]
 }
 
-// Renew renews both. The lease lasts as long as both last; if one is lost, both are.
+// Renew renews both. The lease lasts while both last; if one is lost, both are.
 func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	var v [2]driver.Validity
 	errs := h.b.both(func(i int) (err error) {
@@ -86,8 +85,8 @@ func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	return ofBoth(v[0], v[1]), cmp.Or(errs[0], errs[1])
 }
 
-// ofBoth returns the validity of a lock on both services: from before the first request was
-// sent until the earlier end.
+// ofBoth returns the validity of a lock on both services: from before the first request was sent until
+// the earlier end.
 func ofBoth(a, b driver.Validity) driver.Validity {
 	if b.Until().Before(a.Until()) {
 		a, b = b, a
@@ -99,45 +98,28 @@ func ofBoth(a, b driver.Validity) driver.Validity {
 	return driver.Validity{Since: b.Since, TTL: end.Sub(b.Since), Drift: end.Sub(a.Until())}
 }
 
-// Release releases both at the same time.
-func (h *hold) Release(ctx context.Context) error {
-	err := h.each(func(i int) error {
+// Release releases both concurrently, at once or when keep has passed.
+func (h *hold) Release(ctx context.Context, keep time.Duration) error {
+	return h.each(func(i int) error {
 		if h.on[i].Hold == nil {
 			return nil // it was never asked
 		}
-		return h.on[i].Release(ctx)
+		return h.on[i].Release(ctx, keep)
 	})
-	if err == nil || errors.Is(err, locker.ErrLost) {
-		h.b.forget(h)
-	}
-	return err
 }
 
 // Undo undoes both (R7).
 func (h *hold) Undo(ctx context.Context) error {
-	err := h.each(func(i int) error {
+	return h.each(func(i int) error {
 		p := h.on[i]
 		if p.leave != nil {
-			_ = p.leave(ctx) // the note ends by itself
+			_ = p.leave(ctx) // the note expires by itself
 		}
 		if p.Hold == nil {
 			return nil
 		}
 		return p.Undo(ctx)
 	})
-	if err == nil {
-		h.b.forget(h)
-	}
-	return err
-}
-
-// undoEndless undoes what only the end of the process would end.
-func (h *hold) undoEndless() {
-	for _, p := range h.on {
-		if p.endless {
-			_ = p.Undo(context.Background())
-		}
-	}
 }
 
 // RaiseToken implements [driver.TokenRaiser], on both.
@@ -145,11 +127,11 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	return h.each(func(i int) error { return h.raise(ctx, i, token) })
 }
 
-// raise makes one service give out higher tokens than this one from now on.
+// raise makes one service grant only tokens above this one from now on.
 func (h *hold) raise(ctx context.Context, i int, token uint64) error {
 	base := h.b.sides[i].base
 	if token <= base {
-		return nil // it is added to every token
+		return nil // the base is added to every token
 	}
 	r, ok := h.on[i].Hold.(driver.TokenRaiser)
 	if !ok {

@@ -9,24 +9,24 @@ import (
 	"github.com/golockers/locker"
 )
 
-// What people ask is asked of each service: labels there end with both URLs if their holders have both.
+// Inspect each service by itself: there, labels of holders with both URLs end with both URLs.
 
 // Inspect returns an error: ask each of the two.
 func (b *Backend) Inspect(context.Context, string) (locker.State, error) {
-	return locker.State{}, b.askEach("tells of no lock")
+	return locker.State{}, b.askEach("cannot inspect locks")
 }
 
 // List returns an error: ask each of the two.
 func (b *Backend) List(context.Context, string) iter.Seq2[locker.State, error] {
-	return func(yield func(locker.State, error) bool) { yield(locker.State{}, b.askEach("lists no locks")) }
+	return func(yield func(locker.State, error) bool) { yield(locker.State{}, b.askEach("cannot list locks")) }
 }
 
-// Break returns an error: a lock is broken on each of the two.
-func (b *Backend) Break(context.Context, locker.State) error { return b.askEach("breaks no lock") }
+// Break returns an error: break the lock on each of the two.
+func (b *Backend) Break(context.Context, locker.State) error { return b.askEach("cannot break locks") }
 
 // Check returns an error: check each of the two.
 func (b *Backend) Check(context.Context) ([]locker.Finding, error) {
-	return nil, b.askEach("has nothing to check")
+	return nil, b.askEach("cannot be checked")
 }
 
 func (b *Backend) askEach(what string) error {

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,8 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // minHold is longer than a TTL.
@@ -42,8 +44,7 @@ func TestMinHoldCountsFromTheGrantOfBoth(t *testing.T) {
 				time.Sleep(away)
 				return b.Backend.Acquire(context.WithoutCancel(ctx), req)
 			}
-			pair, err := bridge.New(a, b)
-			require.NoError(t, err)
+			pair := locktest.Must(bridge.New(a, b))
 			g, err := pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, MinHold: minHold,
 				Lost: func() {}})
 			b.acquire = nil
@@ -59,37 +60,68 @@ func TestMinHoldCountsFromTheGrantOfBoth(t *testing.T) {
 	}
 }
 
-// Close leaves a lock with MinHold to the services.
-func TestMinHoldOutlastsClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := expiring(), expiring()
-		pair, err := bridge.New(a, b)
-		require.NoError(t, err)
-		_, err = pair.Acquire(t.Context(), driver.Request{Name: "job", Owner: "owner", TTL: ttl, MinHold: minHold})
-		require.NoError(t, err)
-		require.NoError(t, pair.Close())
-		isKept(t, a, b)
-	})
+// The lock of one that unlocks, or is closed, is kept on both services, and no longer: also by one
+// whose holds have no deadline, as those of a file.
+func TestMinHoldIsKeptOnBoth(t *testing.T) {
+	for _, end := range []string{"Unlock", "Close"} {
+		for endless := range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				on := [2]fake{expiring(), expiring()}
+				if endless < 2 {
+					m := memlock.New(false)
+					on[endless] = fake{Backend: m, acquire: func(ctx context.Context, req driver.Request) (driver.Grant, error) {
+						req.MinHold = 0
+						return m.Acquire(ctx, req)
+					}}
+				}
+				pair := locktest.Must(bridge.New(on[0], on[1]))
+				c, err := locker.Open(t.Context(), "x://", &locker.Options{TTL: 100 * ttl}, driver.Openers{"x": opens(pair)})
+				require.NoError(t, err)
+				l := try(t, c, "job", locker.MinHold(minHold))
+				if end == "Unlock" {
+					require.NoError(t, l.Unlock(t.Context()))
+				}
+				require.NoError(t, c.Close())
+				isKept(t, on[0].Backend, on[1].Backend)
+			})
+		}
+	}
 }
 
-// A hold without a deadline, as in a file, ends with the process otherwise.
-func TestMinHoldOutlastsCloseAndNoLonger(t *testing.T) {
-	for endless := range 2 {
-		synctest.Test(t, func(t *testing.T) {
-			on := [2]fake{expiring(), expiring()}
-			m := memory.New()
-			on[endless] = fake{Backend: m, acquire: func(ctx context.Context, req driver.Request) (driver.Grant, error) {
-				req.MinHold = 0
-				return m.Acquire(ctx, req)
-			}}
-			pair, err := bridge.New(on[0], on[1])
-			require.NoError(t, err)
-			c, err := locker.Open(t.Context(), "x://", &locker.Options{TTL: ttl}, driver.Openers{"x": opens(pair)})
-			require.NoError(t, err)
-			try(t, c, "job", locker.MinHold(minHold))
-			require.NoError(t, c.Close())
-			isKept(t, on[0].Backend, on[1].Backend)
-		})
+// goneHold is one whose session has ended, while its service keeps the lock for its MinHold.
+type goneHold struct{ driver.Hold }
+
+func (goneHold) Renew(context.Context) (driver.Validity, error) {
+	return driver.Validity{}, driver.ErrLost
+}
+func (goneHold) Release(context.Context, time.Duration) error { return driver.ErrLost }
+
+// Also where the hold on one of them is gone, and its holder knows it, or does not yet.
+func TestMinHoldIsKeptOnBothAfterALossOnOne(t *testing.T) {
+	for gone := range 2 {
+		for _, end := range []string{"Unlock", "Close", "loss", "loss and Unlock", "loss and Close"} {
+			synctest.Test(t, func(t *testing.T) {
+				var lost func()
+				on := [2]fake{expiring(), expiring()}
+				on[gone].acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
+					g, err := on[gone].Backend.Acquire(ctx, req)
+					g.Hold, lost = goneHold{g.Hold}, req.Lost
+					return g, err
+				}
+				c := pairOf(t, on[0], on[1])
+				l := try(t, c, "job", locker.MinHold(minHold))
+				if strings.HasPrefix(end, "loss") {
+					lost()
+				}
+				if strings.HasSuffix(end, "Unlock") {
+					require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
+				}
+				if strings.HasSuffix(end, "Close") {
+					require.NoError(t, c.Close())
+				}
+				isKept(t, on[0].Backend, on[1].Backend)
+			})
+		}
 	}
 }
 

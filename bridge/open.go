@@ -2,19 +2,19 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/oneline"
 )
 
-// Open is [locker.Open] for one URL, or for two with white space between them. Two URLs make
-// one Client that locks on both services, first on the first one. Then prefix and token_base
-// belong to their own URL; ttl, max_hold, patience and label apply to both, in whichever URL
-// they stand. With package backends, it is backends.Open; with other backends
+// Open is [locker.Open] for one URL, or for two separated by white space. Two URLs make one Client that
+// locks on both services, in that order. Then prefix and token_base belong to their own URL; ttl,
+// max_hold, outage_timeout and label apply to both, whichever URL has them. For the backends of package
+// backends, it is backends.Open; with other backends
 //
 //	client, err := bridge.Open(ctx, urls, nil, single.Openers, etcd.Openers)
 func Open(ctx context.Context, rawURL string, opts *locker.Options, openers ...driver.Openers) (*locker.Client, error) {
@@ -51,22 +51,22 @@ func openPair(ctx context.Context, rawURLs []string, s driver.Settings, openers 
 	}
 	second, err := openSide(ctx, rawURLs[1], s, openers)
 	if err != nil {
-		return nil, errors.Join(err, first.Close())
+		return nil, oneline.Join(err, first.Close())
 	}
 	b, err := newBackend([2]side{first, second})
 	if err != nil {
-		return nil, errors.Join(err, first.Close(), second.Close())
+		return nil, oneline.Join(err, first.Close(), second.Close())
 	}
 	return b, nil
 }
 
-// openSide opens one of two. It takes the Backend from under its Client, which is not used:
-// its Close would close the Backend.
+// openSide opens one of two. It takes the Backend and drops its Client, whose Close would close the
+// Backend.
 func openSide(ctx context.Context, rawURL string, of driver.Settings, openers []driver.Openers) (s side, err error) {
 	taking := driver.Openers{}
 	for _, o := range openers {
 		for scheme, open := range o {
-			if open == nil || taking[scheme] != nil { // the first counts, as in locker.Open
+			if open == nil || taking[scheme] != nil { // the first one counts, as in locker.Open
 				continue
 			}
 			taking[scheme] = func(ctx context.Context, u *driver.URL, of driver.Settings) (driver.Backend, error) {
@@ -78,13 +78,13 @@ func openSide(ctx context.Context, rawURL string, of driver.Settings, openers []
 	}
 	_, err = locker.Open(ctx, rawURL, &locker.Options{TTL: of.TTL, Prefix: of.Prefix, TokenBase: of.TokenBase,
 		Logger: of.Logger}, taking)
-	if err != nil && s.Backend != nil { // it is closed again, since it does not accept the TTL
+	if err != nil && s.Backend != nil { // it does not accept the TTL, so close it
 		err = s.fail(bare(err))
 	}
 	return s, bare(err)
 }
 
-// bare is an error of a Client without the operation: that of the pair's Client has it.
+// bare is an error of a Client without its operation, which the pair's Client adds.
 func bare(err error) error {
 	if e, ok := err.(*locker.Error); ok { //nolint:errorlint // what it wraps stays as it is
 		return e.Err
@@ -92,11 +92,11 @@ func bare(err error) error {
 	return err
 }
 
-// URLs are one URL or two.
+// URLs are one or two URLs.
 type URLs []*driver.URL
 
-// ParseURLs parses one URL, or two with white space between them. Its error matches
-// [locker.ErrInvalid] and does not repeat rawURL, which may contain a password.
+// ParseURLs parses one URL, or two separated by white space. Its error matches [locker.ErrInvalid] and
+// does not repeat rawURL, which may contain a password.
 func ParseURLs(rawURL string) (URLs, error) {
 	fields := split(rawURL)
 	if len(fields) > 2 {
@@ -117,8 +117,8 @@ func ParseURLs(rawURL string) (URLs, error) {
 	return urls, nil
 }
 
-// split splits rawURL at white space if it is more than one URL. White space before
-// the first one or behind the last one stays there, and is refused.
+// split splits rawURL at white space if it is more than one URL. White space before the first or after
+// the last one stays, and is refused.
 func split(rawURL string) []string {
 	fields := strings.Fields(rawURL)
 	if len(fields) < 2 || strings.Count(rawURL, "://") < 2 {
@@ -152,7 +152,7 @@ func (us URLs) Param(name string) string {
 // common returns the parameters that apply to both.
 func (us URLs) common() (query string, err error) {
 	params := url.Values{}
-	for _, name := range []string{"ttl", "max_hold", "patience", "label"} {
+	for _, name := range []string{"ttl", "max_hold", "outage_timeout", "label"} {
 		value := us.Param(name)
 		if second := us[1].Param(name, value); second != value {
 			return "", fmt.Errorf("%w: backend URL: %s: parameter %s: the two URLs differ in it: write it once",

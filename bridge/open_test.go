@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 	"github.com/golockers/locker/memory"
 )
 
@@ -22,13 +24,13 @@ func TestTwoURLs(t *testing.T) {
 		"memory:// memory:// memory://": "it has 3 parts",
 		"memory:// nosuch://":           `no backend for scheme "nosuch"`,
 
-		"bridge://a":                                  `no backend for scheme "bridge"`,
-		"memory://?ttl=10s memory://?ttl=20s":         "parameter ttl: the two URLs differ in it",
-		"memory://?nosuch=1 " + dir:                   `memory://: unknown parameter, number 1`,
-		dir + " memory://?nosuch=1":                   `memory://: unknown parameter, number 1`,
-		dir + " memory://?prefix=a&prefix=b":          `parameter "prefix" is given 2 times`,
-		"memory:// redis://:zzy@127.0.0.1:1?ttl=20ms": "redis://***@127.0.0.1:1",
-		dir + " file://?ttl=0s":                       "it has to be more than zero",
+		"bridge://a":                                 `no backend for scheme "bridge"`,
+		"memory://?ttl=10s memory://?ttl=20s":        "parameter ttl: the two URLs differ in it",
+		"memory://?nosuch=1 " + dir:                  `memory://: unknown parameter, number 1`,
+		dir + " memory://?nosuch=1":                  `memory://: unknown parameter, number 1`,
+		dir + " memory://?prefix=a&prefix=b":         `parameter "prefix" is given 2 times`,
+		"memory:// long://:zzy@127.0.0.1:1?ttl=20ms": "long://***@127.0.0.1:1",
+		dir + " file://?ttl=0s":                      "it must be more than zero",
 
 		// White space that was not meant is refused beside two URLs as beside one.
 		"memory://a memory://user:zzy@b\n":      "URL 2 of 2: invalid argument: backend URL: character 20 is a line end",
@@ -38,7 +40,8 @@ func TestTwoURLs(t *testing.T) {
 		"memory://a\x00 memory://user:zzy@b":    "a control character (U+0000)",
 		"memory:// user:zzy@b":                  "character 10 is a space",
 	} {
-		c, err := backends.Open(t.Context(), url, nil)
+		c, err := bridge.Open(t.Context(), url, nil, memory.Openers, file.Openers,
+			driver.Openers{"long": opens(limited(time.Minute, time.Hour))})
 		if !assert.Error(t, err, "%q", url) {
 			_ = c.Close()
 			continue
@@ -47,7 +50,7 @@ func TestTwoURLs(t *testing.T) {
 		assert.NotContains(t, err.Error(), "zy")
 	}
 	_, err := locker.Open(t.Context(), "memory:// memory://", nil, memory.Openers)
-	require.ErrorContains(t, err, "two URLs are for package bridge")
+	require.ErrorContains(t, err, "package bridge takes two URLs")
 	urls, err := bridge.ParseURLs("redis://user:zzy@a?ttl=1s \r\n\t etcd://b/c")
 	require.NoError(t, err)
 	assert.Equal(t, "redis://***@a etcd://b/c", urls.String())
@@ -58,13 +61,13 @@ func TestTwoURLs(t *testing.T) {
 // Options and the parameters that are written once hold for both, also where a backend
 // needs them to connect; a prefix and a token_base belong to their own URL.
 func TestWhatTheOpenersOfTwoURLsAreGiven(t *testing.T) {
-	given, services := map[string]driver.Settings{}, map[string]*memory.Backend{}
+	given, services := map[string]driver.Settings{}, map[string]*memlock.Backend{}
 	open := func(_ context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
-		given[u.Scheme], services[u.Scheme] = opts, memory.NewExpiring()
+		given[u.Scheme], services[u.Scheme] = opts, memlock.New(true)
 		return services[u.Scheme], u.Check()
 	}
 	c, err := bridge.Open(t.Context(),
-		"old://?prefix=a%2F&patience=none\t young://?token_base=7&ttl=9s&label=me",
+		"old://?prefix=a%2F&outage_timeout=none\t young://?token_base=7&ttl=9s&label=me",
 		&locker.Options{TTL: time.Minute, Prefix: "p/", TokenBase: 5, MaxHold: time.Hour}, driver.Openers{"old": open, "young": open})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, c.Close()) }()
@@ -88,8 +91,8 @@ func TestWhatTheOpenersOfTwoURLsAreGiven(t *testing.T) {
 
 // Of several Openers with one scheme the first counts, with two URLs as with one.
 func TestTheFirstOpenerOfASchemeCounts(t *testing.T) {
-	first := driver.Openers{"a": opens(memory.NewExpiring()), "b": opens(memory.NewExpiring()), "c": nil}
-	second := driver.Openers{"a": refuses, "b": refuses, "c": opens(memory.NewExpiring())}
+	first := driver.Openers{"a": opens(memlock.New(true)), "b": opens(memlock.New(true)), "c": nil}
+	second := driver.Openers{"a": refuses, "b": refuses, "c": opens(memlock.New(true))}
 	for _, urls := range []string{"a://", "c://", "a:// b://", "c:// b://"} {
 		c, err := bridge.Open(t.Context(), urls, nil, first, second)
 		require.NoError(t, err, urls)
@@ -107,12 +110,11 @@ func TestTheFirstIsClosedIfTheSecondFails(t *testing.T) {
 		"nosuch://":   `no backend for scheme "nosuch"`,
 		"broken://":   "the lock service is unavailable",
 		"long://host": "long://host: invalid argument: a TTL of 10s is outside",
-		"pair://":     "is a pair itself",
+		"pair://":     "is a bridge itself",
 	} {
-		first := memory.New()
-		pair, err := bridge.New(memory.New(), memory.New())
-		require.NoError(t, err)
-		_, err = bridge.Open(t.Context(), "first://?ttl=10s "+second, nil, driver.Openers{
+		first := memlock.New(false)
+		pair := locktest.Must(bridge.New(memlock.New(false), memlock.New(false)))
+		_, err := bridge.Open(t.Context(), "first://?ttl=10s "+second, nil, driver.Openers{
 			"first": opens(first),
 			"long":  opens(limited(time.Minute, time.Hour)),
 			"pair":  opens(pair),

@@ -30,11 +30,12 @@ const (
 	defaultMinTTL  = 50 * time.Millisecond
 	defaultValue   = 400_000
 	maxMinHold     = 366 * 24 * time.Hour
-	slack          = 100 * time.Millisecond // of one that looks on, with its own timers
+	minHoldSlack   = time.Second
+	slack          = 100 * time.Millisecond // of an observer, whose timers are imprecise
 )
 
 // New returns a [driver.Backend] on store. It does no I/O. Its Close closes store, if that is an
-// [io.Closer]. It is a [driver.Operator] and, if store is a [Watcher], a [driver.Notifier].
+// [io.Closer]. The Backend is a [driver.Operator] and, if store is a [Watcher], a [driver.Notifier].
 func New(store Store, opts *Options) (driver.Backend, error) {
 	if store == nil {
 		return nil, fmt.Errorf("cas: %w: the Store is nil", driver.ErrInvalid)
@@ -54,12 +55,12 @@ func New(store Store, opts *Options) (driver.Backend, error) {
 	return b, nil
 }
 
-// backend is a Store as a lock service.
+// backend turns a Store into a lock service.
 type backend struct {
 	store    Store
 	promises Promises
 	timeout  time.Duration
-	client   string // whose notes are its own
+	client   string // marks this client's notes
 	closing  context.Context
 	close    context.CancelFunc
 
@@ -67,7 +68,7 @@ type backend struct {
 	closed bool
 	asking sync.WaitGroup // requests; none is added once closed
 	looks  map[string]look
-	pruned time.Time // of looks that are too old
+	pruned time.Time // when old looks were last removed
 }
 
 var (
@@ -91,24 +92,25 @@ func (b *backend) Guarantees() driver.Guarantees {
 		RestsOn:           p.RestsOn + "; clients' monotonic clocks run alike, to 1 %; nobody else writes or deletes the records",
 	}
 	if p.Ages {
-		g.DeadHolder, g.SurvivesClockJump, g.MaxMinHold = driver.RecoveryAfterTTL, false, maxMinHold
-		g.RestsOn += "; the clock of the service makes no step; a write that arrives late begins the age of a record anew, " +
-			"and keeps the lock of a dead holder for up to a TTL longer"
+		g.DeadHolder, g.SurvivesClockJump = driver.RecoveryAfterTTL, false
+		g.MaxMinHold, g.MinHoldSlack = maxMinHold, minHoldSlack
+		g.RestsOn += "; the clock of the service makes no step; a write that arrives late restarts the age of a record, " +
+			"and keeps the lock of a dead holder, or what MinHold keeps, for up to a TTL longer"
 	}
 	return g
 }
 
-// look is a record as it was read or written last.
+// look is a record as it was last read or written.
 type look struct {
 	record
 	version string
 	sight   sight
-	mine    bool      // this client has written it last, as far as it knows
-	at      time.Time // when it was kept
+	mine    bool      // this client wrote it last, as far as it knows
+	at      time.Time // when it was stored
 }
 
-// What an observer has seen is kept while it goes on looking: for longer than the engine ever waits before it asks
-// again, and at most twice as long.
+// Looks are kept while a client goes on observing: for longer than the engine ever waits between
+// requests, and at most twice as long.
 const keepLooks = 3 * time.Minute
 
 func (b *backend) last(key string) look {
@@ -117,7 +119,7 @@ func (b *backend) last(key string) look {
 	return b.looks[key]
 }
 
-// saw keeps l, at which nothing is to be seen if nobody holds.
+// saw stores l, or forgets it if there is nothing to observe.
 func (b *backend) saw(key string, l look) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +173,7 @@ func (b *backend) load(ctx context.Context, key string) (l look, err error) {
 	if err != nil {
 		return l, err
 	}
-	now := time.Now() // after the reply: a beat may be as new as that
+	now := time.Now() // after the reply: the beat may be that new
 	if !b.promises.Ages {
 		e.Age = 0
 	}
@@ -190,19 +192,19 @@ func (b *backend) load(ctx context.Context, key string) (l look, err error) {
 type edit struct {
 	key    string
 	decide func(l look, now time.Time) (next record, write bool)
-	fresh  bool  // what it decides without a write needs the record as it is now
-	stores *hold // whose life it gives or prolongs
+	fresh  bool  // a decision without a write needs the current record
+	stores *hold // the hold that it creates or prolongs
 }
 
-// outcome is what came of an edit.
+// outcome is the outcome of an edit.
 type outcome struct {
-	since time.Time // before the request that has written was sent
-	late  bool      // a request that may have written, or may yet
+	since time.Time // before the successful write was sent
+	late  bool      // a request may have written, or may still do so
 }
 
 const mostConflicts = 100
 
-// change makes an edit, again and again while others are faster.
+// change makes an edit, and repeats it while other clients write first.
 func (b *backend) change(ctx context.Context, e edit) (o outcome, err error) {
 	l := b.last(e.key)
 	for try := range mostConflicts {
@@ -260,7 +262,7 @@ func (b *backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			switch {
 			case v.granted && (v.token > driver.MaxToken || req.Shared && len(next.encode()) > b.mostBytes()):
 				v, write = verdict{full: max(len(next.Holders)-1, 1)}, false
-			case v.note != "" && write && len(next.encode()) > b.mostBytes()*13/12: // two notes of many sharers, and renewals fit
+			case v.note != "" && write && len(next.encode()) > b.mostBytes()*13/12: // two more notes and renewals must fit
 				v.note, write = "", false
 			}
 			return next, write
@@ -274,7 +276,7 @@ func (b *backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		h.granted(time.Now())
 		return driver.Grant{Hold: h, Validity: driver.Validity{Since: o.since, TTL: req.TTL}, Token: v.token}, nil
 	case v.full > 0:
-		return driver.Grant{}, fmt.Errorf("%s: %w: %d have %.60q, and there is no room for another, or no token",
+		return driver.Grant{}, fmt.Errorf("%s: %w: %d have %.60q, and there is no room, or no token, for another",
 			b.promises.Backend, driver.ErrRefused, v.full, req.Name)
 	}
 	held := &driver.Refusal{Remaining: v.left}
@@ -290,7 +292,7 @@ func (b *backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 // mostBytes leaves room for what renewals and notes add to a record.
 func (b *backend) mostBytes() int { return cmp.Or(b.promises.MaxValue, defaultValue) * 3 / 4 }
 
-// remove removes who is gone, if there is one.
+// remove removes the entries for which gone is true.
 func (b *backend) remove(ctx context.Context, key string, gone func(entry) bool) error {
 	_, err := b.change(ctx, edit{key: key, decide: func(l look, now time.Time) (next record, write bool) {
 		return l.remove(gone, l.sight, now)
@@ -307,8 +309,8 @@ func (b *backend) Inspect(ctx context.Context, name string) (driver.State, error
 	return l.state(name, l.sight, time.Now()), nil
 }
 
-// List implements [driver.Operator]. It reads every record with the prefix, since the ones of names that are
-// free stay.
+// List implements [driver.Operator]. It reads every record with the prefix, because records of free
+// names stay.
 func (b *backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
 	return func(yield func(driver.State, error) bool) {
 		var keys []string
@@ -323,7 +325,7 @@ func (b *backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 			}
 			return nil
 		})
-		for _, key := range keys { // also of a listing that broke off
+		for _, key := range keys { // also after an incomplete listing
 			st, failed := b.Inspect(ctx, key)
 			if failed != nil {
 				err = cmp.Or(err, failed)
@@ -361,13 +363,13 @@ func (b *backend) Close() error {
 	return nil
 }
 
-// notifier is a backend whose store tells of changes.
+// notifier is a backend whose store reports changes.
 type notifier struct {
 	*backend
 	watcher Watcher
 }
 
-// Notify implements [driver.Notifier]. Every change wakes: whether one sets the name free is seen by asking.
+// Notify implements [driver.Notifier]. Every change wakes; asking shows whether the name is free.
 func (n *notifier) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	err = n.ask(ctx, func(ctx context.Context) (err error) {
 		stop, err = n.watcher.Watch(ctx, name, wake)

@@ -58,7 +58,7 @@ func TestFreshProcessesThatTry(t *testing.T) {
 				time.Sleep(ttl / 2)
 				living := mustHave(t, beside, driver.Request{Shared: true}) // its writes say how old the other is
 				time.Sleep(ttl / 4)
-				require.NoError(t, living.Release(t.Context()))
+				require.NoError(t, living.Release(t.Context(), 0))
 				time.Sleep(ttl/4 + time.Millisecond)
 				fresh, _ := connect(t, s)
 				if _, err := ask(t, fresh, driver.Request{}); err == nil {
@@ -131,13 +131,13 @@ func TestTheNoteOfADeadWriter(t *testing.T) {
 		_, err = ask(t, late, driver.Request{Shared: true})
 		require.ErrorIs(t, err, driver.ErrHeld, "it may be alive")
 		time.Sleep(time.Second)
-		_ = mustHave(t, late, driver.Request{Shared: true}).Release(t.Context())
+		_ = mustHave(t, late, driver.Request{Shared: true}).Release(t.Context(), 0)
 		_, err = hold.Renew(t.Context())
 		require.NoError(t, err, "nobody has removed it")
 
 		_, err = ask(t, writer, driver.Request{Wait: true})
 		require.ErrorIs(t, err, driver.ErrHeld)
-		require.NoError(t, hold.Release(t.Context()))
+		require.NoError(t, hold.Release(t.Context(), 0))
 		fresh, _ := connect(t, s)
 		mustHave(t, fresh, driver.Request{Shared: true})
 	})
@@ -214,15 +214,15 @@ func TestAReleaseDoesNotRestOnAFreshLoad(t *testing.T) {
 	hold := mustHave(t, b, driver.Request{Shared: true})
 	beside := mustHave(t, other, driver.Request{Shared: true}) // b has to load again
 	p.before = &before
-	require.NoError(t, hold.Release(t.Context()))
-	require.NoError(t, beside.Release(t.Context()))
+	require.NoError(t, hold.Release(t.Context(), 0))
+	require.NoError(t, beside.Release(t.Context(), 0))
 	mustHave(t, other, driver.Request{})
 }
 
 func TestRequireIsToldTheTruth(t *testing.T) {
 	for _, ages := range []bool{false, true} {
 		b, _ := connect(t, newService(ages))
-		client := locker.New(b, nil)
+		client := locktest.Must(locker.New(b, nil))
 		require.NoError(t, locker.Require(client, driver.Guarantees{DeadHolder: driver.RecoveryWatched}))
 		require.Equal(t, ages, locker.Require(client, driver.Guarantees{DeadHolder: driver.RecoveryAfterTTL}) == nil)
 		require.Equal(t, ages, locker.Require(client, driver.Guarantees{MaxMinHold: time.Hour}) == nil)

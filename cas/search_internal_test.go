@@ -16,8 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The search plays interleavings of some clients, each of which asks for one name until it has it, may renew, and
-// releases or dies, or breaks whom it has seen; of their requests, which are served and answered late or never; and
+// The search plays interleavings of some clients, each of which asks for one name until it has it, may
+// renew, and releases or dies, or is kept and comes back once, as a copy of a request that is late
+// does, or breaks whom it has seen; of their requests, which are served and answered late or never; and
 // of time, in ticks. What a client has written last, it takes for the record, until that is refused.
 
 const (
@@ -34,7 +35,7 @@ const (
 	swapping              // its Swap is under way
 	swapped               // the answer is
 	holding
-	over // it has released, died, or settled its take-back
+	over // it has released, also what is kept, died, or settled its take-back
 )
 
 // task is what a client is about.
@@ -43,7 +44,8 @@ type task uint8
 const (
 	asks task = iota
 	renews
-	undoes // or releases, which is the same for the record
+	keeping // releases while MinHold lasts
+	undoes  // or releases, which is the same for the record
 	inspects
 	breaks
 )
@@ -61,7 +63,9 @@ type client struct {
 	phase
 	task
 	shared, min bool
+	kept        bool // releases while MinHold lasts
 	renewed     bool // once is enough
+	late        bool // it is a copy that is late, and asks once
 	mine        bool // what it has seen is what it has written last
 	broken      bool // somebody has broken it
 	sent        int  // the tick of its Load
@@ -74,7 +78,7 @@ type client struct {
 	promised int  // MinHold lasts so long for others
 	keep     int  // and so long for itself
 	token    uint64
-	late     []request // that it has given up, and that may arrive
+	given    []request // that it has given up, and that may arrive
 }
 
 type world struct {
@@ -123,7 +127,7 @@ func (w *world) key(f flaw) uint64 {
 		for b := range c.sight {
 			all = append(all, b.n)
 		}
-		for _, l := range c.late {
+		for _, l := range c.given {
 			note(l.next)
 			all = append(all, l.version)
 		}
@@ -149,7 +153,7 @@ func (w *world) key(f flaw) uint64 {
 		add(rank(r.Seq), int(w.store.Last-r.Last), len(r.Holders), len(r.Notes))
 		for _, e := range slices.Concat(r.Holders, r.Notes) {
 			key = append(key, e.Owner...)
-			add(rank(e.Beat), int(e.Lasts/time.Millisecond), min(int(e.Seen/tick), w.most()), int(w.store.Last-e.Token))
+			add(rank(e.Beat), int(e.Lasts/time.Millisecond), min(int(e.Seen/tick), w.most()), int(w.store.Last-e.Token), is(e.Kept))
 		}
 	}
 	add(w.lost, int(w.highest-w.store.Last))
@@ -158,8 +162,8 @@ func (w *world) key(f flaw) uint64 {
 	}
 	tell(w.store)
 	for _, c := range w.clients[:w.n] {
-		add(int(c.phase), int(c.task), is(c.renewed), is(c.mine), is(c.broken), is(c.ok),
-			max(c.until-w.now, 0), max(c.promised-w.now, 0), max(c.keep-w.now, 0), is(c.v.granted), rank(c.version), len(c.late), len(c.sight))
+		add(int(c.phase), int(c.task), is(c.renewed), is(c.late), is(c.mine), is(c.broken), is(c.ok),
+			max(c.until-w.now, 0), max(c.promised-w.now, 0), max(c.keep-w.now, 0), is(c.v.granted), rank(c.version), len(c.given), len(c.sight))
 		if f != "" { // else nobody looks at it
 			add(since(c.sent))
 		}
@@ -175,7 +179,7 @@ func (w *world) key(f flaw) uint64 {
 		}
 		tell(c.seen)
 		tell(c.next)
-		for _, l := range c.late {
+		for _, l := range c.given {
 			add(rank(l.version))
 			tell(l.next)
 		}
@@ -254,8 +258,8 @@ func (s *searcher) steps(w world, then func(next world, step string, i int)) {
 	next.now++
 	then(next, " tick", w.now)
 	for i := range w.clients[:w.n] {
-		for n, l := range w.clients[i].late {
-			next := w.with(i, func(c *client) { c.late = slices.Delete(slices.Clone(c.late), n, n+1) })
+		for n, l := range w.clients[i].given {
+			next := w.with(i, func(c *client) { c.given = slices.Delete(slices.Clone(c.given), n, n+1) })
 			if l.version == w.store.Seq {
 				s.apply(&next, l)
 			}
@@ -268,8 +272,19 @@ func (s *searcher) steps(w world, then func(next world, step string, i int)) {
 // apply carries out a Swap.
 func (s *searcher) apply(w *world, r request) {
 	for i := range w.clients[:w.n] {
-		was := indexOf(w.store.Holders, owner(i))
-		if c := &w.clients[i]; r.target != "" && was >= 0 && indexOf(r.next.Holders, owner(i)) < 0 {
+		c, was, is := &w.clients[i], indexOf(w.store.Holders, owner(i)), indexOf(r.next.Holders, owner(i))
+		if is >= 0 && r.next.Holders[is].Kept {
+			before, after := w.store.Holders[was], r.next.Holders[is]
+			if before.Seen = after.Seen; before.Kept && before != after {
+				s.broken = fmt.Sprintf("%d is kept anew", i)
+			}
+			if !before.Kept && c.task == keeping {
+				c.promised = max(c.promised, w.now+int(after.Lasts/tick))
+			}
+		} else if is >= 0 && was >= 0 && w.store.Holders[was].Kept && w.store.Holders[was].Token == r.next.Holders[is].Token {
+			s.broken = fmt.Sprintf("%d was kept, and holds again", i)
+		}
+		if r.target != "" && was >= 0 && is < 0 {
 			if w.store.Holders[was].holder() == r.target {
 				c.broken = true
 			} else if c.until > w.now {
@@ -314,15 +329,25 @@ func (s *searcher) client(w world, i int, then func(next world, step string, i i
 		then(w.with(i, (*client).ends), " dies", i)
 		if c.keep <= w.now {
 			then(w.with(i, func(c *client) { c.begins(undoes, w.now) }), " releases", i)
+		} else if c.kept {
+			then(w.with(i, func(c *client) { c.begins(keeping, w.now) }), " releases, and is kept", i)
 		}
 	case over:
+		if c.task == keeping && !c.late {
+			for t, step := range []string{" asks again", " renews late", " releases again"} {
+				then(w.with(i, func(c *client) { c.late = true; c.begins(task(t), w.now) }), step, i)
+			}
+		}
 	}
 }
 
 // begins: what it has written last it need not load.
 func (c *client) begins(t task, now int) {
 	c.task, c.phase, c.sent, c.request, c.ok = t, loading, now, request{target: c.target}, false
-	if t == undoes {
+	switch t {
+	case keeping:
+		c.until, c.renewed = 0, true
+	case undoes:
 		c.until, c.promised, c.keep, c.renewed = 0, 0, 0, false
 	}
 	if c.mine {
@@ -353,6 +378,11 @@ func (s *searcher) decide(c *client, i int, w world) {
 		c.sight = c.sight.look(c.seen, seen, age)
 	}
 	r := request{version: c.seen.Seq, since: w.now, target: c.target}
+	if c.seen.Holders = slices.Clone(c.seen.Holders); s.flaw == "what is kept is as held" {
+		for i := range c.seen.Holders {
+			c.seen.Holders[i].Kept = false
+		}
+	}
 	write, lasts := true, ttl
 	switch c.task {
 	case asks:
@@ -366,6 +396,15 @@ func (s *searcher) decide(c *client, i int, w world) {
 			lasts = max(lasts, c.keep-w.now)
 		}
 		r.next, write = c.seen.renew(owner(i), time.Duration(lasts)*tick, c.sight, now)
+	case keeping:
+		lasts = max(c.keep-w.now, 1)
+		if c.late {
+			lasts = keeps
+		}
+		r.next, _ = c.seen.keep(owner(i), time.Duration(lasts)*tick, c.sight, now)
+		if n := indexOf(r.next.Holders, owner(i)); n >= 0 && s.flaw == "kept since the last beat" {
+			r.next.Holders[n].Seen = now.Sub(c.sight[c.seen.Holders[indexOf(c.seen.Holders, owner(i))].beat()])
+		}
 	case undoes:
 		r.next, write = c.seen.remove(func(e entry) bool { return e.Owner == owner(i) }, c.sight, now)
 		write = write || s.flaw != "Undo that finds nothing"
@@ -384,7 +423,7 @@ func (s *searcher) decide(c *client, i int, w world) {
 	c.request, c.phase, c.mine = r, swapping, false
 	switch {
 	case write:
-	case known, c.task == asks, c.task == inspects:
+	case known, c.task == asks && !c.late, c.task == inspects:
 		c.begins(c.task, w.now)
 	default: // it is lost, or gone
 		c.ends()
@@ -424,13 +463,13 @@ func (s *searcher) unknown(w world, i int, late []request, step string, then fun
 		return
 	}
 	w.lost--
-	w = w.with(i, func(c *client) { c.late = slices.Concat(c.late, late) })
+	w = w.with(i, func(c *client) { c.given = slices.Concat(c.given, late) })
 	if c.task == breaks {
 		then(w.with(i, (*client).ends), step, i)
 		return
 	}
-	if c.task == renews {
-		then(w.with(i, func(c *client) { c.begins(renews, w.now) }), step+", renews again", i)
+	if c.task == renews || c.task == keeping {
+		then(w.with(i, func(c *client) { c.begins(c.task, w.now) }), step+", tries again", i)
 	}
 	then(w.with(i, func(c *client) { c.begins(undoes, w.now) }), step, i)
 }
@@ -438,8 +477,11 @@ func (s *searcher) unknown(w world, i int, late []request, step string, then fun
 // wrong says which promise is broken.
 func (w *world) wrong() string {
 	for i, a := range w.clients[:w.n] {
-		if (a.phase == over && a.task == undoes || a.broken) && indexOf(w.store.Holders, owner(i)) >= 0 {
+		if (a.phase == over && a.task == undoes || a.broken && !a.late) && indexOf(w.store.Holders, owner(i)) >= 0 {
 			return fmt.Sprintf("%d is there although it was taken back, or broken", i)
+		}
+		if is := indexOf(w.store.Holders, owner(i)); is >= 0 && a.phase == over && a.task == keeping && !w.store.Holders[is].Kept {
+			return fmt.Sprintf("%d holds although it has released", i)
 		}
 		for j, b := range w.clients[:w.n] {
 			if i != j && max(a.until, a.promised) > w.now && b.until > w.now && !a.broken && !b.broken &&
@@ -451,12 +493,13 @@ func (w *world) wrong() string {
 	return ""
 }
 
-// begin has a client for each letter: a writer, a reader, one that asks for MinHold, an operator.
+// begin has a client for each letter: a writer, a reader, one that asks for MinHold, one that is kept
+// for it as well, an operator.
 func begin(f flaw, lost int, who string) (*searcher, world) {
 	who, ages := strings.CutSuffix(who, " with ages")
 	w := world{lost: lost, ages: ages, n: len(who)}
 	for i, is := range who {
-		w.clients[i].shared, w.clients[i].min = is == 'r', is == 'm'
+		w.clients[i].shared, w.clients[i].min, w.clients[i].kept = is == 'r', is == 'm' || is == 'k', is == 'k'
 		if is == 'o' {
 			w.clients[i].task = inspects
 		}
@@ -468,7 +511,7 @@ func begin(f flaw, lost int, who string) (*searcher, world) {
 // them: what differs is finite.
 func TestSearchEveryInterleaving(t *testing.T) {
 	for who, lost := range map[string]int{
-		"ww": 1, "wr": 1, "rr": 1, "wwo": 0, "ww with ages": 1, "wr with ages": 1, "mw with ages": 1,
+		"ww": 1, "wr": 1, "rr": 1, "wwo": 0, "ww with ages": 1, "wr with ages": 1, "mw with ages": 1, "kw with ages": 0,
 	} {
 		began := time.Now()
 		s, w := begin("", lost, who)
@@ -480,7 +523,7 @@ func TestSearchEveryInterleaving(t *testing.T) {
 
 // Of four there are too many; chance decides.
 func TestInterleavingsOfFour(t *testing.T) {
-	for n, who := range []string{"wrwr", "wrwr with ages", "wrmo with ages", "wrwo"} {
+	for n, who := range []string{"wrwr", "wrwr with ages", "wrmo with ages", "wrko with ages", "wrwo"} {
 		for seed := range uint64(200) {
 			s, w := begin("", 2, who)
 			s.walk(w, rand.New(rand.NewPCG(seed, uint64(n))), 150)
@@ -499,8 +542,14 @@ func TestSearchFindsFlaws(t *testing.T) {
 		"an age that counts the way":   {"ww with ages", "wrwr with ages"},
 		"a renewal without MinHold":    {"mw with ages", "wrmo with ages"},
 		"a Break of whoever holds":     {"wwo", "wrwo"},
+		"what is kept is as held":      {"kw with ages", "wrko with ages"},
+		"kept since the last beat":     {"kw with ages", "wrko with ages"},
 	} {
-		s, w := begin(f, 1, who[0])
+		lost := 1
+		if strings.HasPrefix(who[0], "k") { // there would be too many worlds
+			lost = 0
+		}
+		s, w := begin(f, lost, who[0])
 		s.search(w, nil)
 		assert.NotEmpty(t, s.broken, f)
 		t.Log(s.broken)

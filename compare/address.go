@@ -9,12 +9,12 @@ import (
 	"github.com/golockers/locker/bridge"
 )
 
-// address is a backend's URL whose hosts can be replaced by those of proxies.
+// address is a backend's URL whose hosts can be replaced by proxies.
 type address struct {
-	before, after string   // what stands before and after the hosts
-	hosts         []string // host:port; nil if clients cannot be led through proxies
-	why           string   // and the reason for it
-	straight      string   // the URL as it was given
+	before, after string   // the parts before and after the hosts
+	hosts         []string // host:port; nil if clients cannot use proxies
+	why           string   // and the reason
+	straight      string   // the URL as given
 	shown         string   // the same without a password
 }
 
@@ -33,15 +33,15 @@ func parseAddress(rawURL string) (address, error) {
 	a, u := address{straight: rawURL, shown: urls.String()}, urls[0]
 	switch {
 	case len(urls) > 1:
-		a.why = "no one network between its clients and two services"
+		a.why = "there is no single network between its clients and two services"
 	case strings.Contains(u.Scheme, "+"):
-		a.why = "Sentinel and Redis Cluster lead clients to the servers' own addresses, past any proxy"
+		a.why = "Sentinel and Redis Cluster send clients to the servers' own addresses, past any proxy"
 	case u.Scheme == "kubernetes":
 		a.why = "its URL names a namespace: each client finds the API server by itself, past any proxy"
 	case u.Hosts == nil:
 		a.why = "no network between its clients and the service: the URL has no host"
 	case u.Param("host", "") != "" || u.Param("addr", "") != "":
-		a.why = "the URL has hosts among its parameters: write them all before the path"
+		a.why = "the URL has hosts among its parameters: write all of them before the path"
 	}
 	if a.why != "" {
 		return a, nil
@@ -64,7 +64,7 @@ func parseAddress(rawURL string) (address, error) {
 	}
 	a.before, a.after = scheme+"://"+rest[:strings.LastIndex(rest[:end], "@")+1], rest[end:]
 	if port < 0 && !strings.Contains(a.after, "server_name=") {
-		// A certificate is checked for the server's name where the client connects to a proxy.
+		// Through a proxy, the certificate is checked for the server's name.
 		host, _, _ := net.SplitHostPort(a.hosts[0])
 		path, query, _ := strings.Cut(a.after, "?")
 		a.after = strings.TrimSuffix(path+"?server_name="+host+"&"+query, "&")
@@ -72,7 +72,7 @@ func parseAddress(rawURL string) (address, error) {
 	return a, nil
 }
 
-// through is the URL with other addresses for the hosts, one for each.
+// through is the URL with each host replaced by another address.
 func (a address) through(hosts []string) string {
 	if a.hosts == nil {
 		return a.straight

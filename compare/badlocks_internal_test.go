@@ -189,13 +189,13 @@ func (h *badHold) Renew(ctx context.Context) (driver.Validity, error) {
 }
 
 func (h *badHold) Undo(ctx context.Context) error {
-	if err := h.Release(ctx); !errors.Is(err, locker.ErrLost) {
+	if err := h.Release(ctx, 0); !errors.Is(err, locker.ErrLost) {
 		return err
 	}
 	return nil
 }
 
-func (h *badHold) Release(ctx context.Context) error {
+func (h *badHold) Release(ctx context.Context, _ time.Duration) error {
 	switch h.lock.flaw {
 	case noOwnerCheck:
 		return h.lock.rdb.Del(ctx, h.key).Err()

@@ -17,43 +17,43 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// bench is where one service is tried: its servers, its holders, their proxies. Servers and processes
-// belong to it, as to the lab.TB of a program: what fails on it ends the step under way with an error.
+// bench tries one service, with its servers, its holders and their proxies. It is the lab.TB that owns
+// servers and processes: a failure ends the current step with an error.
 type bench struct {
 	host.Host
 	ctx     context.Context
 	run     *run
 	index   int           // among the services of the report
 	name    string        // the head of its column
-	opens   time.Duration // how long the service may take to answer for the first time
+	opens   time.Duration // how long the service's first answer may take
 	ttl     time.Duration
 	start   func(b *bench)    // sets what follows
 	address                   // where the service is
 	version string            // of its servers
 	faults  []serverFault     // what can be done to them
-	untried map[string]string // by fault: why it cannot be done here
+	untried map[string]string // by fault: why it is not possible here
 
 	g       locker.Guarantees
 	a, b, c *holder
 	begun   int    // rounds
-	gone    string // why it was given up
+	gone    string // why the bench was given up
 }
 
-// serverFault is something that is done to the servers of a service while locks are held. Its functions
-// run on the goroutine of the service's bench and may fail it.
+// serverFault is a fault of a service's servers while locks are held. Its functions run on the
+// goroutine of the service's bench and may fail it.
 type serverFault struct {
 	history.Fault
-	takes  int                                        // how many servers it takes away, for as long as it lasts
+	takes  int                                        // how many servers it takes away while it lasts
 	before func(b *bench)                             // before the locks are taken; nil: nothing
-	inject func(b *bench) (proof string, heal func()) // proof: by what it was seen to take effect; "": it was not
-	after  func(b *bench)                             // when the trials are over; nil: nothing
+	inject func(b *bench) (proof string, heal func()) // proof: the visible effect; "": none
+	after  func(b *bench)                             // when the trials have ended; nil: nothing
 	own    bool                                       // it is the user's
 }
 
-// begin opens the service, which has been started, starts the holders, and says in the report what the service is
-// and declares.
+// begin opens the started service, starts the holders, and puts into the report what the service is and
+// declares.
 func (b *bench) begin() {
-	// Straight first, so that an error speaks of the service and not of a proxy.
+	// Directly first, so that an error concerns the service and not a proxy.
 	client, err := openAgain(b.ctx, b.run.openers, b.straight, nil, b.opens/2)
 	if err != nil {
 		b.Stop(err)
@@ -61,26 +61,26 @@ func (b *bench) begin() {
 	b.g = client.Guarantees()
 	defer client.Close()
 	if b.g.Scope == locker.ScopeProcess {
-		b.Fatalf("its locks are between goroutines of one process, and holders here are processes")
+		b.Fatalf("its locks work between goroutines of one process, and holders here are processes")
 	}
 	b.ttl = max(b.ttl, b.g.MinTTL)
-	// Clients go straight to a service that is not to be had through proxies: the name in a certificate is
-	// checked against the proxy's address, say.
+	// Clients connect directly to a service that does not work through proxies, for example because the
+	// name in a certificate is checked against the proxy's address.
 	var at []string
 	for _, host := range b.hosts {
 		at = append(at, lab.StartProxy(b, host).Addr())
 	}
 	if c, err := openAgain(b.ctx, b.run.openers, b.through(at), nil, b.opens); err != nil {
-		b.hosts, b.why = nil, "its clients cannot be led through proxies: "+err.Error()
+		b.hosts, b.why = nil, "its clients cannot use proxies: "+err.Error()
 	} else {
 		_ = c.Close()
 	}
 	b.a, b.b, b.c = b.newHolder("a"), b.newHolder("b"), b.newHolder("c")
 	for _, h := range []*holder{b.c, b.b, b.a} {
-		// Servers that have just started may give out no lock for a while, and a user may have every
-		// right but that.
+		// Servers that have just started may grant no lock for a while, and a user may lack just that
+		// permission.
 		if trouble := h.warm(); trouble != "" {
-			b.Fatalf("it gives out no lock: %s", trouble)
+			b.Fatalf("it grants no lock: %s", trouble)
 		}
 	}
 	b.describe(func(s *history.Service) {
@@ -89,17 +89,17 @@ func (b *bench) begin() {
 	})
 }
 
-// describe changes what the report says of the service.
+// describe changes what the report says about the service.
 func (b *bench) describe(f func(s *history.Service)) {
 	b.run.mu.Lock()
 	defer b.run.mu.Unlock()
 	f(&b.run.head.Services[b.index])
 }
 
-// missing says why a service is not tried at all.
+// missing records why a service is not tried at all.
 func (b *bench) missing(err error) {
 	if b.ctx.Err() != nil {
-		err = errors.New("the run ended before it had started")
+		err = errors.New("the run ended before it started")
 	}
 	why := strings.TrimPrefix(err.Error(), "locker: open: ")
 	b.describe(func(s *history.Service) { s.Missing = why })
@@ -112,7 +112,7 @@ type task struct {
 	script        func(r *round)
 }
 
-// tasks is what there is to try here, and leaves word of what is not.
+// tasks returns what can be tried here, and records why the rest cannot.
 func (b *bench) tasks() []task {
 	tasks := []task{{history.Fault{ID: healthy}, (*round).healthy}}
 	for _, f := range clientFaults {
@@ -129,13 +129,22 @@ func (b *bench) tasks() []task {
 	})
 }
 
-// tryAll does everything once, whatever it takes, and then, while there is time, again and again.
+// tryAll does everything once, however long it takes, and then repeats it while there is time.
 func (b *bench) tryAll() {
 	failures := 0
 	tasks := b.tasks()
+	once := share{of: len(tasks)}
+	b.run.count(b, once, 0)
+	defer func() { b.run.count(b, share{tried: once.of, of: once.of, last: time.Now()}, 0) }() // even when the bench is given up
 	for turn := 0; len(tasks) > 0; turn++ {
 		for _, t := range slices.Clone(tasks) {
 			over, err := b.inTurn(t, turn)
+			if turn == 0 {
+				once.tried, once.last = once.tried+1, time.Now()
+			}
+			if !over {
+				b.run.count(b, once, min(turn, 1))
+			}
 			var cannot *host.SkipError
 			switch {
 			case over, b.ctx.Err() != nil:
@@ -158,7 +167,7 @@ func (b *bench) tryAll() {
 	}
 }
 
-// inTurn does a task when there is a place for it, and time, and again if the machine stood still.
+// inTurn does a task when there is a place and time for it, and repeats it if the machine stalled.
 func (b *bench) inTurn(t task, turn int) (over bool, err error) {
 	b.run.places <- struct{}{}
 	defer func() { <-b.run.places }()
@@ -168,18 +177,18 @@ func (b *bench) inTurn(t task, turn int) (over bool, err error) {
 	before := b.run.stalled.Load()
 	err = b.round(t)
 	if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
-		b.run.say("%s: %s: tried again, since this machine stood still for %v", b.name, t.ID, d.Round(time.Millisecond))
+		b.run.say("%s: %s: repeated, because this machine stalled for %v", b.name, t.ID, d.Round(time.Millisecond))
 		err = b.round(t)
 	}
 	return false, err
 }
 
-// round runs the task's script with a number of names of its own. What fails in it sets the trial
-// aside, and is told.
+// round runs the task's script with some names of its own. A failure in it sets the trial aside, and is
+// reported.
 func (b *bench) round(t task) error {
 	b.begun++
 	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.name, b.begun)}
-	for i := range 4 { // which share the fault
+	for i := range 4 { // they share the fault
 		r.names = append(r.names, fmt.Sprintf("%s%s/%d", b.run.prefix, r.id, i))
 	}
 	begin := history.Event{Kind: history.TrialBegin, Value: int64(b.ttl)}
@@ -190,14 +199,14 @@ func (b *bench) round(t task) error {
 	r.event(begin)
 	began, before := history.Now(), b.run.stalled.Load()
 	for _, h := range b.holders() {
-		h.wire.take() // what was before
+		h.wire.take() // drop earlier answers
 	}
 	err := b.Do(func() { t.script(r); b.alive() })
 	if r.faulty {
-		r.faultEnd("it was healed after something else had failed")
+		r.faultEnd("it was healed after another failure")
 	}
 	if b.ctx.Err() != nil {
-		return err // what was cut short is not judged
+		return err // an interrupted round is not judged
 	}
 	for _, h := range b.holders() {
 		if h.crashed() {
@@ -209,21 +218,23 @@ func (b *bench) round(t task) error {
 	}
 	if err != nil {
 		if d := time.Duration(b.run.stalled.Load() - before); d > 0 {
-			err = fmt.Errorf("%w (this machine stood still for %v meanwhile)", err, d.Round(time.Millisecond))
+			err = fmt.Errorf("%w (this machine stalled for %v meanwhile)", err, d.Round(time.Millisecond))
 		}
 		end.Error = err.Error()
 	}
 	r.event(end)
 	b.run.judge(r.id)
-	b.run.say("%s: %s: %s", b.name, t.ID, cmp.Or(end.Error, "done"))
+	if end.Error != "" || !b.run.inPlace {
+		b.run.say("%s: %s: %s", b.name, t.ID, cmp.Or(end.Error, "done"))
+	}
 	return cmp.Or(err, b.Do(func() { b.recover(err) }))
 }
 
-// recover makes the bench whole again after a round, whatever it has left: proxies pass, processes run.
+// recover restores the bench after a round, whatever state it is in: proxies pass, processes run.
 func (b *bench) recover(failed error) {
 	for _, h := range b.holders() {
 		if h.heal(); failed != nil || !h.proc.Running() {
-			h.kill() // what callers of a failed round still do would be taken for the next round's
+			h.kill() // its callers would interfere with the next round
 		}
 	}
 	for _, h := range b.holders() {
@@ -231,26 +242,26 @@ func (b *bench) recover(failed error) {
 			continue
 		}
 		if err := b.Do(h.start); err != nil && b.ctx.Err() == nil {
-			b.gone = cmp.Or(failed, err).Error() // the second is about a proxy
+			b.gone = cmp.Or(failed, err).Error() // the second one concerns a proxy
 			return
 		}
 		h.warm()
 	}
 }
 
-// holders are those that have been started.
+// holders are the started holders.
 func (b *bench) holders() []*holder {
 	return slices.DeleteFunc([]*holder{b.a, b.b, b.c}, func(h *holder) bool { return h == nil || h.proc == nil })
 }
 
-// leave says why something is not tried here.
+// leave records why something is not tried here.
 func (b *bench) leave(id, why string) {
 	b.untried[id] = why
 	b.describe(func(s *history.Service) { s.Untried = maps.Clone(b.untried) })
 }
 
 // wait waits until cond holds, at most for limit, and reports whether it does. It does not return when
-// the run is over.
+// the run has ended.
 func (b *bench) wait(limit time.Duration, cond func() bool) bool {
 	for end := time.Now().Add(limit); !cond(); {
 		if time.Now().After(end) {
@@ -262,7 +273,7 @@ func (b *bench) wait(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-// alive fails where the process of a holder has ended by itself.
+// alive fails if the process of a holder has ended by itself.
 func (b *bench) alive() {
 	for _, h := range b.holders() {
 		if h.crashed() {
@@ -271,14 +282,14 @@ func (b *bench) alive() {
 	}
 }
 
-// sleep does not return when the run is over.
+// sleep does not return when the run has ended.
 func (b *bench) sleep(d time.Duration) {
 	if clock.Sleep(b.ctx, d) != nil {
 		b.Stop(context.Cause(b.ctx))
 	}
 }
 
-// lead leads all holders to another server in place of the one at index i, as a virtual address does.
+// lead redirects all holders from the server at index i to another one, as a virtual address does.
 func (b *bench) lead(i int, addr string) {
 	for _, h := range b.holders() {
 		if h.proxies[i].Target() != addr {

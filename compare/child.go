@@ -17,37 +17,37 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// childEnv makes a process a holder: it has the part that the process is to play, as JSON.
+// childEnv makes a process a holder: its value is the process's part, as JSON.
 const childEnv = "LOCKER_COMPARE_HOLDER"
 
-// part is what a holder is started with.
+// part is the configuration of a holder.
 type part struct {
 	URL   string
 	TTL   time.Duration
-	Opens time.Duration // how long the service may take to answer for the first time
+	Opens time.Duration // how long the service's first answer may take
 }
 
-// command is what the parent tells a holder, as a line of JSON.
+// command is a command of the parent to a holder, as a line of JSON.
 type command struct {
 	Do     string
 	Trial  string
 	Caller int
 	Name   string
 	Within time.Duration // hold: how long to ask for the lock
-	Loop   bool          // hold: and to take it again and again
-	Try    bool          // hold: do not wait, but ask again and again
+	Loop   bool          // hold: and to take it repeatedly
+	Try    bool          // hold: do not wait, but ask repeatedly
 	Keep   time.Duration // hold: how long; 0: until "release"
 }
 
-// What a holder tells the parent, as a line of JSON, are the events of its history, and these.
+// A holder reports the events of its history to the parent, as lines of JSON, and these.
 const (
 	isOpen history.Kind = "open" // the client is open
-	isOver history.Kind = "over" // the command of this caller is over
+	isOver history.Kind = "over" // this caller's command has ended
 )
 
-// PlayHolder turns this process into one of the holders that a comparison starts, if it was started as
-// one; it does not return then. In any other process it returns at once. A program that has a [Command]
-// calls it first, with the same openers: holders are that program, started again. [Main] does both.
+// PlayHolder turns this process into a holder of a comparison, if it was started as one, and does not
+// return. In any other process it returns at once. A program with a [Command] must call it first, with
+// the same openers, because holders are that program, started again. [Main] does both.
 func PlayHolder(openers driver.Openers) {
 	text, is := os.LookupEnv(childEnv)
 	if !is {
@@ -63,7 +63,7 @@ func PlayHolder(openers driver.Openers) {
 	os.Exit(0)
 }
 
-// holderProgram is a process that holds locks, and looks at its leases.
+// holderProgram is a process that holds locks and watches its leases.
 type holderProgram struct {
 	part
 	client *locker.Client
@@ -71,11 +71,11 @@ type holderProgram struct {
 	out sync.Mutex // one line at a time, in the order of their times
 
 	mu      sync.Mutex
-	callers map[int]context.CancelFunc // by which each leaves
+	callers map[int]context.CancelFunc // ends each caller
 	calls   sync.WaitGroup
 }
 
-// say tells the parent, which writes it down, and reads always: where it is gone, so is this process soon.
+// say reports to the parent, which always reads; if the parent is gone, this process soon is, too.
 func (h *holderProgram) say(e history.Event) {
 	h.out.Lock()
 	defer h.out.Unlock()
@@ -83,17 +83,17 @@ func (h *holderProgram) say(e history.Event) {
 	_ = json.NewEncoder(os.Stdout).Encode(e)
 }
 
-// tell says an event of a caller.
+// tell reports an event of a caller.
 func (h *holderProgram) tell(c command, kind history.Kind, e history.Event) {
 	e.Kind, e.Trial, e.Caller, e.Name = kind, c.Trial, c.Caller, c.Name
 	h.say(e)
 }
 
-// run obeys until the parent says no more, or is gone.
+// run obeys commands until the parent ends them or is gone.
 func (h *holderProgram) run(openers driver.Openers) (err error) {
 	defer watchStalls(h.say)()
-	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to
-	// come back.
+	// The parent has opened it: if it is unreachable, this machine is busy or the servers will come
+	// back.
 	h.client, err = openAgain(context.Background(), openers, h.URL,
 		&locker.Options{TTL: h.TTL, Label: "locker compare"}, h.Opens)
 	if err != nil {
@@ -105,14 +105,14 @@ func (h *holderProgram) run(openers driver.Openers) (err error) {
 	for ; lines.Decode(&c) == nil; c = (command{}) {
 		h.obey(all, c)
 	}
-	// Nobody believes to hold what is released by Close, and one that hangs has its lock until its TTL ends.
+	// Nobody relies on the locks that Close releases, and a hanging one ends with its TTL.
 	leave()
 	defer time.AfterFunc(6*time.Second, func() { os.Exit(0) }).Stop()
 	h.calls.Wait()
 	return h.client.Close()
 }
 
-// openAgain opens a service within limit: where it is away it is asked again.
+// openAgain opens a service within limit, and retries while it is away.
 func openAgain(ctx context.Context, openers driver.Openers, url string, opts *locker.Options,
 	limit time.Duration) (client *locker.Client, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -132,13 +132,13 @@ func (h *holderProgram) obey(all context.Context, c command) {
 		wanted, release := context.WithCancel(all)
 		h.callers[c.Caller] = release
 		h.calls.Go(func() { h.call(wanted, c) })
-	} else if release := h.callers[c.Caller]; release != nil { // it is not over yet
+	} else if release := h.callers[c.Caller]; release != nil { // it has not ended yet
 		release()
 	}
 }
 
-// call holds a lock, once or again and again, while it is wanted. It asks again where the service is
-// away, or has refused.
+// call holds a lock, once or repeatedly, while it is wanted. It asks again if the service is away or
+// has refused.
 func (h *holderProgram) call(wanted context.Context, c command) {
 	ctx, cancel := context.WithTimeout(wanted, c.Within)
 	defer cancel()
@@ -156,7 +156,7 @@ func (h *holderProgram) call(wanted context.Context, c command) {
 	h.say(history.Event{Kind: isOver, Caller: c.Caller})
 }
 
-// keep looks at a lease until it is told to leave, or that the lease is over.
+// keep watches a lease until it is told to leave or the lease ends.
 func (h *holderProgram) keep(wanted context.Context, c command, lease *locker.Lease) {
 	defer h.leave(c, lease)
 	var over <-chan time.Time
@@ -201,7 +201,7 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 	return lease
 }
 
-// leave unlocks. What is left of a lease that is lost is cleared, as Do does.
+// leave unlocks. It cleans up after a lost lease, as Do does.
 func (h *holderProgram) leave(c command, lease *locker.Lease) {
 	if lost := lease.Err(); lost != nil {
 		h.tell(c, history.ToldLost, history.Event{Error: lost.Error()})

@@ -23,6 +23,7 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/vocabulary"
 )
 
 func testOpeners() driver.Openers {
@@ -118,11 +119,11 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		only, rule string
 	}{
 		{ownSignal, "holder-cut-off", check.Told},
-		{forgetsTokens, healthy, check.Tokens},
-		{neverExpires, "holder-killed", check.Left},
-		{leavesGhosts, "replies-lost", check.Left},
-		{losesLeases, healthy, check.FalseLoss},
-		{neverRenews, healthy, check.FalseLoss},
+		{forgetsTokens, healthy, check.Fencing},
+		{neverExpires, "holder-killed", check.Freed},
+		{leavesGhosts, "replies-lost", check.Freed},
+		{losesLeases, healthy, check.Kept},
+		{neverRenews, healthy, check.Kept},
 		{noOwnerCheck, "unlock-late", check.Exclusion},
 		{boasts, "holder-cut-off", check.Exclusion},
 		{renewsOthers, "holder-stopped", check.Exclusion},
@@ -171,7 +172,7 @@ func TestProveTheLab(t *testing.T) {
 		lab.Need(t, tool)
 	}
 	report := compareOne(t, plan{ttl: time.Second, only: []string{"healthy", "holder-stopped", "holder-killed", "unlock-late",
-		serversPaused.ID, restarted.ID, minorityDown.ID}})
+		serverPause.ID, restarted.ID, minorityDown.ID}})
 	isWhole(t, report)
 	for _, s := range report.Run.Services {
 		assert.Empty(t, s.Missing, s.Name)
@@ -182,6 +183,17 @@ func TestProveTheLab(t *testing.T) {
 				assert.NotEmpty(t, c.Reason, "%s, %s", c.Service, row.Title)
 			}
 		}
+	}
+}
+
+// One thing has one name: what a service declares is required of `locker run` and of `locker compare`, and printed,
+// with the same word.
+func TestWhatIsDeclaredHasOneName(t *testing.T) {
+	for _, rule := range check.Rules() {
+		assert.NotEmpty(t, rule.Means, rule.Name)
+	}
+	for _, f := range []history.Fault{restarted, failedOver, clockJump, serverPause} {
+		assert.NotEmpty(t, vocabulary.Means(f.ID), f.ID)
 	}
 }
 
@@ -203,7 +215,7 @@ func TestTheCommand(t *testing.T) {
 		{"only", []string{"--only", "nosuch"}, ExitUsage, `there is no "nosuch" to try`},
 		{"rule", []string{"--require", "nosuch"}, ExitUsage, `there is no rule "nosuch"`},
 		{"fault", []string{"--fault", "restart"}, ExitUsage, "write NAME=COMMAND"},
-		{"another fault", []string{"--fault", "a=true"}, ExitUsage, `there is no "a": there is server-paused`},
+		{"another fault", []string{"--fault", "a=true"}, ExitUsage, `there is no "a": there is server-pause`},
 		{"heal without a fault", []string{"--heal", "restart=true"}, ExitUsage, "there is no --fault restart"},
 		{"own fault in the lab", []string{"--fault", "restart=true"}, ExitUsage, "need services of your own"},
 		{"own fault of a lab's", []string{"--fault", "restart=true", "file"}, ExitUsage, "need services of your own"},
@@ -214,11 +226,11 @@ func TestTheCommand(t *testing.T) {
 		{"run", []string{"--out", filepath.Join(dir, "run"), "--only", "healthy", "--require", "exclusion",
 			"file://" + locks}, ExitHeld, ""},
 		{"second run", []string{"--out", filepath.Join(dir, "run"), "file://" + locks}, ExitUsage,
-			"has a run in it"},
+			"contains a run"},
 		{"one is missing", []string{"--only", "healthy", "file://" + locks, "redis://127.0.0.1:1"},
 			ExitNotTried, "unavailable"},
 		{"not tried", []string{"--only", "healthy", "--require", "served", "file://" + locks}, ExitNotTried,
-			"was not tried"},
+			"but was not tried"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, out, errs := typed(test.args...)
@@ -236,7 +248,7 @@ func TestWhatMakesNoVerdict(t *testing.T) {
 	for reason, inject := range map[string]func(b *bench){
 		"ended by itself":       func(b *bench) { b.b.proc.Kill() },
 		`-a1\) ended by itself`: func(b *bench) { b.a.proc.Kill() }, // which holds, without a deadline
-		`it was not granted \(this machine stood still for \S+s meanwhile\)`: func(b *bench) {
+		`it was not granted \(this machine stalled for \S+s meanwhile\)`: func(b *bench) {
 			b.run.stalled.Add(int64(2 * time.Second))
 			b.Fatalf("it was not granted")
 		},
@@ -384,6 +396,63 @@ func TestAServerThatDoesNotAnswerIsNotBlamed(t *testing.T) {
 			time.AfterFunc(2*time.Second, func() { link.Requests(lab.Pass) })
 		})
 		b.at("redis://"+link.Addr(), alone)
-	}}}}, check.FalseLoss, healthy, history.Inconclusive)
+	}}}}, check.Kept, healthy, history.Inconclusive)
 	assert.Regexp(t, `lost its lease.* an answer of its servers was due for \S+s$`, c.Reason)
+}
+
+// A terminal has one line of progress, drawn over itself, and news above it; none of it is left at the end.
+func TestATerminalShowsOneLineOfProgress(t *testing.T) {
+	t.Parallel()
+	for _, interrupt := range []bool{false, true} {
+		var live strings.Builder
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, err := plan{openers: testOpeners(), live: &live, inPlace: true, dir: filepath.Join(t.TempDir(), "run"),
+			only: []string{healthy, restarted.ID}, lab: []labService{{"file", func(b *bench) {
+				startFile(b)
+				delete(b.untried, restarted.ID)
+				b.faults = []serverFault{{Fault: restarted, inject: func(b *bench) (string, func()) {
+					if interrupt {
+						cancel()
+					}
+					b.sleep(time.Second) // the line is drawn meanwhile
+					b.Fatalf("news")
+					return "", nil
+				}}}
+			}}}}.run(ctx)
+		require.NoError(t, err)
+		assert.Regexp(t, `\r1 of 2 trials · about \d+s left`, live.String())
+		left := regexp.MustCompile(`(?m)^[^\n]*\r`).ReplaceAllString(live.String(), "")
+		says := `(.*: restart: news.*\n)+`
+		if interrupt {
+			says = `Ending early\. .*\n`
+		}
+		assert.Regexp(t, `^.* a process waits up to .*\n(.*: repeated, because this machine stalled .*\n|`+says+`)*$`, left)
+		assert.Regexp(t, says, left)
+	}
+	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
+	line := func(repeats int, now int64, shares ...share) string {
+		return progressLine(shares, repeats, at(0), at(now), at(180))
+	}
+	assert.Equal(t, "0 of 30 trials", line(0, 1, share{0, 10, at(0)}, share{0, 20, at(0)}))
+	assert.Equal(t, "5 of 30 trials · about 4m30s left", line(0, 90, share{0, 10, at(0)}, share{5, 20, at(60)}))
+	assert.Equal(t, "9 of 30 trials · about 3m50s left", line(0, 90, share{4, 10, at(60)}, share{5, 20, at(80)}))
+	assert.Equal(t, "19 of 20 trials · about 1s left", line(0, 190, share{19, 20, at(80)}))
+	assert.Equal(t, "20 of 20 trials, 7 repeated · about 9s left", line(7, 171, share{20, 20, at(99)}))
+	assert.Equal(t, "20 of 20 trials, 7 repeated · ending", line(7, 240, share{20, 20, at(99)}))
+}
+
+// What is required has to be shown: "?" is not enough, in whichever row of the rule.
+func TestWhatIsRequiredIsNotInconclusive(t *testing.T) {
+	t.Parallel()
+	row := func(rule string, v history.Verdict) history.Row {
+		return history.Row{Rule: rule, Title: rule + ": healthy", Cells: []history.Cell{{Verdict: v, Reason: "it stalled"}}}
+	}
+	r := &history.Report{Run: history.Run{Services: []history.Service{{Name: "s"}}}, Rows: []history.Row{
+		row(check.Exclusion, history.Held), row(check.Exclusion, history.Inconclusive), row(check.Fencing, history.Held)}}
+	status, why := (&plan{require: []string{check.Fencing}}).status(r)
+	assert.Equal(t, ExitHeld, status, why)
+	status, why = (&plan{require: []string{check.Exclusion}}).status(r)
+	assert.Equal(t, ExitNotTried, status)
+	assert.Equal(t, []string{"s: exclusion: healthy is required, but inconclusive (?): it stalled"}, why)
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// holder is a process that holds locks, as its parent sees it. It talks to the service through proxies
-// of its own, and to the parent through pipes that no fault touches.
+// holder is a process that holds locks, as its parent sees it. It talks to the service through its own
+// proxies, and to the parent through pipes that no fault touches.
 type holder struct {
 	bench   *bench
 	slot    string       // "a", "b" or "c"
-	proxies []*lab.Proxy // one for each server; they stay when the process is started again
+	proxies []*lab.Proxy // one per server; they stay when the process is restarted
 	wire    wire         // on the way to all of them
 	lives   int
 
@@ -33,11 +33,11 @@ type holder struct {
 
 	mu      sync.Mutex
 	open    bool          // the process has said that its client is open
-	stopped bool          // by us, once at least
+	stopped bool          // by us, at least once
 	callers map[int]*seen // a new one for each life
 }
 
-// seen is how far a caller has come, as it has told.
+// seen is how far a caller has come, by its own report.
 type seen struct {
 	granted, gaveUp, released, done bool
 
@@ -49,7 +49,7 @@ func granted(s *seen) bool  { return s.granted }
 func answered(s *seen) bool { return s.granted || s.gaveUp }
 func done(s *seen) bool     { return s.done }
 
-// newHolder makes the proxies of a holder, and starts it.
+// newHolder creates a holder's proxies, and starts it.
 func (b *bench) newHolder(slot string) *holder {
 	h := &holder{bench: b, slot: slot, wire: wire{talks: map[*lab.Link]*talk{}}}
 	for _, host := range b.hosts {
@@ -61,7 +61,7 @@ func (b *bench) newHolder(slot string) *holder {
 	return h
 }
 
-// start starts the process, in a life of its own, and waits until its client is open.
+// start starts the process, as a new life, and waits until its client is open.
 func (h *holder) start() {
 	b := h.bench
 	h.lives++
@@ -75,7 +75,7 @@ func (h *holder) start() {
 		hosts = append(hosts, p.Addr())
 	}
 	text, _ := json.Marshal(part{URL: b.through(hosts), TTL: b.ttl,
-		Opens: b.opens + 5*time.Second}) // a process has to start, too
+		Opens: b.opens + 5*time.Second}) // plus the start of a process
 	stdout, out := io.Pipe()
 	h.proc = lab.StartProcess(b, process, func() (cmd *exec.Cmd, err error) {
 		cmd = exec.CommandContext(context.Background(), b.run.program)
@@ -86,7 +86,7 @@ func (h *holder) start() {
 	go func() {
 		for lines := json.NewDecoder(stdout); ; {
 			var e history.Event
-			if err := lines.Decode(&e); err != nil { // half a line is of a process that was killed
+			if err := lines.Decode(&e); err != nil { // a killed process leaves half a line
 				_ = stdout.CloseWithError(err)
 				return
 			}
@@ -96,7 +96,7 @@ func (h *holder) start() {
 	}()
 	end := func() {
 		h.end()
-		_ = out.Close() // which ends those who listen
+		_ = out.Close() // which ends the readers
 	}
 	b.Cleanup(end)
 	opened := func() bool {
@@ -110,8 +110,8 @@ func (h *holder) start() {
 	}
 }
 
-// warm has the client do what it does only once: connections, scripts, a session. It belongs to no
-// trial. It returns what was in the way, "" for nothing.
+// warm makes the client do what it does only once: connections, scripts, a session. It belongs to no
+// trial. It returns what went wrong, or "".
 func (h *holder) warm() (trouble string) {
 	b := h.bench
 	g := h.hold(&round{names: []string{b.run.prefix + b.name + "-warm-" + h.process}}, command{
@@ -122,7 +122,7 @@ func (h *holder) warm() (trouble string) {
 	return ""
 }
 
-// stop stops the process. That it was not run is no stall of the machine, in no trial.
+// stop pauses the process. Its pause is not a stall of the machine, in any trial.
 func (h *holder) stop() {
 	h.mu.Lock()
 	h.stopped = true
@@ -130,13 +130,13 @@ func (h *holder) stop() {
 	h.proc.Pause()
 }
 
-// kill ends the process without a word.
+// kill kills the process.
 func (h *holder) kill() {
 	h.killed = true
 	h.proc.Kill()
 }
 
-// crashed reports whether the process has ended though nobody killed it.
+// crashed reports whether the process has ended without being killed.
 func (h *holder) crashed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,10 +150,10 @@ func (h *holder) lastWords() string {
 	if at < 0 {
 		at = max(0, len(log)-500)
 	}
-	return cmp.Or(log[at:min(len(log), at+500)], "it said nothing")
+	return cmp.Or(log[at:min(len(log), at+500)], "it wrote nothing")
 }
 
-// end ends the process in good order if it can, so that what it holds is given back.
+// end ends the process in an orderly way if possible, so that it releases what it holds.
 func (h *holder) end() {
 	if !h.proc.Running() {
 		return
@@ -166,14 +166,14 @@ func (h *holder) end() {
 	h.proc.Kill()
 }
 
-// hear notes what one life of the process says, and journals it.
+// hear records and journals what one life of the process reports.
 func (h *holder) hear(e history.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.Kind == history.Stall && h.stopped {
 		return
 	}
-	h.bench.run.journal.Add(e) // of no trial where it is no part of a history
+	h.bench.run.journal.Add(e) // outside any trial if it is not part of a history
 	s := h.callers[e.Caller]
 	if s == nil || h.process != e.Process {
 		s = &seen{} // nobody's
@@ -193,10 +193,10 @@ func (h *holder) hear(e history.Event) {
 }
 
 func (h *holder) send(c command) {
-	_ = json.NewEncoder(h.stdin).Encode(c) // a process that is gone does not hear it
+	_ = json.NewEncoder(h.stdin).Encode(c) // a process that is gone does not receive it
 }
 
-// lost is how many bytes have vanished, or are held on their way, between h and the service so far.
+// lost is how many bytes between h and the service have vanished or been delayed so far.
 func (h *holder) lost() (sum int64) {
 	for _, p := range h.proxies {
 		s := p.Stats()
@@ -205,7 +205,7 @@ func (h *holder) lost() (sum int64) {
 	return sum
 }
 
-// answers are those that were slow, or all since the trial began where nobody sees them.
+// answers are the slow answers or, if they are not visible, all since the trial began.
 func (h *holder) answers(began int64) []history.Event {
 	all := h.wire.take()
 	if h.proxies == nil {
@@ -217,14 +217,14 @@ func (h *holder) answers(began int64) []history.Event {
 	return all
 }
 
-// network does something to all of the holder's proxies.
+// network applies something to all of the holder's proxies.
 func (h *holder) network(f func(p *lab.Proxy)) {
 	for _, p := range h.proxies {
 		f(p)
 	}
 }
 
-// heal undoes what was done to the holder, but for its death.
+// heal undoes the holder's faults, except its death.
 func (h *holder) heal() {
 	h.network(func(p *lab.Proxy) { p.Set(lab.Pass) })
 	if h.proc.Running() {
@@ -232,13 +232,13 @@ func (h *holder) heal() {
 	}
 }
 
-// group is callers of one holder, one for each name.
+// group is callers of one holder, one per name.
 type group struct {
 	h       *holder
 	callers []int
 }
 
-// hold has one caller of h ask for each name of the round, as c says.
+// hold makes one caller of h per name of the round ask for it, as c says.
 func (h *holder) hold(r *round, c command) group {
 	g, suffix := group{h: h}, c.Name
 	c.Do, c.Trial = cmp.Or(c.Do, "hold"), r.id
@@ -254,7 +254,7 @@ func (h *holder) hold(r *round, c command) group {
 	return g
 }
 
-// each looks at all callers of the group; those of an earlier life of the process are over.
+// each visits all callers of the group; those of an earlier life of the process have ended.
 func (g group) each(look func(id int, s *seen)) {
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
@@ -263,14 +263,15 @@ func (g group) each(look func(id int, s *seen)) {
 	}
 }
 
-// all reports whether something is true of all callers of the group.
+// all reports whether something is true for all callers of the group.
 func (g group) all(what func(*seen) bool) bool {
 	is := true
 	g.each(func(_ int, s *seen) { is = is && what(s) })
 	return is
 }
 
-// release has those callers unlock of whom that is true, once, and reports whether any is left.
+// release makes those callers unlock for which the condition is true, once, and reports whether any is
+// left.
 func (g group) release(whom func(*seen) bool) (left bool) {
 	var now []int
 	g.each(func(id int, s *seen) {
@@ -285,7 +286,7 @@ func (g group) release(whom func(*seen) bool) (left bool) {
 	return left
 }
 
-// trouble is what a caller of the group that holds nothing was told last.
+// trouble is the last error of a caller of the group that holds nothing.
 func (g group) trouble() (says string) {
 	g.each(func(_ int, s *seen) {
 		if !s.granted {

@@ -60,7 +60,7 @@ func TestProveStagingWithTLS(t *testing.T) {
 			c := cell(t, report, check.Exclusion, "holder-cut-off")
 			if scheme == "postgres" {
 				assert.Equal(t, history.NotTried, c.Verdict)
-				assert.Contains(t, c.Reason, "cannot be led through proxies")
+				assert.Contains(t, c.Reason, "cannot use proxies")
 				return
 			}
 			assert.Equal(t, history.Held, c.Verdict, "%+v", c)
@@ -77,7 +77,7 @@ func TestWithoutServers(t *testing.T) {
 	}
 	status, out, errs := typed("--out", filepath.Join(t.TempDir(), "run"), "--only", "healthy")
 	assert.Equal(t, ExitHeld, status, out+errs)
-	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, out)
+	assert.Regexp(t, `(?m)^exclusion: healthy +held · \d+$`, out)
 	for service, pkg := range map[string]string{"redis": "redis-server", "redlock": "redis-server",
 		"etcd": "etcd-server", "zookeeper": "zookeeper", "postgres": "postgresql"} {
 		assert.Regexp(t, service+`: \S+ is not installed \(Debian: apt install `+pkg, out)
@@ -117,7 +117,7 @@ func TestAFullDiskUnderTheHistories(t *testing.T) {
 	p := startProgram(t, "ulimit -f 10;", "--only", "healthy", "file://"+t.TempDir())
 	assert.Equal(t, ExitUnavailable, p.status(t), "%s%s", &p.out, &p.errs)
 	assert.Contains(t, p.errs.String(), "jsonl ends here: write")
-	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, p.out.String())
+	assert.Regexp(t, `(?m)^exclusion: healthy +held · \d+$`, p.out.String())
 }
 
 // What a terminal that is closed, Ctrl-C or the end of a job interrupts is healed and printed.
@@ -140,7 +140,7 @@ func TestSignals(t *testing.T) {
 			require.NoError(t, p.Process.Signal(sig))
 			assert.Equal(t, ExitInterrupted, p.status(t), "%s%s", &p.out, &p.errs)
 			assert.FileExists(t, healed)
-			assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, p.out.String())
+			assert.Regexp(t, `(?m)^exclusion: healthy +held · \d+$`, p.out.String())
 			assert.Contains(t, p.errs.String(), "it was interrupted")
 		})
 	}
@@ -179,7 +179,7 @@ func TestProveAServiceThatDies(t *testing.T) {
 			return errs.Write(b)
 		}))
 	assert.Equal(t, ExitUnavailable, status, "%s%s", &out, &errs)
-	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, out.String())
+	assert.Regexp(t, `(?m)^exclusion: healthy +held · \d+$`, out.String())
 	assert.Regexp(t, `(?m)^locker: .*redis did not come back: .+$`, errs.String())
 }
 
@@ -193,7 +193,7 @@ func TestTwoURLsAreOneService(t *testing.T) {
 	a, err := parseAddress(two)
 	require.NoError(t, err)
 	assert.Equal(t, address{straight: two, shown: "redis://***@127.0.0.1:1 etcd://127.0.0.1:2",
-		why: "no one network between its clients and two services"}, a)
+		why: "there is no single network between its clients and two services"}, a)
 	c, err := openAgain(t.Context(), testOpeners(), "memory:// memory://", nil, time.Second)
 	require.NoError(t, err)
 	assert.NoError(t, c.Close())

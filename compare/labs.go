@@ -22,7 +22,7 @@ type labService struct {
 	start  func(b *bench)
 }
 
-// labServices are started where their programs are installed.
+// labServices are started if their programs are installed.
 var labServices = []labService{
 	{"file", startFile},
 	{"redis", startRedis},
@@ -32,7 +32,7 @@ var labServices = []labService{
 	{"postgres", startPostgres},
 }
 
-// at says where a service is that the lab has started, and why some faults cannot be done there.
+// at records the address of a service that the lab has started, and why some faults are not possible.
 func (b *bench) at(url string, untried map[string]string) {
 	var err error
 	if b.address, err = parseAddress(url); err != nil {
@@ -53,33 +53,32 @@ func startFile(b *bench) {
 	}
 }
 
-// Faults of servers, which are done by the lab, or by the user's own commands.
+// Server faults, caused by the lab or by the user's own commands.
 var (
-	serversPaused = history.Fault{ID: "server-paused", Class: history.Pause,
-		What: "The server, or the leader of several, stands still for longer than a TTL, and goes on."}
-	leaderKilled = history.Fault{ID: "leader-killed", Class: history.Down,
+	serverPause = history.Fault{ID: "server-pause", Class: history.Pause, When: "after a pause of a server",
+		What: "The server, or the leader of several, is paused for longer than a TTL, and resumes."}
+	leaderKilled = history.Fault{ID: "leader-killed", Class: history.Down, When: "after its leader was killed",
 		What: "The server that leads is killed, and another takes over."}
-	memberAlone = history.Fault{ID: "member-isolated", Class: history.Server,
-		What: "The leader reaches its clients and none of the other members."}
-	minorityDown = history.Fault{ID: "minority-down", Class: history.Down,
+	memberAlone = history.Fault{ID: "member-isolated", Class: history.Server, When: "while a member was cut off",
+		What: "The leader reaches its clients but none of the other members."}
+	minorityDown = history.Fault{ID: "minority-down", Class: history.Down, When: "while a minority was down",
 		What: "As many servers as the service can spare are killed, and started again later."}
-	majorityDown = history.Fault{ID: "majority-down", Class: history.Down,
+	majorityDown = history.Fault{ID: "majority-down", Class: history.Down, When: "while a majority was down",
 		What: "One server more than the service can spare is killed, and started again later."}
-	restarted = history.Fault{ID: "restart", Class: history.Restart,
+	restarted = history.Fault{ID: "restart", Class: history.Restart, When: "after a restart",
 		What: "All servers of the service are killed (SIGKILL) and started again with what they had on disk."}
-	restartedEmpty = history.Fault{ID: "restart-empty", Class: history.DataLost,
+	restartedEmpty = history.Fault{ID: "restart-empty", Class: history.DataLost, When: "after a restart without its data",
 		What: "A server is killed and started again with an empty disk."}
-	failedOver = history.Fault{ID: "fail-over", Class: history.Failover,
-		What: "The primary is killed when its replica has not yet got the last writes; the replica takes its " +
-			"place."}
-	clockStepped = history.Fault{ID: "clock-stepped", Class: history.Clock,
+	failedOver = history.Fault{ID: "fail-over", Class: history.Failover, When: "after a fail-over",
+		What: "The primary is killed before its replica has the last writes; the replica takes its place."}
+	clockJump = history.Fault{ID: "clock-jump", Class: history.Clock, When: "after a jump of a clock",
 		What: "A server's wall clock jumps forward by a minute."}
 
-	labFaults = []history.Fault{serversPaused, leaderKilled, memberAlone, minorityDown, majorityDown, restarted,
-		restartedEmpty, failedOver, clockStepped}
+	labFaults = []history.Fault{serverPause, leaderKilled, memberAlone, minorityDown, majorityDown, restarted,
+		restartedEmpty, failedOver, clockJump}
 )
 
-// allFaults are all that there are, tried or not.
+// allFaults are all faults, tried or not.
 func allFaults() (all []history.Fault) {
 	for _, f := range clientFaults {
 		all = append(all, f.Fault)
@@ -87,25 +86,25 @@ func allFaults() (all []history.Fault) {
 	return append(all, labFaults...)
 }
 
-// which are the servers that a fault is for.
+// which selects the servers of a fault.
 type which func(b *bench) []*lab.Process
 
 func these(all ...*lab.Process) which { return func(*bench) []*lab.Process { return all } }
 
-// paused is the fault of a server that stands still past the TTL.
+// paused is the fault of a server that is paused past the TTL.
 func paused(which which) serverFault {
-	return serverFault{Fault: serversPaused,
+	return serverFault{Fault: serverPause,
 		before: func(b *bench) { lab.NeedPause(b) },
 		inject: func(b *bench) (proof string, heal func()) {
 			s := which(b)[0]
 			s.Pause()
-			return fmt.Sprintf("process %d stands still", s.Pid()), s.Resume
+			return fmt.Sprintf("process %d is paused", s.Pid()), s.Resume
 		},
 	}
 }
 
-// killed is the fault of n servers that are killed and started again: later where the fault is that they are
-// away, else at once. It is restartedEmpty for a Redis that has forgotten what it had on disk.
+// killed is the fault of n servers that are killed and started again: later if the fault is their
+// absence, else at once. It is restartedEmpty for a Redis that has lost what it had on disk.
 func killed(f history.Fault, n int, which which) serverFault {
 	return serverFault{Fault: f, takes: n, inject: func(b *bench) (string, func()) {
 		all, proof := which(b), "gone: process"
@@ -125,8 +124,8 @@ func killed(f history.Fault, n int, which which) serverFault {
 	}}
 }
 
-// failover is the fault that a standby, which is started for it, takes the place of its primary, at the
-// primary's address, and lags: what the primary sends it by way of link is held first.
+// failover is the fault that a standby, started for it, replaces its primary at the primary's address,
+// and lags: what the primary sends it over link is held first.
 func failover(primary *lab.Process, link *lab.Proxy,
 	start func(b *bench) (standby *lab.Process, promote func() (proof string))) serverFault {
 	var standby *lab.Process
@@ -154,11 +153,11 @@ func failover(primary *lab.Process, link *lab.Proxy,
 	}
 }
 
-// stepped puts a server whose clock can be moved in the place of the one at index i; it is started once.
+// stepped replaces the server at index i by one whose clock can be moved; it is started once.
 func stepped(i int, settle time.Duration, start func(b *bench) *lab.Process) serverFault {
 	var s *lab.Process
 	var old string
-	return serverFault{Fault: clockStepped,
+	return serverFault{Fault: clockJump,
 		before: func(b *bench) {
 			old = b.a.proxies[i].Target()
 			if s == nil {
@@ -168,8 +167,8 @@ func stepped(i int, settle time.Duration, start func(b *bench) *lab.Process) ser
 			b.lead(i, s.Addr())
 		},
 		inject: func(b *bench) (string, func()) {
-			s.JumpClock(b, time.Minute) // which waits until the server tells the new time
-			return "the server tells a time that is a minute ahead of what it was", func() {}
+			s.JumpClock(b, time.Minute) // which waits until the server reports the new time
+			return "the server's clock is a minute ahead of what it was", func() {}
 		},
 		after: func(b *bench) { b.lead(i, old) },
 	}
@@ -177,11 +176,11 @@ func stepped(i int, settle time.Duration, start func(b *bench) *lab.Process) ser
 
 func clockedRedis(b *bench) *lab.Process { return lab.StartRedis(b, lab.WithClock()).Process }
 
-// Of services with one server that decides.
+// For services with one server that decides.
 var alone = map[string]string{
-	leaderKilled.ID: "it has one server that decides: see the fail-over",
+	leaderKilled.ID: "one server decides: see the fail-over",
 	memberAlone.ID:  "it has one server",
-	minorityDown.ID: "it can spare none of one server",
+	minorityDown.ID: "it has only one server",
 }
 
 func startRedis(b *bench) {
@@ -210,7 +209,7 @@ func startRedlock(b *bench) {
 	redlockWith(b, fmt.Sprintf("fencing=on&restart_guard=%v", b.guard()), lab.WithAppendOnly())
 }
 
-// guard is as long as the TTL at least, whichever will be chosen.
+// guard is at least as long as any TTL that may be chosen.
 func (b *bench) guard() time.Duration {
 	if b.run.ttl == 0 {
 		return longest * b.ttl
@@ -241,11 +240,11 @@ func redlockWith(b *bench, parameters string, opts ...lab.Option) {
 		killed(restartedEmpty, 1, these(all[2])),
 	}
 	for i := range b.faults[1:] {
-		// Those that were restarted have to vote again before the next round.
+		// Restarted servers must vote again before the next round.
 		b.faults[i+1].after = func(b *bench) { b.sleep(guard + time.Second) }
 	}
-	// The holder reaches only a majority, of which the server that forgets is one: another needs only
-	// that one vote more.
+	// The holder reaches only a majority, including the server that forgets: another holder needs only
+	// that vote.
 	b.faults[4].before = func(b *bench) {
 		for _, p := range b.a.proxies[3:] {
 			p.Set(lab.Reset)
@@ -257,8 +256,8 @@ func redlockWith(b *bench, parameters string, opts ...lab.Option) {
 func startEtcd(b *bench) {
 	c := lab.StartEtcd(b, 3, lab.WithPeerProxies())
 	b.at("etcd://"+strings.Join(c.Addrs(), ","), map[string]string{
-		restartedEmpty.ID: "a member without its data cannot join its cluster again: it has to be replaced",
-		clockStepped.ID:   "libfaketime cannot move the clock of a static Go program",
+		restartedEmpty.ID: "a member without its data cannot rejoin its cluster: it must be replaced",
+		clockJump.ID:      "libfaketime cannot move the clock of a static Go program",
 	})
 	b.version = "etcd 3"
 	var all []*lab.Process
@@ -275,8 +274,8 @@ func startEtcd(b *bench) {
 func startZooKeeper(b *bench) {
 	e := lab.StartZooKeeperEnsemble(b, 3)
 	b.at("zookeeper://"+strings.Join(e.Addrs(), ","), map[string]string{
-		restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
-		clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: its tests step the other one",
+		restartedEmpty.ID: "a member without its data gets it from the others: no lock is lost",
+		clockJump.ID:      "ZooKeeper counts sessions on the monotonic clock: its tests step the other one",
 	})
 	var all []*lab.Process
 	for _, z := range e.Servers {
@@ -290,12 +289,12 @@ func startZooKeeper(b *bench) {
 	})
 }
 
-// led sets what can be done to three servers of which one leads. isolate cuts the leader off from the others, and
-// returns where the server is that these follow then.
+// led sets the faults of three servers with a leader. isolate cuts the leader off from the others, and
+// returns the address of the server that these follow then.
 func (b *bench) led(all []*lab.Process, leader func(b *bench) *lab.Process,
 	isolate func(b *bench) (follow string, undo func())) {
 	one := func(b *bench) []*lab.Process { return []*lab.Process{leader(b)} }
-	// The leader goes last, so that a majority is there as long as can be.
+	// The leader goes last, so that a majority exists as long as possible.
 	others := func(n int) which {
 		return func(b *bench) []*lab.Process {
 			l := leader(b)
@@ -313,15 +312,15 @@ func (b *bench) led(all []*lab.Process, leader func(b *bench) *lab.Process,
 			return "cut off from its peers; they follow " + follow, undo
 		}},
 	}
-	b.untried[failedOver.ID] = "see the leader killed"
+	b.untried[failedOver.ID] = "see leader-killed"
 }
 
 func startPostgres(b *bench) {
 	primary := lab.StartPostgres(b)
 	link := lab.StartProxy(b, primary.Addr())
 	b.at(primary.URL(primary.Addr(), "sslmode=disable"), alone)
-	b.untried[restartedEmpty.ID] = "a database that has lost its files is no database: what a backup brings " +
-		"back is in the documentation of package postgres"
+	b.untried[restartedEmpty.ID] = "a database without its files does not start; for backups, see the " +
+		"documentation of package postgres"
 	b.version = "PostgreSQL " + primary.Query(b, "SHOW server_version")
 	b.faults = []serverFault{
 		paused(these(primary.Process)),
@@ -330,7 +329,7 @@ func startPostgres(b *bench) {
 			p := lab.StartPostgres(b, lab.ReplicaOf(link.Addr()))
 			return p.Process, func() string { p.Promote(b); return "the standby takes writes" }
 		}),
-		stepped(0, 0, func(b *bench) *lab.Process { // a copy: no client makes a table again that it has found
+		stepped(0, 0, func(b *bench) *lab.Process { // a copy: a client that has found its table does not create it again
 			p := lab.StartPostgres(b, lab.WithClock(), lab.ReplicaOf(primary.Addr()))
 			p.Promote(b)
 			return p.Process
@@ -339,24 +338,24 @@ func startPostgres(b *bench) {
 	}
 }
 
-// ownFault is a fault of a service that exists already, by the user's own commands.
+// ownFault is a fault of an existing service, caused by the user's own commands.
 type ownFault struct{ inject, heal string }
 
-// staged is a service that exists already. Its servers are left alone but for faults of the user's own.
+// staged is an existing service. Its servers are left alone except for the user's own faults.
 func (b *bench) staged(a address) {
 	b.address = a
 	for _, f := range labFaults {
 		own, has := b.run.faults[f.ID]
 		if !has {
-			b.untried[f.ID] = "servers that are not the lab's are left alone: give a command that does it (--fault)"
+			b.untried[f.ID] = "only the lab's own servers are broken: give a command for it (--fault)"
 			continue
 		}
 		f.What += " Done by: " + own.inject
 		heal := func() {
-			ctx := context.WithoutCancel(b.ctx) // also when the run has been interrupted
+			ctx := context.WithoutCancel(b.ctx) // even if the run was interrupted
 			_, err := b.run.within(ctx, 2*time.Minute, own.heal)
 			if err != nil && b.ctx.Err() != nil {
-				_, err = b.run.within(ctx, 2*time.Minute, own.heal) // Ctrl-C is sent to the command, too
+				_, err = b.run.within(ctx, 2*time.Minute, own.heal) // Ctrl-C also reaches the command
 			}
 			if err != nil {
 				b.run.say("fault %s COULD NOT BE HEALED by %q: %v", f.ID, own.heal, err)
@@ -374,7 +373,7 @@ func (b *bench) staged(a address) {
 	}
 }
 
-// within runs a command for so long at most, and returns the last line that it wrote.
+// within runs a command for at most that long, and returns the last line that it wrote.
 func (r *run) within(ctx context.Context, limit time.Duration, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

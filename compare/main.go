@@ -20,20 +20,22 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/compare/internal/report"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/oneline"
 )
 
 // Exit statuses of [Main].
 const (
-	ExitHeld        = 0   // all that is declared, or required, held
-	ExitBroken      = 1   // something declared, or required, was broken
-	ExitNotTried    = 2   // nothing was broken, and not everything required could be tried
+	ExitHeld        = 0   // everything promised or required held
+	ExitBroken      = 1   // something promised or required was broken
+	ExitNotTried    = 2   // nothing was broken, but something required could not be tried or is inconclusive
 	ExitUsage       = 64  // the command line or a URL is wrong
-	ExitUnavailable = 69  // no service could be reached or came back, or the history cannot be written
-	ExitInterrupted = 130 // Ctrl-C, and nothing was broken by then
+	ExitUnavailable = 69  // no service could be reached, one did not come back, or the history cannot be written
+	ExitInterrupted = 130 // Ctrl-C, with nothing broken until then
 )
 
-// Main is a whole command: it compares the services that openers open, as `locker compare` does, with the
-// arguments of the process, and exits. The maker of a backend gets a table of it with
+// Main is a complete command: it compares the services that openers open, as `locker compare` does,
+// with the arguments of the process, and exits. The author of a backend gets a table with
 //
 //	func main() { compare.Main(driver.Openers{"mine": mine.Open, "redis": single.Open}) }
 func Main(openers driver.Openers) {
@@ -41,7 +43,7 @@ func Main(openers driver.Openers) {
 	os.Exit(execute(openers, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// execute is [Main] without the end of the process: it returns the exit status.
+// execute is [Main], but returns the exit status.
 func execute(openers driver.Openers, args []string, out, errs io.Writer) int {
 	cmd := Command(openers)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -60,14 +62,14 @@ func execute(openers driver.Openers, args []string, out, errs io.Writer) int {
 	return ExitUsage
 }
 
-// StatusError is the error of a [Command] that ended with this exit status: what there was to say has been
-// said.
+// StatusError is the error of a [Command] that ended with this exit status and has already reported
+// why.
 type StatusError int
 
 func (s StatusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Command is `locker compare` for the services that openers open, as a part of another command. Its other
-// errors are about the command line. The program calls [PlayHolder] first.
+// Command is `locker compare` for the services that openers open, as part of another command. Its
+// errors other than [StatusError] are about the command line. The program must call [PlayHolder] first.
 func Command(openers driver.Openers) *cobra.Command {
 	p := &plan{openers: openers, shell: shell}
 	var faults, heals []string
@@ -77,32 +79,35 @@ func Command(openers driver.Openers) *cobra.Command {
 		Long: strings.TrimSpace(`
 Compare what lock services guarantee, on real servers and under real faults.
 
-It starts, on this machine and on loopback only, every service that is installed
-(or those named), and breaks it in every way it can. With URLs it tries services
-that exist already: only its own clients are cut off, stopped and killed, it
-takes locks under a prefix of its own, and servers fail only where --fault gives
-a command for it.
+It starts every service installed on this machine (or those named), on loopback
+only, and breaks it in every way it can. With URLs it tries existing services,
+under a prefix of its own: it cuts off, stops and kills only its own clients,
+and servers fail only if --fault gives a command for it.
 
-Exit status: 0 if all that is declared (or required) held; 1 if something
-declared was broken; 2 if something required could not be tried; 64 if the
-command line is wrong; 69 if no service could be reached, or the history cannot
-be written; 130 after Ctrl-C.`),
+Exit status: 0 if all promises and required rules held; 1 if one was broken; 2
+if a required rule could not be tried or has a cell with "?"; 64 if the command
+line is wrong; 69 if no service could be reached, one did not come back, or the
+history cannot be written; 130 after Ctrl-C.
+
+Rules for --require:
+` + ruleLines()),
 		Example: strings.TrimPrefix(`
-  Everything there is, in some minutes:
+  Every service on this machine, in a few minutes:
     locker compare
 
-  These two, for longer:
+  Two of them, for longer:
     locker compare --for 20m redis etcd
 
-  Services that exist already, and a fault that you can bring about:
+  Servers of your own, with a command that breaks them:
     locker compare redis://staging:6379 etcd://a,b,c \
       --fault 'restart=kubectl rollout restart sts/redis &&
                kubectl rollout status sts/redis'
 
-  A gate in a pipeline:
-    locker compare --require exclusion,told,tokens redis://staging:6379`, "\n"),
+  In a pipeline, which fails if a rule does not hold:
+    locker compare --require exclusion,told,fencing redis://staging:6379`, "\n"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.urls = args
+			p.version, _, _ = strings.Cut(cmd.Root().Version, " ")
 			if err := p.parse(faults, heals, cmd.Flags().Changed("ttl")); err != nil {
 				return err
 			}
@@ -113,20 +118,29 @@ be written; 130 after Ctrl-C.`),
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&p.tries, "for", 3*time.Minute,
-		"try for this `time`: everything once, and then again\nand again; 0s: everything once")
+	p.tries = 3 * time.Minute
+	f.Var((*clock.Flag)(&p.tries), "for", "try everything once, then again until this\nmuch time has passed; 0s: once")
 	f.DurationVar(&p.ttl, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs, longer on a busy machine)")
 	f.StringVar(&p.dir, "out", "", "`directory` for the report and the history\n(default: a new temporary one)")
 	f.StringSliceVar(&p.require, "require", nil,
-		"`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")
+		"`rules` that must be tried and hold for every\nservice, such as exclusion,fencing")
 	f.StringSliceVar(&p.only, "only", nil, "try only these `faults`, or healthy")
 	f.StringArrayVar(&faults, "fault", nil,
-		"`NAME=COMMAND` that brings a fault of servers\nabout, such as restart; more than once for more")
-	f.StringArrayVar(&heals, "heal", nil, "`NAME=COMMAND` that mends what --fault NAME has done")
+		"`NAME=COMMAND` that causes a server fault, such as\nrestart; repeat it for more faults")
+	f.StringArrayVar(&heals, "heal", nil, "`NAME=COMMAND` that undoes --fault NAME")
 	return cmd
 }
 
-// parse takes over the commands for faults, and says what is wrong with the command line.
+// ruleLines are the rules and their meanings, for the help text.
+func ruleLines() string {
+	var lines strings.Builder
+	for _, rule := range check.Rules() {
+		fmt.Fprintf(&lines, "  %-10s %s\n", rule.Name, rule.Means)
+	}
+	return lines.String()
+}
+
+// parse reads the commands for faults, and reports what is wrong with the command line.
 func (p *plan) parse(faults, heals []string, timed bool) error {
 	p.faults = map[string]ownFault{}
 	for i, s := range slices.Concat(faults, heals) {
@@ -147,7 +161,11 @@ func (p *plan) parse(faults, heals []string, timed bool) error {
 		p.faults[name] = own
 	}
 	for _, rule := range p.require {
-		if all := check.Rules(); !slices.Contains(all, rule) {
+		var all []string
+		for _, known := range check.Rules() {
+			all = append(all, known.Name)
+		}
+		if !slices.Contains(all, rule) {
 			return fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(all, ", "))
 		}
 	}
@@ -179,10 +197,10 @@ func (p *plan) main(out, errs io.Writer) int {
 			return ExitUnavailable
 		}
 	}
-	p.live = errs
+	p.live, p.inPlace = errs, isTerminal(errs)
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // by nohup
-		ends = append(ends, syscall.SIGHUP) // the terminal is gone: what was broken is still to be healed
+		ends = append(ends, syscall.SIGHUP) // the terminal is gone, but faults must still be healed
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), ends...)
 	defer cancel()
@@ -200,15 +218,15 @@ func (p *plan) main(out, errs io.Writer) int {
 		return ExitUsage
 	}
 	status, why := p.status(r)
-	short := ExitHeld // what a report says that is not of the whole
-	if err := errors.Join(failed, report.Table(out, r)); err != nil {
+	short := ExitHeld // the status of an incomplete report
+	if err := oneline.Join(failed, report.Table(out, r)); err != nil {
 		say(err.Error())
 		short = ExitUnavailable
 	} else if r.Trials > 0 {
 		fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", filepath.Join(p.dir, history.PageFile))
 	}
 	if r.Interrupted != "" {
-		say("the table has what was seen until the end: " + r.Interrupted)
+		say("the table shows what was seen before the run ended: " + r.Interrupted)
 		if short = ExitUnavailable; ctx.Err() != nil {
 			short = ExitInterrupted
 		}
@@ -222,7 +240,7 @@ func (p *plan) main(out, errs io.Writer) int {
 	return status
 }
 
-// status is the exit status that a report has, with the reasons.
+// status is the exit status for a report, with the reasons.
 func (p *plan) status(r *history.Report) (int, []string) {
 	var broken, untried []string
 	tried := false
@@ -233,8 +251,13 @@ func (p *plan) status(r *history.Report) (int, []string) {
 		}
 		seen := map[string]bool{} // by rule: it was tried
 		for _, row := range r.Rows {
-			c, what := &row.Cells[i], "declared"
+			c, what := &row.Cells[i], "promised"
 			seen[row.Rule] = seen[row.Rule] || c.Verdict == history.Held || c.Broken > 0
+			if c.Verdict == history.Inconclusive && slices.Contains(p.require, row.Rule) {
+				untried = append(untried, fmt.Sprintf("%s: %s is required, but inconclusive (?): %s", s.Name, row.Title,
+					c.Reason))
+				seen[row.Rule] = true
+			}
 			if c.Verdict == history.Undeclared && slices.Contains(p.require, row.Rule) {
 				what = "required"
 			} else if c.Verdict != history.Broken {
@@ -245,7 +268,7 @@ func (p *plan) status(r *history.Report) (int, []string) {
 		}
 		for _, rule := range p.require {
 			if !seen[rule] {
-				untried = append(untried, fmt.Sprintf("%s: %s is required, and was not tried with any result", s.Name, rule))
+				untried = append(untried, fmt.Sprintf("%s: %s is required, but was not tried with any result", s.Name, rule))
 			}
 		}
 	}

@@ -12,44 +12,43 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// clientFaults are what is done to holders and to their network, each with the one name that it has
-// everywhere. They need nobody's permission.
+// clientFaults are the faults of holders and their network. They need no permission.
 var clientFaults = []struct {
 	history.Fault
 	script func(r *round)
 }{
 	{history.Fault{ID: "holder-stopped", Class: history.Stopped,
-		What: "The holder stands still past the TTL, as in a pause of the garbage collector or of a virtual " +
-			"machine, and goes on when another has held the lock meanwhile."}, (*round).holderStopped},
+		What: "The holder is paused past the TTL, as by a garbage collector or a virtual machine, and resumes " +
+			"after another has held the lock."}, (*round).holderStopped},
 	{history.Fault{ID: "holder-killed", Class: history.Killed,
-		What: "The holder's process ends without a word."}, (*round).holderKilled},
+		What: "The holder's process is killed."}, (*round).holderKilled},
 	{history.Fault{ID: "holder-cut-off", Class: history.Client,
-		What: "What the holder sends and what it is sent vanishes, and no connection breaks."},
+		What: "What the holder sends or is sent vanishes, without breaking a connection."},
 		func(r *round) { r.cut(drop) }},
 	{history.Fault{ID: "half-cut", Class: history.Client,
-		What: "The holder's renewals arrive, and their answers do not."}, func(r *round) { r.cut(dropReplies) }},
+		What: "The holder's renewals arrive, but their answers do not."}, func(r *round) { r.cut(dropReplies) }},
 	{history.Fault{ID: "replies-lost", Class: history.Client,
-		What: "A client's request is carried out, and it never gets the answer. It gives up; what it has left " +
-			"has to go away."}, (*round).repliesLost},
+		What: "A client's request is carried out, but it never gets the answer. It gives up; what it left " +
+			"behind must disappear."}, (*round).repliesLost},
 	{history.Fault{ID: "requests-late", Class: history.Client,
-		What: "A client's request is under way for so long that the client has given up; it arrives while " +
-			"another holds the lock."}, (*round).requestsLate},
+		What: "A client's request is in flight for so long that the client gives up; it arrives while another " +
+			"holds the lock."}, (*round).requestsLate},
 	{history.Fault{ID: "unlock-late", Class: history.Client,
-		What: "A holder's release arrives when its lease is over and another holds the lock."},
+		What: "A holder's release arrives after its lease has ended and another holds the lock."},
 		(*round).unlockLate},
 }
 
-// healthy is what is tried without a fault.
+// healthy is the trial without a fault.
 const healthy = "healthy"
 
-// round is some locks to which the same is done at the same time: one trial.
+// round is one trial: some locks with the same fault at the same time.
 type round struct {
 	*bench
 	task   task
 	id     string
 	names  []string
 	faulty bool   // between faultBegin and faultEnd
-	on     string // the process that the fault is for
+	on     string // the process with the fault
 }
 
 // event journals what the round does.
@@ -62,7 +61,7 @@ func (r *round) fault(kind history.Kind, detail string, takes int) {
 	r.event(history.Event{Kind: kind, Fault: r.task.ID, Process: r.on, Detail: detail, Value: int64(takes)})
 }
 
-// faultBegin begins what is done to h, or, if that is nil, to so many servers.
+// faultBegin begins a fault of h or, if h is nil, of that many servers.
 func (r *round) faultBegin(h *holder, takes int) {
 	r.faulty, r.on = true, ""
 	if h != nil {
@@ -70,7 +69,7 @@ func (r *round) faultBegin(h *holder, takes int) {
 	}
 	r.fault(history.FaultBegin, "", takes)
 	if r.ctx.Err() != nil {
-		r.Stop(context.Cause(r.ctx)) // nothing is broken of which nobody could know
+		r.Stop(context.Cause(r.ctx)) // break nothing that could not be recorded
 	}
 }
 
@@ -85,31 +84,30 @@ func (r *round) faultEnd(detail string) {
 	r.fault(history.FaultEnd, detail, 0)
 }
 
-// free is how long it may take, on a machine that is not too busy, until the lock of a holder that is
-// gone is free, and somebody who waits has it.
+// free is how long it may take, on a machine that is not too busy, until a waiter has the lock of a
+// holder that is gone.
 func (b *bench) free() time.Duration { return 2*b.ttl + b.g.DeadHolderSlack + 2*time.Second }
 
-// take has h hold each name, and waits until it does.
+// take makes h hold each name, and waits until it does.
 func (r *round) take(h *holder) group {
 	c := command{Within: r.free() + 3*time.Second}
 	g := h.hold(r, c)
 	if !r.wait(c.Within, func() bool { return g.all(granted) }) {
-		r.Fatalf("a lock that was free was not granted within %v (%s)", c.Within, g.trouble())
+		r.Fatalf("a free lock was not granted within %v (%s)", c.Within, g.trouble())
 	}
 	return g
 }
 
-// queue has h ask for each name: somebody else has them. Where a fault is to come, it comes at any
-// moment between two renewals: what is won or lost by some milliseconds must not be won, or lost, each
-// time.
+// queue makes h ask for each name while another holds them. A following fault comes at a random moment
+// between two renewals, so that a race of milliseconds is not won or lost every time.
 func (r *round) queue(h *holder) group {
 	g := h.hold(r, command{Within: 4*r.free() + 10*time.Second})
-	// Long enough to ask; and libraries renew every third or half of a TTL.
+	// Long enough to ask; libraries renew every third or half of a TTL.
 	r.sleep(r.ttl/10 + 20*time.Millisecond + clock.UpTo(r.ttl/2))
 	return g
 }
 
-// finish has all holders unlock, whoever gets the lock then, too, until nobody is left.
+// finish makes all holders unlock, including those that get the lock then, until none is left.
 func (r *round) finish(groups ...group) {
 	whom := granted
 	over := func() bool {
@@ -125,19 +123,18 @@ func (r *round) finish(groups ...group) {
 	}
 }
 
-// end finishes, and asks for each name once more: it shows whether something was left behind that
-// nobody holds.
+// end finishes, and asks for each name once more, which shows whether something was left behind.
 func (r *round) end(groups ...group) {
 	r.finish(groups...)
 	g := r.c.hold(r, command{Within: r.free() + 3*time.Second, Keep: time.Millisecond})
 	r.wait(r.free()+5*time.Second, func() bool { return g.all(done) })
 }
 
-// handOn waits until a holder that is in trouble is followed by those who wait, if its lock has a
-// deadline, and ends the trouble.
+// handOn waits until the waiters have followed a holder with a fault, if its lock has a deadline, and
+// ends the fault.
 func (r *round) handOn(a, next group, heal func()) {
 	if a.all(func(s *seen) bool { return s.until == 0 }) {
-		r.sleep(r.ttl) // it lasts as long as the process does: nobody may follow
+		r.sleep(r.ttl) // the lock lasts as long as the process: nobody may follow
 	} else {
 		r.wait(r.free(), func() bool { return next.all(granted) })
 		r.sleep(r.ttl / 5) // side by side, if it comes to that
@@ -146,7 +143,8 @@ func (r *round) handOn(a, next group, heal func()) {
 	r.faultEnd("")
 }
 
-// healthy has two callers of each holder lock and unlock for a while, beside locks that are held all the time.
+// healthy makes two callers of each holder lock and unlock for a while, alongside locks that are held
+// throughout.
 func (r *round) healthy() {
 	kept := r.a.hold(r, command{Name: "/kept", Within: r.free()})
 	all := []group{}
@@ -167,7 +165,7 @@ func (r *round) holderStopped() {
 	next := r.queue(r.b)
 	r.faultBegin(r.a, 0)
 	r.a.stop()
-	r.proof("its process stands still")
+	r.proof("its process is paused")
 	r.handOn(a, next, r.a.proc.Resume)
 	r.sleep(r.ttl / 5)
 	r.end(a, next)
@@ -184,25 +182,25 @@ func (r *round) holderKilled() {
 	r.end(next)
 }
 
-// What is done to a network.
+// Network faults.
 func drop(p *lab.Proxy)         { p.Set(lab.Drop) }
 func dropReplies(p *lab.Proxy)  { p.Replies(lab.Drop) }
 func holdRequests(p *lab.Proxy) { p.Requests(lab.Hold) }
 
-// disturb does something to the network of the holder, and waits for the evidence that it takes effect.
+// disturb disturbs the holder's network, and waits for the evidence that it takes effect.
 func (r *round) disturb(how func(p *lab.Proxy), meanwhile func() group) group {
 	before := r.a.lost()
 	r.faultBegin(r.a, 0)
 	r.a.network(how)
 	g := meanwhile()
 	if r.wait(2*r.ttl, func() bool { return r.a.lost() > before }) {
-		r.proof(fmt.Sprintf("%d bytes of its requests or replies vanished, or are held on their way",
+		r.proof(fmt.Sprintf("%d bytes of its requests or replies vanished or are delayed",
 			r.a.lost()-before))
 	}
 	return g
 }
 
-// cut does something to the network of the holder, past the end of its lease.
+// cut disturbs the holder's network past the end of its lease.
 func (r *round) cut(how func(p *lab.Proxy)) {
 	a := r.take(r.a)
 	next := r.queue(r.b)
@@ -211,8 +209,8 @@ func (r *round) cut(how func(p *lab.Proxy)) {
 	r.end(a, next)
 }
 
-// attempt has the holder ask, which it gives up soon, while something is done to its network. Its client has
-// opened a connection for each caller before.
+// attempt makes the holder ask, and give up soon, while its network is disturbed. Its client has
+// already opened a connection for each caller.
 func (r *round) attempt(how func(p *lab.Proxy)) group {
 	g := r.a.hold(r, command{Name: "/warm", Within: r.free() + 3*time.Second, Keep: 20 * time.Millisecond})
 	r.wait(r.free()+3*time.Second, func() bool { return g.all(done) })
@@ -245,7 +243,7 @@ func (r *round) unlockLate() {
 	r.arrive(a, next)
 }
 
-// arrive has the requests of a arrive that were held on their way, while next holds and somebody waits.
+// arrive lets the delayed requests of a arrive while next holds and another waits.
 func (r *round) arrive(a, next group) {
 	last := r.queue(r.c)
 	r.a.heal()
@@ -254,7 +252,7 @@ func (r *round) arrive(a, next group) {
 	r.end(a, next, last)
 }
 
-// serverFault does something to servers while locks are held and waited for.
+// serverFault breaks servers while locks are held and waited for.
 func (r *round) serverFault(f serverFault) {
 	if f.before != nil {
 		f.before(r.bench)
@@ -274,9 +272,9 @@ func (r *round) serverFault(f serverFault) {
 	heal := sync.OnceFunc(mend)
 	defer heal() // whatever happens
 	r.proof(proof)
-	// A server that has forgotten gives the lock to whoever asks first, before those who wait look again.
+	// A server that has forgotten grants the lock to the first to ask, before the waiters ask again.
 	rival := r.c.hold(r, command{Within: 4*r.free() + 10*time.Second, Try: true})
-	// Is it served meanwhile? Where it is declared that this can be borne, there is time to show it.
+	// Are locks granted meanwhile? If the service declares so, allow time to show it.
 	down := f.Class == history.Down
 	bears := down && takes <= r.g.ServerCrashes
 	within := 3 * r.ttl / 2
@@ -291,7 +289,7 @@ func (r *round) serverFault(f serverFault) {
 		r.sleep(13 * r.ttl / 10) // past the TTL
 	}
 	if down {
-		r.faultEnd("") // from here on it may be served again
+		r.faultEnd("") // from here on locks may be granted again
 	}
 	heal()
 	if !down {

@@ -23,6 +23,7 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/compare/internal/report"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/spelling"
 	"github.com/golockers/locker/internal/stall"
 )
 
@@ -30,22 +31,24 @@ import (
 type plan struct {
 	openers driver.Openers
 
-	// urls are those of services that exist already, and, of those that the lab starts on this machine,
-	// "redis" and the like, or "SCHEME=redis" for another backend with servers of that kind. None: all
-	// that the lab finds.
+	// urls are URLs of existing services, and names of services that the lab starts on this machine,
+	// such as "redis", or "SCHEME=redis" for another backend with servers of that kind. None: all that
+	// the lab finds.
 	urls []string
 
-	tries   time.Duration // everything once, whatever it takes, and then again and again for so long; 0: once
+	tries   time.Duration // everything once, however long it takes, then repeated for this long; 0: once
 	ttl     time.Duration // of the locks, or the service's shortest; 0: what the machine can carry
 	faults  map[string]ownFault
 	shell   func(context.Context, string) (string, error) // runs a command of these, and returns its last line
 	only    []string                                      // names of faults, and healthy; none: everything
-	require []string                                      // rules that have to be tried and to hold
-	dir     string                                        // of the history and the report, in which no run is
-	live    io.Writer                                     // gets what happens, for people
+	require []string                                      // rules that must be tried and hold
+	dir     string                                        // for the history and the report, without an earlier run
+	live    io.Writer                                     // gets messages for people
+	inPlace bool                                          // live is a terminal: it gets news, and one line of progress
 	lab     []labService                                  // nil: labServices
 
-	processors int // of this machine; 0: as many as there are
+	processors int    // 0: as many as this machine has
+	version    string // of the command; "": that of the module
 }
 
 // run is what all benches of a comparison share.
@@ -55,26 +58,62 @@ type run struct {
 	prefix  string // of all lock names
 	journal *history.Journal
 	began   time.Time
-	end     time.Time     // no round after it, but of what was not tried at all
-	places  chan struct{} // has an element for each round under way
+	tried   time.Time     // when the first round began
+	end     time.Time     // no round begins after it, except for tasks not yet tried
+	places  chan struct{} // has an element for each running round
 	stop    context.CancelCauseFunc
-	stalled atomic.Int64 // nanoseconds in which this process was not run, where it was for long
+	stalled atomic.Int64 // nanoseconds in which this process was not run, counting long stalls only
 
-	mu     sync.Mutex
-	head   history.Run
-	judged *check.Checker
+	mu      sync.Mutex
+	head    history.Run
+	judged  *check.Checker
+	line    progress
+	shares  []share // of the benches that have begun
+	repeats int     // trials of tasks tried before
 }
 
-// say tells people what happens.
+// say reports what happens to people.
 func (r *run) say(format string, args ...any) {
 	after := time.Since(r.began).Round(100 * time.Millisecond)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.line.draw(r.live, "")
 	fmt.Fprintf(r.live, "%6s  %s\n", after, fmt.Sprintf(format, args...))
 }
 
-// judge judges a trial that is over, and tells what it has broken. When its history cannot be written the run
-// ends: what cannot be written down is not worth trying.
+// showProgress keeps the progress line up to date until it is stopped or ctx ends, because a second
+// Ctrl-C ends the process and should leave no partial line.
+func (r *run) showProgress(ctx context.Context) (stop func()) {
+	draw := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if ctx.Err() == nil {
+			r.line.draw(r.live, progressLine(r.shares, r.repeats, r.tried, time.Now(), r.end))
+		} else if r.line.on {
+			r.line.draw(r.live, "Ending early. Faults are healed and servers are stopped first.\n")
+			r.line.on = false
+		}
+	}
+	stopDrawing := stall.Every(200*time.Millisecond, draw)
+	return func() {
+		stopDrawing()
+		draw()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.line.draw(r.live, "")
+	}
+}
+
+// count records how much of its share a bench has tried; again is how many trials were repeats.
+func (r *run) count(b *bench, s share, again int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shares[b.index] = s
+	r.repeats += again
+}
+
+// judge judges an ended trial, and reports what it has broken. If its history cannot be written, the
+// run ends: without a record, trying is pointless.
 func (r *run) judge(trial string) {
 	events, err := r.journal.End(trial)
 	if err != nil {
@@ -88,14 +127,14 @@ func (r *run) judge(trial string) {
 	}
 }
 
-// run tries every service of the plan, with every fault that can be made, judges what was seen, and
-// leaves report.json and report.html in the plan's directory. When ctx ends it stops, mends what it has
+// run tries every service of the plan with every possible fault, judges what it saw, and leaves
+// report.json and report.html in the plan's directory. When ctx ends, it stops, repairs what it has
 // broken, ends what it has started, and reports what there is; the report then says that it was
-// interrupted. No report is a run that could not begin; an error beside a report, one that could not be
-// written as a whole.
+// interrupted. Without a report, the run could not begin; with a report and an error, the report could
+// not be written completely.
 func (p plan) run(caller context.Context) (*history.Report, error) {
 	program, err := os.Executable()
-	dir, wrong := filepath.Abs(p.dir) // servers are started in directories of their own
+	dir, wrong := filepath.Abs(p.dir) // servers are started in their own directories
 	if err = cmp.Or(err, wrong); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
@@ -104,17 +143,18 @@ func (p plan) run(caller context.Context) (*history.Report, error) {
 	defer stop(nil)
 	r := &run{plan: p, program: program, stop: stop, began: time.Now()}
 	r.prefix = fmt.Sprintf("locker-compare/%x/", r.began.UnixNano())
-	r.head = history.Run{Began: r.began, Machine: machine(), Faults: allFaults()}
+	r.head = history.Run{Began: r.began, Machine: machine(p.version), Faults: allFaults()}
 	r.judged = check.New(&r.head)
 	benches, err := r.services()
 	if err != nil {
 		return nil, err
 	}
+	r.line.on, r.shares = r.inPlace, make([]share, len(benches))
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
 	if r.journal, err = history.Create(r.dir); err != nil {
-		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another "+
+		return nil, fmt.Errorf("compare: %s contains a run or is not writable: name another "+
 			"directory: %w", r.dir, err)
 	}
 	stopWatching := watchStalls(func(e history.Event) {
@@ -151,7 +191,7 @@ func ids(faults []history.Fault) (all []string) {
 	return all
 }
 
-// services lists what is to be tried. It starts nothing.
+// services lists what to try. It starts nothing.
 func (r *run) services() (benches []*bench, err error) {
 	known, urls := r.lab, r.urls
 	if known == nil {
@@ -169,7 +209,7 @@ func (r *run) services() (benches []*bench, err error) {
 	case len(urls) == 0:
 		return nil, errors.New("compare: the lab has none of the services that this program opens: give URLs")
 	case len(r.faults) > 0 && !slices.ContainsFunc(urls, isURL):
-		return nil, errors.New("compare: faults of your own need services of your own: give their URLs")
+		return nil, errors.New("compare: your own faults need services of your own: give their URLs")
 	}
 	for i, raw := range urls {
 		scheme, _, _ := strings.Cut(raw, "://")
@@ -180,8 +220,8 @@ func (r *run) services() (benches []*bench, err error) {
 		at := slices.Index(kinds, kind)
 		switch {
 		case !isURL(raw) && at < 0:
-			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already "+
-				"is given by its URL", locker.ErrInvalid, kind, strings.Join(kinds, ", "))
+			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; give the URL of an existing "+
+				"service%s", locker.ErrInvalid, kind, strings.Join(kinds, ", "), spelling.Meant(kind, kinds))
 		case r.openers[scheme] == nil:
 			return nil, fmt.Errorf("compare: %w: there is no backend %q: there is %s",
 				locker.ErrInvalid, scheme, strings.Join(slices.Sorted(maps.Keys(r.openers)), ", "))
@@ -231,6 +271,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 			}
 		})
 	}
+	defer r.showProgress(ctx)()
 	strained := strain()
 	begin(func(b *bench) {
 		b.ctx, b.Dir, b.untried = ctx, filepath.Join(r.dir, "servers", b.name), map[string]string{}
@@ -238,7 +279,10 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 	})
 	r.carry(benches, strained())
 	begin((*bench).begin)
-	r.end = time.Now().Add(r.tries) // there is time from when everything has started
+	r.mu.Lock()
+	r.tried = time.Now()
+	r.end = r.tried.Add(r.tries) // counted from when everything has started
+	r.mu.Unlock()
 	each(func(b *bench) {
 		if r.head.Services[b.index].Missing == "" {
 			b.tryAll()
@@ -248,12 +292,12 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))
 }
 
-// longest is how many times the shortest TTL a TTL is at most that the run chooses.
+// longest is the longest TTL that the run chooses, in multiples of the shortest.
 const longest = 4
 
-// carry sets how many rounds are under way at once, and the TTLs, for a machine on which a process that wakes up
-// may have to wait so long for a processor. A round needs a fifth of one, and more at times. A renewal has
-// two thirds of the TTL, in which five processes or ten wake up in turn.
+// carry sets how many rounds run at once, and the TTLs, for a machine on which a waking process may
+// wait that long for a processor. A round needs a fifth of one, sometimes more. A renewal has two
+// thirds of the TTL, in which five to ten processes wake up in turn.
 func (r *run) carry(benches []*bench, wait time.Duration) {
 	const usual = 20 * time.Millisecond
 	times, processors := 1+int((wait-1)/usual), cmp.Or(r.processors, runtime.GOMAXPROCS(0))
@@ -274,11 +318,11 @@ func (r *run) carry(benches []*bench, wait time.Duration) {
 		}
 	}
 	r.head.Machine += " · " + says
-	r.say("%s: a process waits up to %v for one of %d processors", says, wait.Round(time.Millisecond/10), processors)
+	r.say("a process waits up to %v for one of %d processors here: %s", wait.Round(time.Millisecond/10), processors, says)
 }
 
-// strain begins to measure how long this process waits for a processor when it wakes up, and returns what tells it:
-// all but one time in a hundred it was shorter. It looks for half a second at least.
+// strain begins to measure how long this process waits for a processor when it wakes up. The returned
+// function gives the 99th percentile, after half a second at least.
 func strain() (tell func() time.Duration) {
 	var waits []time.Duration
 	began, stop := time.Now(), stall.Watch(5*time.Millisecond, func(late time.Duration) { waits = append(waits, late) })
@@ -292,7 +336,7 @@ func strain() (tell func() time.Duration) {
 	}
 }
 
-// watchStalls tells when this process was not run for a while: what was late then is nobody's fault.
+// watchStalls reports when this process was not run for a while: delays then are nobody's fault.
 func watchStalls(tell func(history.Event)) (stop func()) {
 	return stall.Watch(10*time.Millisecond, func(late time.Duration) {
 		if late > 10*time.Millisecond {
@@ -301,15 +345,16 @@ func watchStalls(tell func(history.Event)) (stop func()) {
 	})
 }
 
-func machine() string {
-	version := "(devel)"
-	if info, ok := debug.ReadBuildInfo(); ok {
+// machine describes the machine and the version of locker: that of the command, or of the module in a program that
+// has none.
+func machine(version string) string {
+	if info, ok := debug.ReadBuildInfo(); ok && version == "" {
 		for _, d := range append(info.Deps, &info.Main) {
 			if d.Path == "github.com/golockers/locker" {
-				version = cmp.Or(d.Version, version)
+				version = d.Version
 			}
 		}
 	}
 	return fmt.Sprintf("%s/%s · %d CPUs · %s · locker %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
-		runtime.Version(), version)
+		runtime.Version(), cmp.Or(version, "(devel)"))
 }

@@ -10,25 +10,25 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// wire sees what passes between one holder and its servers, and notes the answers that were slow.
+// wire sees what passes between one holder and its servers, and records slow answers.
 type wire struct {
 	mu    sync.Mutex
 	talks map[*lab.Link]*talk
 	slow  []history.Event
 }
 
-// slowAnswer is how long an answer may take before it is noted.
+// slowAnswer is how long an answer may take before it is recorded.
 const slowAnswer = 20 * time.Millisecond
 
-// talk is one connection. In HTTP/2 (etcd), what a stream brings answers what was asked on it. Other protocols
-// answer in order: what comes is taken for the answer to all that was asked.
+// talk is one connection. In HTTP/2 (etcd), data on a stream answers that stream's request. Other
+// protocols answer in order: any data counts as the answer to all requests so far.
 type talk struct {
 	http2             bool
 	requests, replies frames
 	asked             map[uint32]int64 // by stream, or 0: since when an answer is due
 }
 
-// saw is told what was sent on a connection, and that nothing follows in this direction.
+// saw is called with data sent on a connection, and at the end of this direction.
 func (w *wire) saw(l *lab.Link, reply bool, data []byte, end bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,14 +63,14 @@ func (w *wire) saw(l *lab.Link, reply bool, data []byte, end bool) {
 	}
 }
 
-// answered notes an answer that came now, or did not come.
+// answered records an answer that came now, or never came.
 func (w *wire) answered(since int64) {
 	if now := history.Now(); now-since > int64(slowAnswer) {
 		w.slow = append(w.slow, history.Event{At: now, Kind: history.Slow, Value: now - since})
 	}
 }
 
-// due notes the answers that are due. From here on they are due anew.
+// due records the answers that are due, and restarts their time.
 func (w *wire) due(t *talk) {
 	for stream, since := range t.asked {
 		w.answered(since)
@@ -78,7 +78,7 @@ func (w *wire) due(t *talk) {
 	}
 }
 
-// take returns what was slow since it was last called, and what is still due.
+// take returns the slow answers since the last call, and those still due.
 func (w *wire) take() []history.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +97,8 @@ type frames struct {
 	skip int // of the payload
 }
 
-// read tells of the parts of requests or of answers in what is sent next, or that an answer is awaited no more.
+// read reports the parts of requests or answers in the next data, or that an answer is no longer
+// awaited.
 func (f *frames) read(data []byte, part func(stream uint32, canceled bool)) {
 	const dataFrame, headers, reset = 0, 1, 3
 	for len(data) > 0 {

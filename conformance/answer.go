@@ -9,14 +9,14 @@ import (
 	"github.com/golockers/locker/internal/refusal"
 )
 
-// acquire calls Acquire of a Backend. A refusal becomes an error that matches ErrHeld, and its Undo, if it has one, a
-// Hold with that Undo: the rules judge both as they judge other answers.
+// acquire calls Acquire of a Backend. A refusal becomes an error that matches ErrHeld, and its Undo, if
+// it has one, becomes a Hold with that Undo: the rules judge both like other answers.
 func acquire(ctx context.Context, b driver.Backend, req driver.Request) (driver.Grant, error) {
 	g, err := b.Acquire(ctx, req)
 	refused := g.Refused != nil
 	switch {
 	case errors.Is(err, driver.ErrHeld):
-		err = errors.New("an error that matches ErrHeld, in place of a Grant that is Refused")
+		err = errors.New("an error that matches ErrHeld, instead of a Grant that is Refused")
 	case refused && err == nil && g.Hold != nil:
 		err = errBoth
 	case refused && err == nil:
@@ -32,7 +32,7 @@ func acquire(ctx context.Context, b driver.Backend, req driver.Request) (driver.
 
 var errBoth = errors.New("a Grant with both a Hold and a refusal")
 
-// refusal is what was told to one that was refused; nil: it was not.
+// refusal is the Refusal of a call; nil: it was not refused.
 func (c *call) refusal() *driver.Refusal {
 	if !errors.Is(c.err, driver.ErrHeld) {
 		return nil

@@ -13,18 +13,18 @@ import (
 
 // check proves one promise.
 type check struct {
-	// Name is what the check is called: lower case, words joined by hyphens.
+	// Name is the check's name: lower case, words joined by hyphens.
 	Name string
-	// Promise is what it proves, in a sentence.
+	// Promise is what it proves, in one sentence.
 	Promise string
 
 	unasked string         // why the backend does not promise it; "": it does
-	missing string         // the hook that it cannot do without and the harness does not have
+	missing string         // the hook that it needs and the harness lacks
 	run     func(s *trial) // nil: histories prove it, with the hook
 }
 
-// allChecks returns all checks for a subject, in the order in which they are run: first those
-// that explain best why others would fail too.
+// allChecks returns all checks for a subject, in the order in which they run: first those that best
+// explain why others would fail too.
 func allChecks(s subject) []check {
 	unless := func(is bool, why string) string {
 		if is {
@@ -42,20 +42,20 @@ func allChecks(s subject) []check {
 	return []check{
 		{
 			Name: "claims",
-			Promise: "Guarantees are complete, in range, the same for every client and at every time, and " +
-				"asked without I/O.",
+			Promise: "Guarantees are complete, in range, the same for every client and at all times, and " +
+				"need no I/O.",
 			run: checkClaims,
 		},
 		{
 			Name: "url",
-			Promise: "A client that was opened by URL meets those that were made by hand, and refuses " +
-				"parameters that it does not know.",
+			Promise: "A client opened by URL competes with clients made by New, and refuses unknown " +
+				"parameters.",
 			unasked: unless(s.URL != "", "the harness has no URL"),
 			run:     checkURL,
 		},
 		{
 			Name: "close",
-			Promise: "Close succeeds, also if it is called twice, and returns what waits; after it, Acquire returns " +
+			Promise: "Close succeeds, even if called twice, and ends waits; after it, Acquire returns " +
 				"ErrClosed.",
 			run: checkClose,
 		},
@@ -66,14 +66,13 @@ func allChecks(s subject) []check {
 		},
 		{
 			Name:    "nothing-piles-up",
-			Promise: "Waits that are over leave no goroutines behind while the client lives.",
+			Promise: "Ended waits leave no goroutines behind while the client lives.",
 			run:     checkNothingPilesUp,
 		},
 		{
-			Name: "exclusion",
-			Promise: "Of clients that wait for a name, one holds it at a time, and each gets its turn, again and " +
-				"again.",
-			run: checkExclusion,
+			Name:    "exclusion",
+			Promise: "One waiting client at a time holds a name, and each gets its turn, again and again.",
+			run:     checkExclusion,
 		},
 		{
 			Name:    "names",
@@ -82,8 +81,8 @@ func allChecks(s subject) []check {
 		},
 		{
 			Name: "dead-holder",
-			Promise: "The lock of a holder that died is free when DeadHolder and DeadHolderSlack say, and " +
-				"not before its lease is over.",
+			Promise: "A dead holder's lock is free when DeadHolder and DeadHolderSlack say, and not before " +
+				"its lease has ended.",
 			unasked: cmp.Or(unless(s.DeadHolder != locker.RecoveryNone, "DeadHolder is none"),
 				unless(s.Scope != locker.ScopeProcess, "within one process, a dead holder takes the service with it")),
 			missing: unless(s.Victim != nil || afterTTL && s.Cut != nil, unless(!(afterTTL && wide), "Cut")+
@@ -92,7 +91,7 @@ func allChecks(s subject) []check {
 		},
 		{
 			Name: "prompt",
-			Promise: "A backend that says it is Prompt returns within 100 ms after its context ended, " +
+			Promise: "A backend that claims Prompt returns within 100 ms after its context ended, " +
 				"whatever the network does (R8).",
 			unasked: cmp.Or(unless(s.prompt, "the backend is not Prompt"), noNetwork),
 			missing: noCut,
@@ -100,42 +99,42 @@ func allChecks(s subject) []check {
 		},
 		{
 			Name: "close-given",
-			Promise: "Close ends nothing that the backend's user has given it: another backend that was " +
-				"made of the same goes on.",
-			unasked: unless(s.Pair != nil, "the harness has no Pair: its backends are made of nothing that is their user's"),
+			Promise: "Close ends nothing that the backend's user passed to it: another backend made from " +
+				"it continues.",
+			unasked: unless(s.Pair != nil, "the harness has no Pair: its backends are not made from anything that their user owns"),
 			run:     checkCloseGiven,
 		},
 		{
 			Name:    "cut-off",
-			Promise: "What a client does that is cut off is told as an outage, ends in time, and leaves nothing (R7, R8, R17).",
+			Promise: "The calls of a client that is cut off report an outage, end in time, and leave nothing (R7, R8, R17).",
 			unasked: noNetwork,
 			missing: noCut,
 		},
 		{
 			Name:    "deletion",
-			Promise: "A holder whose lock was deleted behind its back is told (R12).",
+			Promise: "A holder whose lock was deleted behind its back learns of it (R12).",
 			unasked: unless(s.Scope > locker.ScopeProcess || s.Delete != nil,
-				"nobody can get at the memory of one process from outside"),
+				"nobody can reach the memory of one process from outside"),
 			missing: unless(s.Delete != nil, "Delete"),
 		},
 		{
 			Name: "restart",
-			Promise: "A held lock is still held when all servers were killed and started again (SurvivesRestart), " +
-				"and tokens go on rising.",
+			Promise: "A held lock is still held after all servers were killed and restarted (SurvivesRestart), " +
+				"and tokens keep increasing.",
 			unasked: unless(s.SurvivesRestart || s.Fencing >= locker.FencingUnlessRewind && wide,
 				"SurvivesRestart is false, and a restart may lose the data that tokens need"),
 			missing: unless(s.Restart != nil, "Restart"),
 		},
 		{
 			Name: "failover",
-			Promise: "A held lock is still held when another server has taken over (SurvivesFailover), " +
-				"and tokens go on rising.",
+			Promise: "A held lock is still held after another server has taken over (SurvivesFailover), " +
+				"and tokens keep increasing.",
 			unasked: unless(s.SurvivesFailover, "SurvivesFailover is false"),
 			missing: unless(s.Failover != nil, "Failover"),
 		},
 		{
 			Name:    "server-crashes",
-			Promise: "With as many servers down as ServerCrashes says, held locks stay held and free ones can be had.",
+			Promise: "With as many servers down as ServerCrashes says, held locks stay held and free ones are granted.",
 			unasked: unless(s.ServerCrashes > 0, "ServerCrashes is 0"),
 			missing: unless(s.Crash != nil, "Crash"),
 		},
@@ -149,15 +148,14 @@ func allChecks(s subject) []check {
 		},
 		{
 			Name: many,
-			Promise: "A client holds a thousand names, hundreds wait, MaxSharers share one name and no more: each has " +
-				"what is its own, and List tells each name once.",
+			Promise: "A client holds a thousand names, hundreds wait, and at most MaxSharers share one name: all get " +
+				"their own answers, and List reports each name once.",
 			run: checkMany,
 		},
 	}
 }
 
-// named returns the checks with these names, in the order in which they are run; without
-// names, all.
+// named returns the checks with these names, in the order in which they run; without names, all.
 func named(names []string) (checks []check, err error) {
 	all := allChecks(subject{})
 	if len(names) == 0 {
@@ -171,7 +169,7 @@ func named(names []string) (checks []check, err error) {
 	return slices.DeleteFunc(all, func(c check) bool { return !slices.Contains(names, c.Name) }), nil
 }
 
-// unplayed is why no histories prove a check that is left to them; "": they do.
+// unplayed is why histories do not prove a check that is left to them; "": they do.
 func (h Harness) unplayed(c check) string {
 	switch {
 	case c.run != nil:
@@ -182,8 +180,8 @@ func (h Harness) unplayed(c check) string {
 	return h.Unproven[histories]
 }
 
-// needHistories reports whether one of the checks with these names is claimed, and proven by histories alone, or
-// histories are asked for. Without names, all is.
+// needHistories reports whether histories are named, or alone prove a claimed check with one of these
+// names. Without names, everything is asked for.
 func (h Harness) needHistories(ctx context.Context, names []string) (need bool) {
 	if len(names) == 0 || slices.Contains(names, histories) || h.validate() != nil {
 		return len(names) == 0 || slices.Contains(names, histories)
@@ -203,7 +201,7 @@ func (h Harness) needHistories(ctx context.Context, names []string) (need bool) 
 // validate reports what is wrong with the harness itself.
 func (h Harness) validate() error {
 	if h.New == nil {
-		return fmt.Errorf("the Harness has no New: it is what connects to the service")
+		return fmt.Errorf("the Harness has no New, which connects to the service")
 	}
 	if h.TTL < 0 {
 		return fmt.Errorf("Harness.TTL is %v: give the lease time for the checks, or 0 for the default", h.TTL)
@@ -217,7 +215,7 @@ func (h Harness) validate() error {
 	}
 	for name, why := range h.Unproven {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("Harness.Unproven names %q, which is no check: there are %s",
+			return fmt.Errorf("Harness.Unproven names %q, which is not a check: there are %s",
 				name, strings.Join(names, ", "))
 		}
 		if strings.TrimSpace(why) == "" {
@@ -234,7 +232,7 @@ func (h Harness) validate() error {
 	return nil
 }
 
-// subject is what decides whether a check applies.
+// subject decides whether a check applies.
 type subject struct {
 	Harness
 	locker.Guarantees

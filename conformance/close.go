@@ -10,10 +10,10 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// checkClose closes a client that has held a lock, and that waits for one where the backend has a queue.
+// checkClose closes a client that has held a lock and, if the backend has a queue, waits for one.
 func checkClose(s *trial) {
-	const cause = "the driver's client is closed twice, or is asked although it is closed: have Close set a flag that " +
-		"the other methods look at, and return at once if it is set"
+	const cause = "the driver's client is closed twice, or used after it was closed: let Close set a flag that the " +
+		"other methods check"
 	b, name := s.backend(), s.name("close")
 	gone := s.acquire(b, s.request(name, s.ttl)).Hold
 	s.release(gone)
@@ -48,7 +48,7 @@ func checkClose(s *trial) {
 	s.caught(func() { // they may say that the hold is gone, or that its client is closed
 		began := time.Now()
 		_, _ = gone.Renew(s.within(s.soon))
-		_, _ = gone.Release(s.within(s.soon)), gone.Undo(s.within(s.soon))
+		_, _ = gone.Release(s.within(s.soon), 0), gone.Undo(s.within(s.soon))
 		if took := time.Since(began); took > s.patience() {
 			s.report(fmt.Sprintf("Renew, Release and Undo of a hold took %v after Close", took), cause)
 		}
@@ -64,8 +64,8 @@ func checkClose(s *trial) {
 }
 
 func checkCloseGiven(s *trial) {
-	const cause = "Close closes the driver's client, pool or connection that the backend was made of, and " +
-		"not only what it has made itself"
+	const cause = "Close closes the driver's client, pool or connection that the backend was made from, and " +
+		"not only what it has created itself"
 	a, b := s.h.Pair(s)
 	s.closed(a)
 	s.closed(b)

@@ -15,8 +15,8 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// serve makes a service of the table of the other example, by HTTP: what is
-// refused is a conflict, with the time that remains.
+// serve makes the table of the other example an HTTP service: a refusal is a conflict, with the
+// remaining time.
 func serve(locks *table) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /set", func(w http.ResponseWriter, r *http.Request) {
@@ -38,9 +38,8 @@ func serve(locks *table) http.Handler {
 	return mux
 }
 
-// remote is a client of that service. A connection that breaks is made again
-// by package http, which also returns when a context ends, whatever the
-// network does.
+// remote is a client of that service. Package http replaces a broken connection, and returns when a
+// context ends, whatever the network does.
 type remote struct {
 	addr   string
 	http   http.Client
@@ -48,7 +47,7 @@ type remote struct {
 }
 
 func connect(addr string) *remote {
-	// Without the Timeout, a request on a silent network would hang for ever if its context cannot end.
+	// Without the Timeout, a request on a silent network would hang forever if its context cannot end.
 	return &remote{addr: addr, http: http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
 }
 
@@ -62,8 +61,7 @@ func (r *remote) Guarantees() driver.Guarantees {
 	}
 }
 
-// ask sends one request. An error says that it is not known whether it was
-// carried out.
+// ask sends one request. After an error it is unknown whether the request was carried out.
 func (r *remote) ask(ctx context.Context, path string, form url.Values) (
 	ok bool, remaining time.Duration, err error) {
 	if r.closed.Load() {
@@ -93,7 +91,8 @@ func (r *remote) ask(ctx context.Context, path string, form url.Values) (
 	return true, 0, nil
 }
 
-// unanswered is the error of a request without an answer. Where its context has ended, http tells the cause of that.
+// unanswered is the error of a request without an answer. If its context has ended, http returns the
+// context's cause.
 func unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -128,7 +127,7 @@ func (r *remote) Close() error {
 	return nil
 }
 
-// remoteEntry is a lock that is held, as what is sent of it.
+// remoteEntry is a held lock, in the form in which it is sent.
 type remoteEntry struct {
 	remote *remote
 	form   url.Values
@@ -141,14 +140,14 @@ func (e *remoteEntry) Renew(ctx context.Context) (driver.Validity, error) {
 	since := time.Now()
 	e.undo.Sends(e.ttl)
 	ok, _, err := e.remote.ask(ctx, "/set", form)
-	e.undo.Sent(false) // one that is late finds that the lock has gone, and does nothing
+	e.undo.Sent(false) // a late one finds the lock gone, and does nothing
 	if err == nil && !ok {
 		err = driver.ErrLost
 	}
 	return driver.Validity{Since: since, TTL: e.ttl}, err
 }
 
-func (e *remoteEntry) Release(ctx context.Context) error {
+func (e *remoteEntry) Release(ctx context.Context, _ time.Duration) error {
 	ok, _, err := e.remote.ask(ctx, "/remove", e.form)
 	if err == nil && !ok {
 		err = driver.ErrLost
@@ -156,10 +155,11 @@ func (e *remoteEntry) Release(ctx context.Context) error {
 	return err
 }
 
-func (e *remoteEntry) Undo(ctx context.Context) error { return e.undo.Undo(ctx, e.Release) }
+func (e *remoteEntry) Undo(ctx context.Context) error {
+	return e.undo.Undo(ctx, func(ctx context.Context) error { return e.Release(ctx, 0) })
+}
 
-// remoteHarness is how the suite reaches the service at addr, and how it cuts
-// a client off.
+// remoteHarness says how the suite reaches the service at addr, and how it cuts a client off.
 func remoteHarness(addr string, locks *table, ttl time.Duration) conformance.Harness {
 	return conformance.Harness{
 		TTL: ttl,
@@ -172,8 +172,8 @@ func remoteHarness(addr string, locks *table, ttl time.Duration) conformance.Har
 	}
 }
 
-// A backend of a service across a network: its harness needs Cut, which a
-// Proxy makes short. Some of the checks that it is for are run here.
+// A backend for a service across a network: its harness needs Cut, which is short with a Proxy. Some of
+// its checks run here.
 func Example_network() {
 	locks := &table{rows: make(map[string]row)}
 	server := httptest.NewServer(serve(locks))

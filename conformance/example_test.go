@@ -11,8 +11,8 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// table is the lock service of this example: a map in which each lock has an
-// owner and a time at which it ends.
+// table is the lock service of this example: a map in which each lock has an owner and a time when it
+// ends.
 type table struct {
 	mu   sync.Mutex
 	rows map[string]row
@@ -23,13 +23,13 @@ type row struct {
 	ends  time.Time
 }
 
-// row returns who has name now. t.mu is held.
+// row returns the present holder of name. t.mu is held.
 func (t *table) row(name string) (r row, held bool) {
 	r, held = t.rows[name]
 	return r, held && time.Now().Before(r.ends)
 }
 
-// set takes name for owner, if nobody else has it. renewing, owner must have it already.
+// set takes name for owner, if nobody else has it. With renewing, owner must already have it.
 func (t *table) set(name, owner string, ttl time.Duration, renewing bool) (ok bool, remaining time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,7 +41,7 @@ func (t *table) set(name, owner string, ttl time.Duration, renewing bool) (ok bo
 	return true, 0
 }
 
-// remove ends the lock on name if owner has it, or whoever has it if owner is "".
+// remove ends the lock on name if owner has it or owner is "".
 func (t *table) remove(name, owner string) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *table) remove(name, owner string) (ok bool) {
 	return true
 }
 
-// backend is a client of the table: all that a driver.Backend has to be.
+// backend is a client of the table, and a complete driver.Backend.
 type backend struct {
 	table  *table
 	closed atomic.Bool
@@ -76,7 +76,7 @@ func (b *backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, err
 	}
-	since := time.Now() // before the request, and not after
+	since := time.Now() // before the request, not after it
 	ok, remaining := b.table.set(req.Name, req.Owner, req.TTL, false)
 	if !ok {
 		return driver.Grant{Refused: &driver.Refusal{Remaining: remaining}}, nil
@@ -92,7 +92,7 @@ func (b *backend) Close() error {
 	return nil
 }
 
-// entry is a lock that is held.
+// entry is a held lock.
 type entry struct {
 	table *table
 	req   driver.Request
@@ -106,21 +106,21 @@ func (e *entry) Renew(context.Context) (driver.Validity, error) {
 	return driver.Validity{Since: since, TTL: e.req.TTL}, nil
 }
 
-func (e *entry) Release(context.Context) error {
+func (e *entry) Release(context.Context, time.Duration) error {
 	if !e.table.remove(e.req.Name, e.req.Owner) {
 		return driver.ErrLost
 	}
 	return nil
 }
 
-// Undo needs no more than Release here, since every request is answered.
+// Undo needs only Release here, because every request is answered.
 func (e *entry) Undo(ctx context.Context) error {
-	_ = e.Release(ctx)
+	_ = e.Release(ctx, 0)
 	return nil
 }
 
-// A backend of one's own, and the harness that proves it. In a test of its package,
-// conformance.Run(t, harness) runs all checks, and histories; some of them are run here.
+// A complete backend, and the harness that proves it. In a test of its package, conformance.Run(t,
+// harness) runs all checks and histories; some of them run here.
 func Example() {
 	locks := &table{rows: make(map[string]row)}
 	harness := conformance.Harness{

@@ -11,12 +11,12 @@ import (
 	"github.com/golockers/locker"
 )
 
-// checkExclusion lets clients raise a counter in the way that loses updates
-// unless one of them does it at a time.
+// checkExclusion lets clients raise a counter in a way that loses updates unless they do so one at a
+// time.
 func checkExclusion(s *trial) {
 	const clients, rounds = 16, 5
-	const cause = "the service grants a name that is taken: the look and the taking are not one step, or " +
-		"the key of one client is not that of another"
+	const cause = "the service grants a name that is taken: check and grant are not one step, or clients " +
+		"use different keys"
 	name := s.name("counter")
 	held := s.try(s.client(), name, locker.TTL(s.long))
 	var counter, inside atomic.Int64
@@ -29,7 +29,7 @@ func checkExclusion(s *trial) {
 			for range rounds {
 				l, err := waiters[i].Lock(ctx, name, locker.TTL(s.long))
 				if err != nil {
-					why := "a waiter that is forgotten, by a queue that loses its place or a wake-up that nothing backs (R14)"
+					why := "a forgotten waiter: the queue lost its place, or a wake-up was lost without a poll behind it (R14)"
 					if !errors.Is(err, context.DeadlineExceeded) {
 						why = ofError(err)
 					}
@@ -40,14 +40,14 @@ func checkExclusion(s *trial) {
 				if n := inside.Add(1); n != 1 {
 					s.report(fmt.Sprintf("%d clients held the name at once", n), cause)
 				}
-				// Read, pause, write: whoever else is inside meanwhile loses this update.
+				// Read, pause, write: a second holder would lose this update.
 				n := counter.Load()
 				time.Sleep(200 * time.Microsecond)
 				counter.Store(n + 1)
 				inside.Add(-1)
 				if err := l.Unlock(s.Context()); err != nil {
 					s.report(fmt.Sprintf("client %d: Unlock failed: %v", i, err),
-						"a lock that ends early, or one that was taken from its holder")
+						"a lock that ends early or was taken from its holder")
 					return
 				}
 			}

@@ -144,6 +144,12 @@ var (
 	minHoldSticks  = wrong("a take-back keeps the lock for its MinHold", rich)
 	minHoldOfClock = wrong("MinHold ends by the clock of the client that asked for it", rich)
 	minHoldJumps   = wrong("MinHold ends by a wall clock, which can be set back", rich)
+	keepFrees      = wrong("Release with a keep removes the lock at once", rich)
+	keepForgets    = wrong("Release with a keep changes nothing, so that the lock lasts for its TTL", rich)
+	keepsHalf      = wrong("Release keeps the lock for half of its keep", rich)
+	keepsLong      = wrong("the keep of Release is sent in another unit", rich)
+	keptIsRenewed  = wrong("what Release keeps can still be renewed", rich)
+	keptStays      = wrong("what Release keeps cannot be removed any more", rich)
 	minHoldPassed  = wrong("Pass forgets MinHold", rich)
 
 	// Operators.

@@ -10,10 +10,10 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Clients of a script, by what they mostly do. The connections of the first two, and those of others to some
-// servers, can be broken; the clocks of the two in the middle may be wrong.
+// Clients of a script, by their usual role. The connections of the first two, and those of others to
+// some servers, can be broken; the clocks of the two in the middle may be wrong.
 const (
-	subject_ = iota // whom the script is about
+	subject_ = iota // the client that the script is about
 	rival
 	friend
 	other
@@ -21,8 +21,7 @@ const (
 	late
 )
 
-// generator makes scripts: cells of the matrix of operations, faults and ends, and random
-// histories.
+// generator makes scripts: cells of the matrix of operations, faults and endings, and random histories.
 type generator struct {
 	k *kit
 	*rand.Rand
@@ -30,14 +29,14 @@ type generator struct {
 	some  bool // as in the script
 }
 
-// cell is a case of the matrix.
+// cell is one case of the matrix.
 type cell struct {
 	do     verb
 	fault  fault
 	end    verb
 	event  server
 	shared bool
-	behind bool // the holder has waited for another
+	behind bool // the holder had to wait for another
 }
 
 func (c cell) String() string {
@@ -57,11 +56,11 @@ func (c cell) String() string {
 	return text + ", then " + string(c.end)
 }
 
-// doExpire is the end by time of what a client has that is cut off.
+// doExpire is the expiry of the lock of a client that is cut off.
 const doExpire verb = "expire"
 
-// cells are all that the backend and its harness can do, but for what happens to servers: for each operation with
-// each fault a group.
+// cells are all cases that the backend and its harness support, except server events: one group for
+// each operation with each fault.
 func (k *kit) cells() (groups [][]cell) {
 	dos := []verb{doAcquire, doRenew, doRelease, doUndo}
 	if k.passes {
@@ -104,7 +103,7 @@ func (k *kit) cells() (groups [][]cell) {
 	return groups
 }
 
-// events are cells of what happens to servers.
+// events are the cells of server events.
 func (k *kit) events() (all []cell) {
 	for _, event := range serverEvents {
 		has := map[server]bool{
@@ -118,7 +117,7 @@ func (k *kit) events() (all []cell) {
 		for _, do := range []verb{doAcquire, doRenew} {
 			for i := range 4 {
 				c := cell{do: do, end: doServers, event: event, shared: i%2 == 1, behind: i > 1}
-				jumps := event == byJump || event == byJumpBack // which is the same to all holders
+				jumps := event == byJump || event == byJumpBack // the same for all holders
 				if has && !(jumps && (do != doAcquire || c.behind)) && (!c.shared || k.g.Shared != locker.SharingNone) {
 					all = append(all, c)
 				}
@@ -132,7 +131,7 @@ func (k *kit) events() (all []cell) {
 func (k *kit) script(cells [][]cell, seed uint64, n int) script {
 	g := &generator{k: k, Rand: rand.New(rand.NewPCG(seed, uint64(n)))}
 	sc := script{seed: g.Uint64(), names: g.names(n), off: g.IntN(4) == 0}
-	if n < specials { // first, since some take long, and a slow service plays few
+	if n < specials { // first, because some take long, and a slow service plays few
 		g.special(&sc, n)
 		sc.steps = g.steps
 		return sc
@@ -140,7 +139,7 @@ func (k *kit) script(cells [][]cell, seed uint64, n int) script {
 	m := n - specials
 	g.some = k.h.CutSome != nil && k.g.ServerCrashes > 0 && sc.seed%5 < 2
 	order, nth := rand.New(rand.NewPCG(seed, 0)), m/4*2+m%2
-	group := cells[order.Perm(len(cells))[nth%len(cells)]] // one of each group, before a second one of any
+	group := cells[order.Perm(len(cells))[nth%len(cells)]] // one of each group before a second one of any
 	c := group[order.Perm(len(group))[(nth/len(cells)+nth%len(cells))%len(group)]]
 	if events := k.events(); m%16 == 11 && k.virtual && len(events) > 0 {
 		c = events[m/16%len(events)]
@@ -167,7 +166,7 @@ func (k *kit) script(cells [][]cell, seed uint64, n int) script {
 	return sc
 }
 
-// minorities has faults of connections to some of the servers come and go: each client has others out of reach.
+// minorities breaks and restores connections to some of the servers, different ones for each client.
 func (g *generator) minorities() {
 	for _, who := range []int{subject_, rival, other} {
 		for at := 0; g.chance(65); at = g.IntN(len(g.steps) + 1) {
@@ -178,7 +177,7 @@ func (g *generator) minorities() {
 	}
 }
 
-// quorum makes a history of locks of which some servers know nothing, and others do not hear of their end.
+// quorum makes a history of locks unknown to some servers, and whose end other servers do not learn.
 func (g *generator) quorum(sc *script) {
 	sc.what = "a quorum that is not another's"
 	g.add(g.unkept(doAcquire, subject_, g.chance(30), 0), g.unkept(doWait, rival, g.chance(30), 0), does(subject_, doRenew),
@@ -193,8 +192,7 @@ func (g *generator) quorum(sc *script) {
 	}
 }
 
-// names draws two names that are alike. What is different in some service, and the same in
-// another, is a pair of them.
+// names draws two similar names: a pair that some services may confuse.
 func (g *generator) names(n int) []string {
 	base := fmt.Sprintf("kit-%s-%d-", g.k.run, n)
 	all := slices.Concat(troublesome(), g.k.h.Names)
@@ -231,22 +229,23 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func (g *generator) add(steps ...step) { g.steps = append(g.steps, steps...) }
 
-// maybe adds steps in so many of a hundred cases.
+// maybe adds steps with a probability in percent.
 func (g *generator) maybe(percent int, steps ...step) {
 	if g.chance(percent) {
 		g.add(steps...)
 	}
 }
 
-// does is a step of one client, pause one of all; breaks is what happens to the connection of the first.
+// does is a step of one client, pause a step of all; breaks is a fault of the first client's
+// connection.
 func does(who int, do verb) step { return step{do: do, who: who} }
 func pause(d time.Duration) step { return step{do: doPause, ttl: d} }
 func breaks(f fault) step        { return step{do: doFault, who: subject_, fault: f} }
 
-// one draws one of them.
+// one draws one of its arguments.
 func (g *generator) one(of ...verb) verb { return of[g.IntN(len(of))] }
 
-// label draws one.
+// label draws a label.
 func (g *generator) label() string {
 	label := labels[g.IntN(drawnLabels)]
 	if len(label) == locker.MaxLabelLen && g.k.h.Unproven[histLabels] != "" {
@@ -255,13 +254,13 @@ func (g *generator) label() string {
 	return label
 }
 
-// ttl draws a short one, or one that no service should take for another.
+// ttl draws a short TTL, or an unusual one that a service must not confuse with another.
 func (g *generator) ttl() time.Duration {
 	ttl := g.k.ttl
 	return g.bounded([]time.Duration{ttl, ttl, ttl + ttl/3, ttl + 7*time.Millisecond, 2 * ttl}[g.IntN(5)])
 }
 
-// longTTL draws one that is not over in a script.
+// longTTL draws a TTL that outlasts the script.
 func (g *generator) longTTL() time.Duration {
 	all := []time.Duration{0, 0, 0, time.Minute, time.Hour, 24 * time.Hour, 25*24*time.Hour + time.Second, 366 * 24 * time.Hour}
 	return g.bounded(all[g.IntN(len(all))])
@@ -289,10 +288,10 @@ func (g *generator) limit() limit {
 	return []limit{brief, middle, middle, beyond, whole, whole, whole, whole}[g.IntN(8)]
 }
 
-// What Harness.Unproven names where histories are to go without something.
+// The names in Harness.Unproven of what histories should leave out.
 const (
 	histDelete    = "histories-delete"   // no lock is deleted behind the backend's back
-	histLabels    = "histories-labels"   // no label is as long as one can be
+	histLabels    = "histories-labels"   // no label has the greatest length
 	histMinHold   = "histories-min-hold" // nobody asks for MinHold
 	sharedMinHold = "shared-min-hold"    // no sharer asks for it
 )
@@ -308,7 +307,7 @@ func (g *generator) acquire(do verb, who int, shared bool, ttl time.Duration) st
 	return st
 }
 
-// alone is a step that asks for a lock that does not end in the script.
+// alone is a step that asks for a lock that outlasts the script.
 func (g *generator) alone(who int) step { return g.acquire(doAcquire, who, false, 0) }
 
 // unkept is a step that asks for a lock without MinHold.
@@ -318,8 +317,8 @@ func (g *generator) unkept(do verb, who int, shared bool, ttl time.Duration) ste
 	return st
 }
 
-// cell makes the script of a cell: what comes before, the operation with its fault, what
-// others do meanwhile, the end, and what comes late.
+// cell makes the script of a cell: the preparation, the operation with its fault, what others do
+// meanwhile, the ending, and what arrives late.
 func (g *generator) cell(c cell) {
 	life := g.ttl()
 	if c.end != doExpire && c.end != doClose && (c.fault == noFault || g.some) && g.chance(70) {
@@ -370,7 +369,7 @@ func (g *generator) cell(c cell) {
 	if c.fault != noFault {
 		g.add(pause(g.k.ttl / time.Duration(5+g.IntN(10))))
 		g.maybe(30, does(subject_, doCancel))
-		g.maybe(40, step{do: g.one(doUndo, doRelease), who: subject_, limit: brief}) // what takes it back may come first
+		g.maybe(40, step{do: g.one(doUndo, doRelease), who: subject_, limit: brief}) // the take-back may come first
 	}
 	stays := c.end == doExpire || (c.end == doDelete || c.end == doBreak || c.end == doClose) && g.chance(50)
 	if !stays && c.fault != noFault {
@@ -384,25 +383,26 @@ func (g *generator) cell(c cell) {
 		}
 		g.add(breaks(noFault), does(subject_, doFinish))
 	}
-	for range g.IntN(3) { // what is over is over
+	for range g.IntN(3) { // an ended lock stays ended
 		late := g.onHold(g.one(doRenew, doRelease, doUndo, doPass, doRaise), subject_)
 		late.limit, late.old = whole, g.IntN(2)
 		g.add(late)
 	}
 	g.meanwhile(30)
-	if c.fault != noFault && g.chance(20) { // some time later all is well
+	if c.fault != noFault && g.chance(20) { // some time later the fault ends
 		g.add(breaks(noFault), pause(g.k.soon+g.k.air+time.Millisecond),
 			does(subject_, doInspect), step{do: doAcquire, who: subject_, name: 1, ttl: g.ttl()})
 	}
 }
 
-// raises are how much RaiseToken adds to the highest token: the last is more than any clock or counter adds by itself.
+// raises are what RaiseToken adds to the highest token: the last is more than any clock or counter adds
+// by itself.
 var raises = []time.Duration{-1, 0, 1, 1000, 1 << 40}
 
 // highToken is above what some services can count to: RaiseToken to it may be refused with ErrInvalid.
 const highToken = 1 << 60
 
-// onHold is a step with what a client has.
+// onHold is a step with a client's hold.
 func (g *generator) onHold(do verb, who int) step {
 	st := does(who, do)
 	switch do {
@@ -453,13 +453,13 @@ func (g *generator) meanwhile(percent int) {
 	}
 }
 
-// end brings the lock to its end.
+// end ends the lock.
 func (g *generator) end(c cell, life time.Duration) {
-	over := func() { // until it is, for certain; others try meanwhile
+	over := func() { // until it has certainly ended; others try meanwhile
 		span := life + life/2 + g.k.g.DeadHolderSlack
 		for past := time.Duration(0); past < span; {
 			part := max(g.k.ttl/4, life/6)
-			if past >= life { // what comes now is slack, which can be much more
+			if past >= life { // what follows is slack, which can be much more
 				part = max(part, span/8)
 			}
 			past += part
@@ -473,7 +473,7 @@ func (g *generator) end(c cell, life time.Duration) {
 			if c.fault == replyLate {
 				g.add(breaks(noFault), does(subject_, doFinish))
 			}
-			g.add(breaks(silent)) // a session would go on renewing
+			g.add(breaks(silent)) // a session would continue to renew
 		}
 		over()
 	case doClose:
@@ -485,7 +485,7 @@ func (g *generator) end(c cell, life time.Duration) {
 		g.add(step{do: doDelete, who: other, shared: c.shared}, g.alone(rival), does(subject_, doRenew))
 	case doBreak:
 		g.add(does(other, doInspect))
-		if g.chance(40) { // somebody else comes before it, and may have gone but for a MinHold
+		if g.chance(40) { // another holder comes first, and may have left only a MinHold
 			g.add(does(subject_, doRelease), g.acquire(doAcquire, rival, c.shared, 0))
 			g.maybe(40, does(rival, doRelease))
 		}
@@ -504,10 +504,10 @@ func (g *generator) end(c cell, life time.Duration) {
 	}
 }
 
-// specials is how many there are.
+// specials is the number of special histories.
 const specials = 23
 
-// special makes one of the histories that need steps in a certain order. They come in turn.
+// special makes one of the histories that need steps in a certain order, in turn.
 func (g *generator) special(sc *script, turn int) {
 	keep := 2 * g.k.ttl
 	if g.IntN(3) == 2 { // longer than its TTL and that of a watcher
@@ -523,7 +523,7 @@ func (g *generator) special(sc *script, turn int) {
 		}
 		g.add(does(other, doInspect), first, g.unkept(doWait, rival, false, g.bounded(24*time.Hour)), does(other, doBreak),
 			does(other, doInspect))
-		if first.ttl > 0 { // it ends, and another comes before the next one that waits
+		if first.ttl > 0 { // it ends, and another comes before the next waiter
 			g.add(pause(first.ttl+g.k.g.DeadHolderSlack+g.k.tol), g.unkept(doWait, late, false, 0), pause(first.ttl))
 		}
 		g.add(does(earlier, doRenew), does(earlier, doRelease), pause(2*g.k.soon+g.k.tol), does(rival, doRelease),
@@ -535,7 +535,7 @@ func (g *generator) special(sc *script, turn int) {
 			hold.min = min(4*g.k.soon, g.k.g.MaxMinHold)
 		}
 		g.add(hold)
-		if g.chance(60) { // later than its TTL, and than its session
+		if g.chance(60) { // later than its TTL and its session
 			g.add(breaks(silent), pause(hold.ttl+g.k.g.DeadHolderSlack+g.k.tol), step{do: doUndo, who: subject_, limit: brief},
 				breaks(noFault), does(subject_, doFinish))
 		}
@@ -572,7 +572,7 @@ func (g *generator) special(sc *script, turn int) {
 			g.unkept(doAcquire, other, true, 0), g.unkept(doWait, rival, false, 0), g.unkept(doAcquire, late, true, 0))
 	case 21:
 		sc.what = "a writer that does not know whether it waits, and is undone"
-		asks := g.unkept(doWait, subject_, false, g.bounded(g.k.ttl/8)) // it is over before its note
+		asks := g.unkept(doWait, subject_, false, g.bounded(g.k.ttl/8)) // it ends before its note
 		g.add(g.unkept(doAcquire, friend, true, 0), does(subject_, doListen), breaks(replyLost), asks, pause(g.k.air/2),
 			does(subject_, doCancel), breaks(noFault), does(subject_, doFinish), pause(g.k.air+g.k.air/4),
 			does(subject_, doUndo), does(subject_, doUndo), g.unkept(doAcquire, other, true, 0))
@@ -667,11 +667,11 @@ func (g *generator) special(sc *script, turn int) {
 		hold.label = labels[drawnLabels+1]
 		raise := func(i int) step { return step{do: doRaise, who: subject_, ttl: raises[i]} }
 		g.add(g.unkept(doAcquire, earlier, false, 0), does(earlier, doRelease), hold)
-		g.maybe(70, raise(3)) // before somebody waits, and again meanwhile
+		g.maybe(70, raise(3)) // before there is a waiter, and again meanwhile
 		g.add(g.unkept(doWait, rival, g.chance(20), 0), does(other, doInspect))
 		g.add(raise(2), raise(3), raise(4))
 		g.maybe(30, step{do: doRaise, who: subject_, ttl: highToken})
-		g.maybe(70, raise(2)) // to less than before
+		g.maybe(70, raise(2)) // to a lower token
 		beside := g.alone(other)
 		beside.name = 1
 		g.add(beside, does(subject_, doAgain), does(other, doInspect), does(other, doList), does(subject_, doRelease),
@@ -689,7 +689,7 @@ func (g *generator) special(sc *script, turn int) {
 	case 3:
 		sc.what = "a turn for another"
 		g.add(g.alone(subject_), g.acquire(doWait, rival, g.chance(60), 0))
-		g.maybe(40, step{do: doFault, who: rival, fault: silent}) // it does not come for it
+		g.maybe(40, step{do: doFault, who: rival, fault: silent}) // it does not come for the lock
 		pass := g.acquire(doPass, subject_, false, g.ttl())
 		pass.yield = g.chance(70)
 		g.add(pass, does(other, doInspect), does(other, doList), g.alone(late))
@@ -741,14 +741,14 @@ func (g *generator) special(sc *script, turn int) {
 		g.add(g.acquire(doAcquire, friend, true, 0), g.acquire(doWait, rival, false, 0), g.acquire(doWait, other, true, 0))
 		g.maybe(80, g.unkept(doWait, earlier, false, 0)) // another writer, which keeps the gate shut
 		g.add(g.acquire(doWait, late, true, 0), pause(g.k.ttl/10))
-		g.maybe(50, pause(time.Second+g.k.tol), g.unkept(doAcquire, subject_, true, 0)) // its note has been renewed
+		g.maybe(50, pause(time.Second+g.k.tol), g.unkept(doAcquire, subject_, true, 0)) // after its note was renewed
 		g.add(does(rival, doCancel), pause(g.k.ttl/10))
 		g.maybe(40, pause(3*g.k.wake))
 		g.add(g.acquire(doAcquire, subject_, true, 0))
 	}
 }
 
-// crowd makes a history of many that wait: in line, in a run of sharers, before a gate.
+// crowd makes a history of many waiters: in line, in a run of sharers, before a gate.
 func (g *generator) crowd() {
 	first := g.chance(60) // the holders are sharers
 	g.add(g.acquire(doAcquire, friend, first, g.longTTL()))
@@ -782,7 +782,7 @@ func (g *generator) crowd() {
 	}
 }
 
-// random makes a history of so many steps.
+// random makes a history of n steps.
 func (g *generator) random(n int) {
 	faulty := g.k.h.Cut != nil && g.chance(60)
 	for range n {

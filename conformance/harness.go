@@ -9,158 +9,149 @@ import (
 	"github.com/golockers/locker/internal/lab/faultproxy"
 )
 
-// Harness tells the suite how to reach one lock service, and how to make it
-// fail. New is all that a service without a network needs. The other funcs are
-// hooks: each says which claims cannot be proven without it. A check that
-// lacks its hook fails, unless Unproven says why it cannot be had.
+// Harness tells the suite how to reach one lock service, and how to make it fail. A service without a
+// network needs only New. The other funcs are hooks: each says which claims cannot be proven without
+// it. A check that lacks its hook fails, unless Unproven says why the hook is not possible.
 //
-// Names that are given to hooks are those of [driver.Request]: with prefix.
-// Hooks are called one at a time, and report their own failures with t.Errorf and
-// t.FailNow.
+// Names passed to hooks include the prefix, as in [driver.Request]. Hooks are called one at a time, and
+// report their own failures with t.Errorf and t.FailNow.
 type Harness struct {
-	// New returns one more client of the same service: another connection, as
-	// another program would have it. The suite closes it.
+	// New returns a new client of the same service, with its own connection, as another program would
+	// have. The suite closes it.
 	New func(t T) driver.Backend
 
-	// TTL is the lease time that most checks use, and the unit of their
-	// patience: a check takes between nothing and a few TTLs. 0: one second,
-	// or the nearest that the backend can do. Where ten locks show that the service is slow,
-	// it is up to four times as long. Checks in which a lock must not
-	// end by itself take twenty times as long a TTL (many two hundred times), or MaxTTL if that is
-	// less; a backend whose TTL is a session's should allow for some seconds.
+	// TTL is the lease time that most checks use, and their unit of time: a check takes at most a few
+	// TTLs. 0: one second, or the nearest that the backend supports. If ten trial locks show that the
+	// service is slow, it is up to four times as long. Checks whose lock must not expire use a TTL
+	// twenty times as long (many, two hundred times), or MaxTTL if that is less; a backend whose TTL is
+	// a session's should allow some seconds.
 	TTL time.Duration
 
-	// Names are further names to try, beside those that trouble many
-	// services: such as come near to the names of the backend's own keys.
+	// Names are further names to try, besides those that trouble many services, such as names similar
+	// to the backend's own keys.
 	Names []string
 
-	// Cut returns one more client of the same service, as New does, whose
-	// connection can be broken. Needed where Scope is ScopeNetwork. A backend
-	// that bounds its single requests needs room there for a pause of TTL/4.
+	// Cut returns a new client of the same service, as New does, whose connection can be broken.
+	// Required if Scope is ScopeNetwork. The backend's bound of a single request must leave room for a
+	// pause of TTL/4.
 	//
-	// [Proxy], started with t, is all that it takes, and ends by itself.
-	// What Cut starts otherwise it has to end with t.Cleanup: what is left of
-	// it looks like a goroutine that the backend has left behind.
+	// A [Proxy], started with t, is all it takes, and ends by itself. Anything else that Cut starts
+	// must be ended with t.Cleanup: otherwise it looks like a goroutine that the backend has left
+	// behind.
 	Cut func(t T) (driver.Backend, Fault)
 
-	// CutSome returns one more client of the same service, as New does, whose
-	// connections to these of its servers alone can be broken: ServerCrashes numbers from 0 up to
-	// 2*ServerCrashes. While they are, the service has to answer as if nothing was wrong. It is
-	// optional, and for services whose clients ask a quorum of servers themselves.
+	// CutSome returns a new client of the same service, as New does, whose connections to only these of
+	// its servers can be broken: ServerCrashes numbers from 0 to 2*ServerCrashes. While they are
+	// broken, the service must answer as if nothing were wrong. It is optional, and for services whose
+	// clients ask a quorum of servers themselves.
 	CutSome func(t T, servers []int) (driver.Backend, Fault)
 
-	// Pair returns two Backends, each as New returns one, that were made of the same
-	// driver's client, pool or connection, which their user has given them and closes
-	// after both. nil: backends are made of nothing that is their user's.
+	// Pair returns two Backends, each as from New, made from one driver's client, pool or connection
+	// that their user owns and closes after both. nil: backends are not made from anything that their
+	// user owns.
 	Pair func(t T) (a, b driver.Backend)
 
-	// OffClock returns one more client of the same service, as New does, on a
-	// machine whose wall clock is d ahead, or behind if d is negative. A driver
-	// that lets a test set its clock is all that it takes. It is hard to have
-	// for others, and always optional.
+	// OffClock returns a new client of the same service, as New does, on a machine whose wall clock is
+	// d ahead, or behind if d is negative. It takes only a driver whose clock a test can set; for other
+	// drivers it is hard. It is always optional.
 	OffClock func(t T, d time.Duration) driver.Backend
 
-	// Delete removes the lock on name, or all its sharers, from the service behind
-	// the backend's back, as an operator or an eviction would; where there is none,
-	// it does nothing. Needed where Scope is wider than one process.
+	// Delete removes the lock on name, or all its sharers, from the service behind the backend's back,
+	// as an operator or an eviction would; if there is none, it does nothing. Required if Scope is
+	// wider than one process.
 	Delete func(t T, name string)
 
-	// Victim takes name in a program of its own, with that TTL, and keeps it
-	// until the function that it returns ends that program as a crash would
-	// (SIGKILL). Needed where DeadHolder is RecoveryAtOnce and Scope wider
-	// than one process; a client that Cut has cut off stands in for it where
-	// DeadHolder is RecoveryAfterTTL.
+	// Victim locks name in a program of its own, with that TTL, and holds it until the returned
+	// function ends that program as a crash would (SIGKILL). Required if DeadHolder is RecoveryAtOnce
+	// and Scope is wider than one process; if DeadHolder is RecoveryAfterTTL, a client that Cut has cut
+	// off replaces it.
 	Victim func(t T, name string, ttl time.Duration) (kill func())
 
-	// Restart kills all servers of the service and starts them again, in the
-	// way that RestsOn names, and returns when they answer. The lock that has
-	// to survive it is one of twenty TTLs, or of MaxTTL: it has to be over
-	// well before that. Needed where SurvivesRestart is claimed.
+	// Restart kills all servers of the service and starts them again, as RestsOn describes, and returns
+	// when they answer. The lock that must survive it lasts twenty TTLs, or MaxTTL: Restart must be
+	// done well before that. Required if SurvivesRestart is claimed.
 	Restart func(t T)
 
-	// Failover makes the server that is in charge fail, and returns when
-	// another has taken its place, in a time as for Restart. Needed where
-	// SurvivesFailover is claimed.
+	// Failover makes the server in charge fail, and returns when another has replaced it, as quickly as
+	// Restart. Required if SurvivesFailover is claimed.
 	Failover func(t T)
 
-	// Crash kills n servers, the most important ones first, and returns a
-	// function that starts them again. Needed where ServerCrashes is not 0.
+	// Crash kills n servers, the most important ones first, and returns a function that starts them
+	// again. Required if ServerCrashes is not 0.
 	Crash func(t T, n int) (restore func())
 
-	// Hang stops n servers where they stand, the most important ones first: they keep their connections, and
-	// answer nobody. It returns a function that lets them go on. It is optional, and is judged as Crash is: locks
-	// stay, and clients go on, soon after it has returned.
+	// Hang pauses n servers, the most important ones first: they keep their connections but do not
+	// answer. It returns a function that resumes them. It is optional, and judged like Crash: locks
+	// stay, and clients continue soon after it has returned.
 	Hang func(t T, n int) (resume func())
 
-	// JumpClock steps the wall clocks of all servers by d. The suite takes
-	// its steps back. Needed where SurvivesClockJump is claimed and Exclusion
-	// rests on servers.
+	// JumpClock steps the wall clocks of all servers by d. The suite undoes its steps. Required if
+	// SurvivesClockJump is claimed and Exclusion rests on servers.
 	JumpClock func(t T, d time.Duration)
 
-	// Left lists what the service still has of name that can keep others out:
-	// the lock's key, the nodes of waiters, the notes of writers. What stays by design, such as a
-	// counter of tokens, does not belong to it. It is always optional; with
-	// it, checks look, where they can else only try to get the lock.
+	// Left lists what the service still has for name that can keep others out: the lock's key, the
+	// nodes of waiters, the notes of writers. It leaves out what stays by design, such as a token
+	// counter. It is always optional; without it, checks can only try to get the lock.
 	Left func(t T, name string) []string
 
-	// URL and Open say how the same service is opened by URL. Where URL is
-	// set, what is opened has to meet the clients of New.
+	// URL and Open say how to open the same service by URL. If URL is set, the opened client must
+	// compete with the clients of New.
 	URL  string
 	Open func(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error) // such as OpenWith(Openers)
 
-	// Unproven says, by the names of checks, why a hook that they need cannot
-	// be had. Such a check is reported as unproven, and never as passed. It
-	// excuses nothing but a missing hook; "many", of a service that is too small for it; and "histories",
-	// which are then not played, with all that they alone prove. Or something is left out of them: with "histories-delete"
-	// nothing is deleted, with "histories-labels" no label is as long as can be, with "histories-min-hold"
-	// nobody asks for MinHold, and with "shared-min-hold" no sharer does. With "many-sharers", the check called many
-	// does without sharers.
+	// Unproven gives, by the name of a check, the reason why its hook is not possible. Such a check is
+	// reported as unproven, never as passed. It excuses only a missing hook; "many", if the service is
+	// too small for it; and "histories", which are then not played, with everything that they alone
+	// prove. Or it leaves something out of them: with "histories-delete" nothing is deleted, with
+	// "histories-labels" no label has the greatest length, with "histories-min-hold" nobody asks for
+	// MinHold, and with "shared-min-hold" no sharer does. With "many-sharers", the check many has no
+	// sharers.
 	Unproven map[string]string
 
-	// Untold says why Inspect or List does not tell something of holders. Its keys are the operation and
-	// "label", "time" (Remaining) or "token", such as "Inspect time".
+	// Untold says why Inspect or List does not report something about holders. Its keys are the
+	// operation and "label", "time" (Remaining) or "token", such as "Inspect time".
 	Untold map[string]string
 
-	// Virtual returns the harness of a new service of the same kind, which lives in memory
-	// and can be in a bubble of [testing/synctest]. Histories are then played in virtual
-	// time. nil: they are played on the service of New.
+	// Sessions says that a lock depends on its client's session, which the backend renews by itself:
+	// the lock lasts, and its validity is extended, without Renew.
+	Sessions bool
+
+	// Virtual returns the harness of a new service of the same kind that lives in memory and can run in
+	// a bubble of [testing/synctest]. Histories are then played in virtual time. nil: they are played
+	// on the service of New.
 	Virtual func(t T) Harness
 
-	// KnownGoroutines names functions whose goroutines outlive a check for
-	// good reasons: those of the harness itself. They are no leaks.
+	// KnownGoroutines names functions whose goroutines may outlive a check: those of the harness
+	// itself. They are not leaks.
 	KnownGoroutines []string
 }
 
-// Fault breaks one client's connection to its service: all of it, if it is
-// made of several. [Proxy] makes one.
+// Fault breaks one client's connection to its service, or all of them if it has several. [Proxy] makes
+// one.
 type Fault interface {
-	// Requests changes what happens to all that the client sends from now on.
+	// Requests sets what happens to everything that the client sends from now on.
 	Requests(m Mode)
-	// Replies changes what happens to all that the service sends from now on.
+	// Replies sets what happens to everything that the service sends from now on.
 	Replies(m Mode)
-	// Sent grows with every request that the client has sent, whether it was
-	// delivered or not.
+	// Sent grows with every request that the client sends, delivered or not.
 	Sent() int64
 }
 
-// Mode is what happens to what is sent.
+// Mode is what happens to sent data.
 type Mode = faultproxy.Mode
 
-// Modes. After each, Pass makes things well again, for new connections at least.
+// Modes. After any of them, Pass restores the connection, at least for new connections.
 const (
 	// Pass delivers it.
 	Pass = faultproxy.Pass
-	// Hold keeps it, and delivers it when the mode is Pass again, even if the
-	// sender has given up meanwhile.
+	// Hold keeps it, and delivers it when the mode is Pass again, even if the sender has given up.
 	Hold = faultproxy.Hold
-	// Drop swallows it.
+	// Drop discards it.
 	Drop = faultproxy.Drop
-	// Reset breaks connections, new ones too: both ends learn of it.
+	// Reset breaks connections, including new ones: both ends notice.
 	Reset = faultproxy.Reset
-	// HoldOpen holds on the connections that are open when it is set, and
-	// passes on those that are made later. So what a client sends later, to
-	// take a request back, arrives before the request. It is asked for in
-	// Requests only.
+	// HoldOpen is Hold for connections that are already open, and Pass for later ones. So what a client
+	// sends later to take a request back arrives before that request. It is used in Requests only.
 	HoldOpen = faultproxy.HoldOpen
 )
 

@@ -13,14 +13,15 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// op is what was called, or what has happened.
+// op is an operation or an event.
 type op string
 
-// Operations of the contract, and what else a history tells of.
+// Operations of the contract, and other events of a history.
 const (
 	opAcquire  op = "Acquire"
 	opRenew    op = "Renew"
 	opRelease  op = "Release"
+	opKeep     op = "Release(keep)" // with what is left of a MinHold
 	opPass     op = "Pass"
 	opUndo     op = "Undo"
 	opRaise    op = "RaiseToken"
@@ -30,7 +31,7 @@ const (
 	opDelete   op = "Delete" // behind the backend's back
 	opClose    op = "Close"
 	opLeave    op = "Leave"
-	opLost     op = "Lost"   // the backend told it unasked
+	opLost     op = "Lost"   // reported by the backend
 	opWake     op = "wake"   // by Notify
 	opNotify   op = "Notify" // until stop is called
 	opStop     op = "stop"
@@ -38,15 +39,15 @@ const (
 	opLeftover op = "leftovers"
 )
 
-// attempt is one owner, and what came of it.
+// attempt is one owner, and its outcome.
 type attempt struct {
 	who  string
 	n    int
 	req  driver.Request
 	hold driver.Hold // as the history sees it; nil: none was returned
-	last bool        // it may no longer be asked again
+	last bool        // it must not be repeated any more
 
-	earlier []driver.Hold // of one that has asked again: each has to be ended, too
+	earlier []driver.Hold // of repeated requests: each must be ended, too
 }
 
 func (a *attempt) String() string { return fmt.Sprintf("%s#%d", a.who, a.n) }
@@ -56,12 +57,13 @@ type call struct {
 	op    op
 	who   string
 	name  string
-	of    *attempt // nil where there is none
+	of    *attempt // nil: none
 	next  *attempt // of a Pass
 	yield bool
-	noted []*attempt // of one wait, whose notes a Leave takes back
+	noted []*attempt // of one wait, whose notes a Leave removes
 	token uint64     // that RaiseToken was given
-	seen  *call      // the Inspect whose State a Break was given; the Notify that a wake or a stop is of
+	keep  time.Duration
+	seen  *call // the Inspect whose State Break got; the Notify of a wake or a stop
 
 	began    time.Time
 	over     bool      // its context had ended before
@@ -78,37 +80,36 @@ type call struct {
 	left     []string
 }
 
-// outage is a time in which a client's connection was broken in one way.
+// outage is an interval in which a client's connection was broken in one way.
 type outage struct {
 	who      string
 	fault    fault
-	some     bool      // it is to some of the servers only
-	from, to time.Time // zero to: it lasts
-	sure     time.Time // it was set
+	some     bool      // to some of the servers only
+	from, to time.Time // zero to: it continues
+	sure     time.Time // when it was certainly set
 }
 
-// history is all that was asked and answered in one script.
+// history is everything asked and answered in one script.
 type history struct {
 	began   time.Time
 	virtual bool
 	seed    uint64 // of its script
 
 	mu       sync.Mutex
-	alike    map[*attempt]bool // there is another owner like its own
+	alike    map[*attempt]bool // another owner is similar
 	calls    []*call           // in the order in which they began
 	outages  []*outage
 	attempts []*attempt
 }
 
-// tick lets some time pass where time does not pass by itself: what comes one after the
-// other has different times.
+// tick lets some time pass in virtual time, so that successive events have different times.
 func (h *history) tick() {
 	if h.virtual {
 		time.Sleep(time.Microsecond)
 	}
 }
 
-// change changes something that is already in the history.
+// change changes something already in the history.
 func (h *history) change(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,15 +124,15 @@ func (h *history) add(c *call) *call {
 	return c
 }
 
-// happened adds what takes no time.
+// happened adds an instant event.
 func (h *history) happened(c *call) { h.end(h.add(c)) }
 
 func (h *history) end(c *call) {
 	h.change(func() { c.ended = time.Now() })
 }
 
-// owner is another one: like that of somebody who has left, but for one digit, so that a comparison of a part
-// takes them for equal.
+// owner makes a new owner: similar to one that has left, except for one digit, so that a partial
+// comparison takes them for equal.
 func (h *history) owner(name string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,8 +158,8 @@ func (h *history) attempt(who string, req driver.Request) *attempt {
 	return a
 }
 
-// line says that a client's connection is in another state from now on. What the history
-// tells of an outage is never more than what was.
+// line records a new state of a client's connection. The history never shows more of an outage than
+// there was.
 func (h *history) line(s *spy, f fault) {
 	end := func() {
 		for _, o := range h.outages {
@@ -176,7 +177,7 @@ func (h *history) line(s *spy, f fault) {
 	}
 }
 
-// copy is the history as it is now. What comes later does not change it.
+// copy is a snapshot of the history.
 func (h *history) copy() *history {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,7 +196,7 @@ func (h *history) copy() *history {
 	return other
 }
 
-// pick returns the attempts of a client, in their order, that have a hold.
+// pick returns a client's attempts that have a hold, in order.
 func (h *history) holds(who, name string) (all []*attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,7 +208,7 @@ func (h *history) holds(who, name string) (all []*attempt) {
 	return all
 }
 
-// at is a moment as it is told.
+// at formats a moment for reports.
 func (h *history) at(t time.Time) string {
 	if t.IsZero() {
 		return "?"
@@ -221,7 +222,7 @@ func (h *history) at(t time.Time) string {
 	return fmt.Sprintf("%+.4fs", t.Sub(h.began).Seconds())
 }
 
-// until is the end of what a holder has.
+// until formats the end of a hold.
 func (h *history) until(t time.Time) string {
 	if t.Sub(h.began) > 50*366*24*time.Hour {
 		return "for as long as it likes"
@@ -229,7 +230,7 @@ func (h *history) until(t time.Time) string {
 	return "until " + h.at(t)
 }
 
-// tell is a call on one line.
+// tell describes a call on one line.
 func (h *history) tell(c *call) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s..%s  %s %s", h.at(c.began), h.at(c.ended), c.who, c.op)
@@ -245,6 +246,9 @@ func (h *history) tell(c *call) string {
 			if a.req.MinHold > 0 {
 				fmt.Fprintf(&b, ", MinHold %v", a.req.MinHold)
 			}
+		}
+		if c.op == opKeep {
+			fmt.Fprintf(&b, ", %v", c.keep)
 		}
 		b.WriteString(")")
 	}
@@ -279,7 +283,7 @@ func (h *history) tell(c *call) string {
 	return b.String()
 }
 
-// tellState is a State without what is zero.
+// tellState is a State without its zero fields.
 func tellState(st locker.State) string {
 	if !st.Held {
 		return fmt.Sprintf("free, %d wait", st.Waiters)
@@ -293,8 +297,8 @@ func tellState(st locker.State) string {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// timelineOf is what came before a call on its name, on so many lines, and the call itself. Witnesses are told however
-// long before they came.
+// timelineOf is the call, and on the lines before it the earlier calls on its name. Witnesses are
+// included however early they came.
 func (h *history) timelineOf(of *call, lines int, witness map[*call]bool) (told []string) {
 	var before []*call
 	for _, c := range h.calls {
@@ -312,15 +316,15 @@ func (h *history) timelineOf(of *call, lines int, witness map[*call]bool) (told 
 	return append(told, "> "+h.tell(of))
 }
 
-// span is a time.
+// span is an interval.
 type span struct{ from, to time.Time }
 
-// far is after all that a history tells of, and before the end of time.
+// far is later than everything in a history.
 var far = time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (s span) meets(other span) bool { return s.from.Before(other.to) && other.from.Before(s.to) }
 
-// touches is meets, and true if only the moment is common.
+// touches is meets, but also true if only one moment is common.
 func (s span) touches(other span) bool { return !s.from.After(other.to) && !other.from.After(s.to) }
 
 // orNone is s, or nothing if it ends before it begins.
@@ -386,7 +390,7 @@ func (c *call) granted(a *attempt) bool {
 // asks reports whether the call is a request of a hold or an attempt.
 func (c *call) asks() bool {
 	switch c.op {
-	case opAcquire, opRenew, opRelease, opPass, opUndo, opRaise:
+	case opAcquire, opRenew, opRelease, opKeep, opPass, opUndo, opRaise:
 		return true
 	}
 	return false

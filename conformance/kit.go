@@ -23,11 +23,11 @@ import (
 	"github.com/golockers/locker/internal/stall"
 )
 
-// kit plays scripts against one service, and judges what comes of them.
+// kit plays scripts against one service, and judges the histories.
 type kit struct {
 	h       Harness
 	g       locker.Guarantees
-	run     string // what makes the names of this run its own
+	run     string // makes the names of this run unique
 	lines   int    // of a timeline, at most
 	check   string // the name of the T that hooks are given
 	virtual bool
@@ -36,22 +36,22 @@ type kit struct {
 	passes, raises, operates, notifies, prompt, queue bool
 	expires, sessions                                 bool // locks end without their holder; a session keeps them
 
-	ttl      time.Duration // of locks that are to end by themselves
-	long     time.Duration // of locks that are not
-	soon     time.Duration // what is prompt, on a busy machine
-	slow     time.Duration // what is no answer at once, on a service that is busy, too
-	patience time.Duration // with a call that nothing is wrong with
-	tol      time.Duration // what a busy machine does to a time
-	coarse   time.Duration // what a State's time may be short of, where a service counts seconds
-	air      time.Duration // how long a request is under way where nothing is wrong
+	ttl      time.Duration // of locks that should expire
+	long     time.Duration // of locks that should not
+	soon     time.Duration // prompt, on a busy machine
+	slow     time.Duration // not prompt, even on a busy service
+	patience time.Duration // with a healthy call
+	tol      time.Duration // the error of times on a busy machine
+	coarse   time.Duration // by how much a State's time may be too short, if a service counts seconds
+	air      time.Duration // how long a healthy request is in flight
 	usual    time.Duration // how long a request took
 	promptly time.Duration // what Prompt promises
 	wake     time.Duration // how long a wake-up may take
 
-	longest time.Duration // that a TTL can be
+	longest time.Duration // the longest TTL
 
-	turn  chan struct{}    // has one place, for the one who calls a hook
-	again chan struct{}    // likewise, for what is played again
+	turn  chan struct{}    // has one place, for the caller of a hook
+	again chan struct{}    // likewise, for repeated scripts
 	plain []driver.Backend // clients that all scripts share; nil: each has its own
 }
 
@@ -80,7 +80,7 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	req := driver.Request{Name: "kit-" + k.run + "-first", Owner: owner(), TTL: k.ttl, Lost: func() {}, Queued: func() {}}
 	began := time.Now()
 	grant, err := acquire(ctx, one, req)
-	for i := 2; errors.Is(err, locker.ErrUnavailable) && time.Since(began) < k.patience; i++ { // as after the check before
+	for i := 2; errors.Is(err, locker.ErrUnavailable) && time.Since(began) < k.patience; i++ { // as after the previous check
 		k.pause(ctx, k.air)
 		req.Name, req.Owner = fmt.Sprintf("kit-%s-first-%d", k.run, i), owner()
 		grant, err = acquire(ctx, one, req)
@@ -93,13 +93,13 @@ func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
 	_, k.raises = grant.Hold.(driver.TokenRaiser)
 	k.raises = k.raises && k.g.Fencing != locker.FencingNone
 	began = time.Now()
-	_ = grant.Hold.Release(ctx)
+	_ = grant.Hold.Release(ctx, 0)
 	k.usual = max(time.Since(began), 10*time.Microsecond)
-	k.expires, k.sessions = grant.Validity.TTL != 0, grant.Session
+	k.expires, k.sessions = grant.Validity.TTL != 0, h.Sessions
 	return k
 }
 
-// times derives all times from the TTL, for a machine that is that much slower than it can be.
+// times derives all times from the TTL, for a machine that is slower by that factor.
 func (k *kit) times(ttl time.Duration, slower int) {
 	k.ttl = min(ttl*time.Duration(slower), k.longest)
 	k.long = min(20*k.ttl, k.longest)
@@ -135,7 +135,7 @@ func (k *kit) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// happen does something to all servers.
+// happen causes a server event.
 func (k *kit) happen(t *recorder, event server) {
 	k.hook(func() {
 		switch event {
@@ -157,14 +157,15 @@ func (k *kit) happen(t *recorder, event server) {
 	})
 }
 
-// facts are what a backend has been seen to know in any history: what it knows of one
-// holder, it knows of all.
+// facts are what a backend has reported in any history: what it knows about one holder, it knows about
+// all.
 type facts struct {
 	mu    sync.Mutex
 	known map[string]bool
 }
 
-// keepsBack reports whether something is not told that was told before; told: now it is.
+// keepsBack reports whether something is missing now that was reported before; told: it is reported
+// now.
 func (k *kit) keepsBack(what string, told bool) bool {
 	k.facts.mu.Lock()
 	defer k.facts.mu.Unlock()
@@ -175,10 +176,10 @@ func (k *kit) keepsBack(what string, told bool) bool {
 	return k.facts.known[what] && !told
 }
 
-// knows judges what a State does not tell: what every service knows of a holder, unless the harness says why this one
-// does not, and the rest by what another State told.
+// knows judges missing fields of a State: those that every service knows about a holder, unless the
+// harness says why this one does not, and those that an earlier State had.
 func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad func(hint, format string, args ...any)) {
-	kind, fenced := "of one that holds alone", k.g.Fencing != locker.FencingNone
+	kind, fenced := "of an exclusive holder", k.g.Fencing != locker.FencingNone
 	if a.req.Shared {
 		kind, fenced = "of sharers", k.g.Shared == locker.SharingWithTokens
 	}
@@ -186,26 +187,26 @@ func (k *kit) knows(c *call, a *attempt, named, lasts bool, st locker.State, bad
 		"label":          {named, st.Label != ""},
 		"time":           {lasts, st.Remaining != 0},
 		"token":          {fenced, st.Token != 0},
-		"who waits":      {true, st.Waiters >= 0},
+		"the waiters":    {true, st.Waiters >= 0},
 		"all the labels": {a.req.Shared && named, len(st.Sharing) > 0},
 	} {
 		fact := fmt.Sprintf("%s %s", c.op, what)
 		if is.asked && !is.told && k.h.Untold[fact] == "" && slices.Contains(told, what) {
-			bad("", "nothing of the %s %s", what, kind)
+			bad("", "no %s %s", what, kind)
 		} else if is.asked && k.keepsBack(fact+" "+kind, is.told) {
-			bad("", "nothing of %s %s, which it has told of others", what, kind)
+			bad("", "nothing about %s %s, although it did for others", what, kind)
 		}
 	}
 }
 
-// told is what State tells of each holder.
+// told are the facts that State has about each holder.
 var told = []string{"label", "time", "token"}
 
-// SeedEnv is the environment variable with the seed of [Run], and after a slash
-// the number of one script.
+// SeedEnv is the environment variable with the seed of [Run] and, after a slash, the number of one
+// script.
 const SeedEnv = "CONFORMANCE_SEED"
 
-// seedOf returns the seed of a run, and which of its scripts is to be played; -1: all.
+// seedOf returns the seed of a run, and which of its scripts to play; -1: all.
 func seedOf() (seed uint64, only int) {
 	text, number, one := strings.Cut(os.Getenv(SeedEnv), "/")
 	seed, err := strconv.ParseUint(text, 10, 64)
@@ -236,9 +237,9 @@ func (k *kit) one(ctx context.Context, n int, sc script, servers func(*recorder,
 // How many scripts [RunVirtual] plays, and with go test -short.
 const virtualScripts, shortVirtual = 2000, 500
 
-// RunVirtual runs the checks and plays histories in virtual time, for backends whose service can live in a
-// bubble of [testing/synctest]: one in memory. fresh returns the harness of a new service.
-// A history that breaks a promise is shortened to the fewest steps that still do.
+// RunVirtual runs the checks and plays histories in virtual time, for backends whose service lives in
+// memory and can run in a bubble of [testing/synctest]. fresh returns the harness of a new service. A
+// history that breaks a promise is shortened to the fewest steps that still do.
 func RunVirtual(t *testing.T, fresh func(t T) Harness) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as below
@@ -263,7 +264,7 @@ func playVirtual(t *testing.T, fresh func(t T) Harness) {
 	}
 }
 
-// checkVirtual plays so many scripts, until that many of them are broken.
+// checkVirtual plays scripts, until enough of them are broken.
 func checkVirtual(t *testing.T, fresh func(t T) Harness, p plan, scripts, most int) findings {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // two threads that fire timers of a bubble end a race test (Go 1.26)
@@ -284,7 +285,7 @@ func checkVirtual(t *testing.T, fresh func(t T) Harness, p plan, scripts, most i
 			r.cancel()
 			r.Close()
 			b.more = append(b.more, r.Failures()...)
-			time.Sleep(2 * time.Hour) // what hung on purpose ends
+			time.Sleep(2 * time.Hour) // lets deliberate hangs end
 		})
 		return b
 	}
@@ -315,23 +316,23 @@ func checkVirtual(t *testing.T, fresh func(t T) Harness, p plan, scripts, most i
 }
 
 const (
-	atOnce     = 40 // scripts that are played side by side on a real service
-	fewAgain   = 14 // scripts that one stall may meet
-	eventually = 3  // failing scripts after which a run ends, if its time is over or two have held at once
+	atOnce     = 40 // scripts played side by side on a real service
+	fewAgain   = 14 // scripts that one stall may hit
+	eventually = 3  // failing scripts after which a run ends, if its time is up or there were two holders
 	mostBroken = 20 // failing scripts after which any run ends
 )
 
 // plan says which scripts are played, and for how long.
 type plan struct {
-	test     string // what is told to be run again
+	test     string // the test to run again
 	seed     uint64
 	only     int           // the number of one script; -1: all
-	steps    []step        // of a script that is played instead
-	begin    time.Duration // how long scripts are begun; negative: only those that meet at what happens to servers
+	steps    []step        // of a script to play instead
+	begin    time.Duration // how long new scripts begin; negative: only those of server events
 	deadline time.Time     // of the test; zero: none
 }
 
-// planned is a plan of the environment.
+// planned is the plan given by the environment.
 func planned(test string, short bool) (p plan, err error) {
 	p = plan{test: test, begin: beginning(short)}
 	p.seed, p.only = seedOf()
@@ -342,7 +343,7 @@ func planned(test string, short bool) (p plan, err error) {
 // all reports whether all scripts are played.
 func (p plan) all() bool { return p.only < 0 && p.steps == nil }
 
-// script is the one with a number, or with the steps that the plan has instead.
+// script is the script with that number, or the plan's own steps.
 func (p plan) script(k *kit, n int) script {
 	sc := k.script(k.cells(), p.seed, n)
 	if p.steps == nil {
@@ -357,7 +358,7 @@ func (p plan) script(k *kit, n int) script {
 	return k.fresh(sc, p.seed, n)
 }
 
-// fresh is a script with names that it has not been played with before.
+// fresh is a script with new names.
 func (k *kit) fresh(sc script, seed uint64, n int) script {
 	if sc.plain {
 		base := fmt.Sprintf("kit-%s-plain-", k.run)
@@ -385,8 +386,8 @@ func checkReal(ctx context.Context, h Harness, p plan) (found findings, log []st
 	return found, log
 }
 
-// real plays as many scripts as fit in the plan, and those first that have to be played, however long they take; then
-// for each event those that meet at it.
+// real plays as many scripts as fit in the plan, the required ones first, however long they take; then
+// the scripts of each server event.
 func (k *kit) real(r *recorder, p plan) (found findings, log []string) {
 	if p.steps != nil {
 		return k.replay(r, p), nil
@@ -396,11 +397,11 @@ func (k *kit) real(r *recorder, p plan) (found findings, log []string) {
 	cells := k.cells()
 	var broken []brokenScript
 	must := musts(cells)
-	left, others := slices.Clone(must), specials // the numbers of what has to be played, and where the others begin
+	left, others := slices.Clone(must), specials // the required numbers, and where the others begin
 	if p.only >= 0 {
 		left = []int{p.only}
 	}
-	patient := func() bool { // there must be time for what comes afterwards
+	patient := func() bool { // leave time for what comes afterwards
 		return p.deadline.IsZero() || time.Since(began) < p.deadline.Sub(began)*2/3
 	}
 	var mu sync.Mutex
@@ -437,7 +438,7 @@ func (k *kit) real(r *recorder, p plan) (found findings, log []string) {
 		switch {
 		case !slow:
 			most = min(most+1, atOnce)
-		case since.After(slower): // one stall meets many scripts
+		case since.After(slower): // one stall hits many scripts
 			most, slower = max(2, most/2), time.Now()
 		}
 	}
@@ -486,7 +487,7 @@ func (k *kit) real(r *recorder, p plan) (found findings, log []string) {
 	}
 	if len(broken) == 0 {
 		log = append(log, slices.Collect(maps.Values(again))...)
-	} else if len(again) > 0 { // what is broken anyway is told once
+	} else if len(again) > 0 { // report a broken one only once
 		log = append(log, fmt.Sprintf("%sthe machine, or the service, stalled: %s played again", repeated, count(len(again), "script")))
 	}
 	found = byRule(broken)
@@ -505,7 +506,7 @@ func (k *kit) real(r *recorder, p plan) (found findings, log []string) {
 	return found, log
 }
 
-// musts are the numbers of the scripts without which histories prove little: the special ones, and a cell of each group.
+// musts are the numbers of the required scripts: the special ones, and a cell of each group.
 func musts(cells [][]cell) (all []int) {
 	for n := range specials {
 		all = append(all, n)
@@ -521,23 +522,24 @@ func tellPlayed(played, least int, on string, since time.Time) string {
 	return fmt.Sprintf("PLAYED: %d scripts, %d at least, on %s in %v", played, least, on, time.Since(since).Round(time.Millisecond))
 }
 
-// hidden says that stalls explain too many failures: more than half of a run's scripts, and more than one stall meets.
+// hidden reports that stalls explain too many failures: more than half of a run's scripts, and more
+// than one stall can hit.
 func hidden(again, played int) []brokenScript {
 	if again <= max(fewAgain, played/2) {
 		return nil
 	}
 	return []brokenScript{{more: []string{fmt.Sprintf("%d of %d scripts failed while the machine, or the service, stalled, "+
-		"and not when they were played again: run it where it is less busy", again, played)}}}
+		"and not when they were played again: run it on a less busy machine", again, played)}}}
 }
 
-// steady plays something again, at most twice, that failed while the machine did not run its goroutines, or the
-// service did not answer, for a good part of the TTL. All times are then twice as long as before, and what is
-// played again is played one after the other. slow says that there was such a stall. What passes in the end
-// was noted, and if that is so of too many scripts, the run has failed. Two holders are told at once.
+// steady repeats, at most twice, what failed while the machine did not run its goroutines, or the
+// service did not answer, for a good part of the TTL. All times are then doubled, and repeats run one
+// after another. slow says that there was such a stall. Repeats are logged, and too many of them fail
+// the run. Two holders are reported at once, without a repeat.
 func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) []brokenScript) (broken []brokenScript, slow bool) {
 	for try := 0; ; try++ {
 		own := *k
-		own.run += strings.Repeat("+", try) // what a failure has left is in nobody's way
+		own.run += strings.Repeat("+", try) // so that leftovers of a failure are in nobody's way
 		own.times(k.ttl, 1<<try)
 		if try == 1 {
 			k.again <- struct{}{}
@@ -562,8 +564,8 @@ func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) [
 	}
 }
 
-// unexplained reports whether a script has shown two holders, and nobody but holders had a part in it. No stall
-// explains that: a lease counts from before its request, and what is late makes it shorter.
+// unexplained reports whether a script showed two holders without an operator's or server's part. No
+// stall explains that: a lease counts from before its request, and a delay makes it shorter.
 func unexplained(b brokenScript) bool {
 	return b.breaks("exclusion") &&
 		!slices.ContainsFunc(b.sc.steps, func(s step) bool { return s.do == doBreak || s.do == doDelete || s.do == doServers })
@@ -577,19 +579,20 @@ func (k *kit) open(t T) {
 	}
 }
 
-// serverEvents are all, in the order in which they are played. The scripts of the first one have the numbers from
-// ofEvents on, those of the second from twice that on, and so forth.
+// serverEvents are all server events, in the order in which they are played. The scripts of the first
+// have the numbers from ofEvents on, those of the second from twice that on, and so forth.
 var serverEvents = []server{byRestart, byFailover, byCrash, byJump, byJumpBack, byHang}
 
 const ofEvents = 1_000_000
 
-// eventChecks are the names of the checks whose promises are proven by what happens to servers.
+// eventChecks are the names of the checks whose promises server events prove.
 var eventChecks = map[server]string{
 	byRestart: "restart", byFailover: "failover", byCrash: "server-crashes", byJump: "clock-jump", byJumpBack: "clock-jump",
 	byHang: "server-crashes",
 }
 
-// event plays scripts that meet at an event, or only one of them, on what the harness has for that check.
+// event plays the scripts of a server event, or only one of them, with the harness's hook for that
+// check.
 func (k *kit) event(r *recorder, seed uint64, event server, only int) (broken []brokenScript) {
 	cells := slices.DeleteFunc(k.events(), func(c cell) bool { return c.event != event })
 	first := ofEvents * (1 + slices.Index(serverEvents, event))
@@ -609,7 +612,7 @@ func (k *kit) event(r *recorder, seed uint64, event server, only int) (broken []
 		}()
 	}
 	var mu sync.Mutex
-	var all, coming sync.WaitGroup // of all, and of those who are not there yet
+	var all, coming sync.WaitGroup // of all, and of those that have not arrived yet
 	happened := make(chan struct{})
 	for i := range cells {
 		n := first + i

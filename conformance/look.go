@@ -19,25 +19,25 @@ func owner() string {
 	return hex.EncodeToString(b[:])
 }
 
-// request is what the engine would ask of Acquire.
+// request is a request as the engine would make it.
 func (s *trial) request(name string, ttl time.Duration) driver.Request {
 	return driver.Request{Name: name, Owner: owner(), Label: "conformance", TTL: ttl, Lost: func() {}}
 }
 
-// isWaiting returns when n callers of c wait and, as far as can be seen, the
-// service knows of it. c has had no other refusals in the check.
+// isWaiting returns when n callers of c wait and, as far as visible, the service knows. c has had no
+// other refusals in the check.
 func (s *trial) isWaiting(c *locker.Client, n int) {
 	s.Helper()
 	if !s.eventually(s.patience(), func() bool { return c.Stats().Waiting >= n }) {
-		s.broken(fmt.Sprintf("%d callers of Lock were to wait, and %d do", n, c.Stats().Waiting),
+		s.broken(fmt.Sprintf("%d callers of Lock should wait, and %d do", n, c.Stats().Waiting),
 			"Lock of a held name does not wait")
 	}
-	// A service with a queue does not answer before the lock is free: that
-	// the request has arrived cannot be seen then, only given some time.
+	// A service with a queue does not answer before the lock is free: the arrival of the request is
+	// then not visible, so allow it some time.
 	s.eventually(settle, func() bool { return c.Stats().Refused > 0 })
 }
 
-// settle is what is given where nothing can be waited for.
+// settle is the time allowed if there is nothing to wait for.
 const settle = 100 * time.Millisecond
 
 // freeWithin fails if other cannot get name within d.
@@ -52,7 +52,7 @@ func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause st
 	return l
 }
 
-// acquire asks a backend for a name that nobody has.
+// acquire asks a backend for a free name.
 func (s *trial) acquire(b driver.Backend, req driver.Request) driver.Grant {
 	s.Helper()
 	grant, err := acquire(s.within(s.patience()), b, req)
@@ -62,20 +62,19 @@ func (s *trial) acquire(b driver.Backend, req driver.Request) driver.Grant {
 	return grant
 }
 
-// ofError is the cause of an error that a request for a name has got that is free, or
-// soon will be.
+// ofError is the cause of the error of a request for a name that is free, or soon will be.
 func ofError(err error) string {
 	if errors.Is(err, locker.ErrHeld) {
 		return "something of an earlier holder is left"
 	}
-	return "the service cannot be reached, or its own error is the cause: if it is for requests that collide (a " +
-		"deadlock, a serialization failure), Acquire has to repeat its request"
+	return "the service cannot be reached, or its own error is the cause: after a conflict of requests (a " +
+		"deadlock, a serialization failure), Acquire must repeat its request"
 }
 
-// release releases a hold that must still be there.
+// release releases a hold that must still exist.
 func (s *trial) release(h driver.Hold) {
 	s.Helper()
-	if err := h.Release(s.within(s.patience())); err != nil {
+	if err := h.Release(s.within(s.patience()), 0); err != nil {
 		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
 	}
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// size says how many of each checkMany has. Services tell 1,000 keys at a time, and clients send some hundreds of
-// requests at once.
+// size says how many of each checkMany has. Services return 1,000 keys at a time, and clients send some
+// hundreds of requests at once.
 type size struct {
 	crowd   int           // names that one client holds
-	blocked int           // callers of another client wait for the first of them, and one more for the next
-	lined   int           // stand in the line, in the queue of the service
-	sharers int           // come, if they do in time
-	fewest  int           // of them have room
-	leaving int           // leave, and as many come
-	coming  time.Duration // is the time in which all come, on a service that is quick enough
-	lasting time.Duration // is how long leases last before they are renewed: else what is left does not show it
+	blocked int           // callers of another client that wait for the first of these names, plus one for the next
+	lined   int           // waiters for one name, in the service's queue
+	sharers int           // sharers to add, if there is time
+	fewest  int           // sharers that must have room
+	leaving int           // sharers that leave and are replaced
+	coming  time.Duration // the time in which all sharers come, if the service is fast enough
+	lasting time.Duration // how long leases last before their renewal, so that Remaining shows it
 }
 
 var (
@@ -35,18 +35,18 @@ var (
 )
 
 const (
-	places  = 16  // of a queue are told
-	abreast = 128 // calls are made at the same time
+	places  = 16  // of a queue that are reported
+	abreast = 128 // concurrent calls
 )
 
-// What Harness.Unproven calls the check, and the part with sharers.
+// The names of the check, and of its part with sharers, in Harness.Unproven.
 const (
 	many        = "many"
 	manySharers = "many-sharers"
 )
 
 func checkMany(s *trial) {
-	// A thousand leases that are renewed every few seconds would be most of what the service does.
+	// Renewing a thousand leases every few seconds would be most of the service's work.
 	s.long = min(10*s.long, cmp.Or(s.g.MaxTTL, 24*time.Hour))
 	s.holdMany()
 	if s.h.Cut != nil && s.g.DeadHolder != locker.RecoveryNone && s.g.Scope != locker.ScopeProcess {
@@ -57,7 +57,7 @@ func checkMany(s *trial) {
 	}
 }
 
-// shorter is a TTL that is not long, if there is one in which all is done.
+// shorter is a TTL other than long, if one is long enough for the check.
 func (s *trial) shorter() time.Duration {
 	if half := s.long / 2; half > max(s.g.MinTTL, time.Minute) {
 		return half
@@ -65,14 +65,14 @@ func (s *trial) shorter() time.Duration {
 	return s.long
 }
 
-// not reports what is not so.
+// not reports a failure.
 func (s *trial) not(format string, args ...any) {
 	s.Helper()
-	s.report(fmt.Sprintf(format, args...), "what is one's own is found by a number that is too small, or told by one of "+
-		"several pages; or those that wait use up what others need")
+	s.report(fmt.Sprintf(format, args...), "a counter or index that is too small, an answer from only one of "+
+		"several pages, or waiters that use up what others need")
 }
 
-// each makes n calls, and ends the check if something is not so.
+// each makes n calls, and ends the check if one fails.
 func (s *trial) each(n int, what string, call func(ctx context.Context, i int) error) {
 	s.Helper()
 	var next atomic.Int64
@@ -99,7 +99,7 @@ type crowdHeld struct {
 	holder, other *locker.Client
 	leases        []*locker.Lease
 	left          []atomic.Bool
-	inside        []atomic.Int32 // how many of those that waited have the name
+	inside        []atomic.Int32 // how many of the waiters have the name
 	waiting       context.Context
 	waits         sync.WaitGroup
 	queue         bool // in the service
@@ -122,7 +122,7 @@ func (s *trial) holdMany() {
 		m.line()
 	}
 	if !s.eventually(s.patience(), m.listed) {
-		s.not("of %d names, List does not tell how many wait for each", s.crowd)
+		s.not("of %d names, List does not report how many wait for each", s.crowd)
 	}
 	time.Sleep(time.Until(began.Add(s.lasting)))
 	s.each(s.crowd, "Renew of a lease", func(ctx context.Context, i int) error { return m.leases[i].Renew(ctx) })
@@ -139,7 +139,7 @@ func (s *trial) holdMany() {
 	m.waits.Wait()
 }
 
-// lineAt is the name that has the line.
+// lineAt is the name with the queue.
 func (m *crowdHeld) lineAt() int { return m.crowd / 2 }
 
 func (m *crowdHeld) name(i int) string { return m.trial.name(fmt.Sprintf("many-%04d", i)) }
@@ -152,7 +152,8 @@ func (m *crowdHeld) ttl(i int) time.Duration {
 	return m.long
 }
 
-// hurry asks for other names, with contexts that end while the service answers. Nothing is left of that.
+// hurry asks for other names, with contexts that end while the service answers. Nothing of that may be
+// left.
 func (m *crowdHeld) hurry() {
 	asked := make([]atomic.Bool, m.crowd)
 	try := func(lock, unlock context.Context, i int) error {
@@ -172,7 +173,7 @@ func (m *crowdHeld) hurry() {
 		}
 		return nil
 	})
-	m.each(m.crowd, "TryLock of a name whose caller before was in a hurry", func(_ context.Context, i int) (err error) {
+	m.each(m.crowd, "TryLock of a name after a caller in a hurry", func(_ context.Context, i int) (err error) {
 		if asked[i].Load() {
 			m.eventually(2*m.patience(), func() bool {
 				ctx, cancel := context.WithTimeout(m.Context(), m.patience())
@@ -185,7 +186,7 @@ func (m *crowdHeld) hurry() {
 	})
 }
 
-// wait has somebody wait for a name, and tells when they have had it.
+// wait makes a caller wait for a name, and reports when it has had it.
 func (m *crowdHeld) wait(i int, get func(ctx context.Context) (uint64, func(context.Context) error, error)) (had chan bool) {
 	had = make(chan bool)
 	m.waits.Go(m.caught(func() {
@@ -196,18 +197,18 @@ func (m *crowdHeld) wait(i int, get func(ctx context.Context) (uint64, func(cont
 			return // the check has ended
 		}
 		if err != nil || !m.left[i].Load() || m.inside[i].Add(1) > 1 || fenced && token <= before {
-			m.not("name %d of %d was held with token %d, and who waited for it got token %d: %v", i, m.crowd, before, token, err)
+			m.not("name %d of %d was held with token %d, and its waiter got token %d: %v", i, m.crowd, before, token, err)
 			return
 		}
 		m.inside[i].Add(-1)
 		if err = unlock(m.waiting); err != nil {
-			m.not("Unlock of name %d of %d by one who waited: %v", i, m.crowd, err)
+			m.not("Unlock of name %d of %d by a waiter: %v", i, m.crowd, err)
 		}
 	}))
 	return had
 }
 
-// block has callers of the other client wait, each for another name.
+// block makes callers of the other client wait, each for another name.
 func (m *crowdHeld) block() (last chan bool) {
 	for i := range m.blocked + 1 {
 		last = m.wait(i, func(ctx context.Context) (uint64, func(context.Context) error, error) {
@@ -225,7 +226,7 @@ func (m *crowdHeld) block() (last chan bool) {
 	return last
 }
 
-// line has clients wait for one name, in the queue of the service.
+// line makes clients wait for one name, in the service's queue.
 func (m *crowdHeld) line() {
 	backends := []driver.Backend{m.backend(), m.backend()}
 	var queued atomic.Int32
@@ -237,7 +238,7 @@ func (m *crowdHeld) line() {
 			if err != nil {
 				return 0, nil, err
 			}
-			return grant.Token, grant.Hold.Release, nil
+			return grant.Token, func(ctx context.Context) error { return grant.Hold.Release(ctx, 0) }, nil
 		})
 		if n == places-1 || n == m.lined-1 {
 			m.eventually(m.patience(), func() bool { return int(queued.Load()) == n+1 })
@@ -252,7 +253,7 @@ func (m *crowdHeld) leave(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// listed reports whether List tells of all that wait. Its other answers have to be so at once.
+// listed reports whether List shows all waiters. Everything else in its answer must be right at once.
 func (m *crowdHeld) listed() (all bool) {
 	told, until := map[string]locker.State{}, make([]time.Time, len(m.leases))
 	for i, l := range m.leases {
@@ -263,7 +264,7 @@ func (m *crowdHeld) listed() (all bool) {
 			return true
 		}
 		if _, twice := told[st.Name]; twice || err != nil {
-			m.not("List of %d names told of %q twice, or failed: %v", m.crowd, st.Name, err)
+			m.not("List of %d names reported %q twice, or failed: %v", m.crowd, st.Name, err)
 		}
 		told[st.Name] = st
 	}
@@ -280,7 +281,7 @@ func (m *crowdHeld) listed() (all bool) {
 			slices.ContainsFunc(st.Waiting, func(label string) bool { return label >= fmt.Sprintf("%03d", places) })
 		brief := st.Remaining > 0 && st.Remaining < time.Until(until[i])-time.Second/2
 		if !st.Held || brief || st.Label != "" && st.Label != l.Name() || st.Token != 0 && st.Token != token || tooMany {
-			m.not("List of %d names told of %q, with token %d, for which %d wait: %+v", m.crowd, l.Name(), token, waiters, st)
+			m.not("List of %d names reported %q, which has token %d and %d waiters, as %+v", m.crowd, l.Name(), token, waiters, st)
 		}
 		all = all && (st.Waiters < 0 || st.Waiters == waiters)
 	}
@@ -290,7 +291,7 @@ func (m *crowdHeld) listed() (all bool) {
 	return all
 }
 
-// dieWithMany has a client die that holds hundreds of names, which are long.
+// dieWithMany cuts off a client that holds hundreds of long names.
 func (s *trial) dieWithMany() {
 	b, line := s.cut()
 	other, ttl, began := s.client(), min(max(4*time.Second, s.g.MinTTL), cmp.Or(s.g.MaxTTL, time.Hour)), time.Now()
@@ -314,7 +315,7 @@ func (s *trial) dieWithMany() {
 		}
 	}
 	if s.Logf("a client died that held %d names", n); n == 0 {
-		s.not("of %d names, none could be had within %v", s.crowd, ttl/2)
+		s.not("of %d names, none was granted within %v", s.crowd, ttl/2)
 	}
 	for rest := n; rest > 0; {
 		lasts := time.Since(died)
@@ -338,14 +339,14 @@ func (s *trial) dieWithMany() {
 			}
 		}
 		if rest > 0 && lasts > 2*longest+s.g.DeadHolderSlack+s.patience() { // it may have to be watched
-			s.not("a client died that held %d names, and %d of them were not free %v later", n, rest, lasts)
+			s.not("a client that held %d names died, and %d of them were not free %v later", n, rest, lasts)
 			return
 		}
 		time.Sleep(ttl / 4)
 	}
 }
 
-// shareMany has as many share a name as may.
+// shareMany makes as many sharers hold a name as possible.
 func (s *trial) shareMany() {
 	type sharer struct {
 		driver.Hold
@@ -353,7 +354,7 @@ func (s *trial) shareMany() {
 	}
 	name, operator, backends := s.name("shared"), s.client(), []driver.Backend{s.backend(), s.backend()}
 	if s.g.Exclusion == locker.ExclusionKernel {
-		backends[1] = backends[0] // each counts its own, since a kernel does not
+		backends[1] = backends[0] // each counts its own, because a kernel does not
 	}
 	sharers, began, full := make([]*sharer, s.sharers), time.Now(), atomic.Bool{}
 	acquire := func(ctx context.Context, i int) (one *sharer, err error) {
@@ -361,13 +362,13 @@ func (s *trial) shareMany() {
 			one = &sharer{}
 			req := s.request(name, s.shorter())
 			if i == abreast/2 {
-				req.TTL = s.long // it comes with others, and the name lasts as long as this one
+				req.TTL = s.long // the shared name lasts as long as this lease
 			}
 			req.Shared, req.Wait, req.Lost, req.Queued = true, i%4 > 1, func() { one.told.Store(true) }, func() {}
 			var grant driver.Grant
 			grant, err = acquire(ctx, backends[i%2], req)
 			one.Hold = grant.Hold
-			if !errors.Is(err, locker.ErrUnavailable) { // as where others change the same record, again and again
+			if !errors.Is(err, locker.ErrUnavailable) { // as when others keep changing the same record
 				return true
 			}
 			s.eventually(s.soon, func() bool {
@@ -407,7 +408,7 @@ func (s *trial) shareMany() {
 	}
 	if full.Load() || n == locker.MaxSharers {
 		s.each(4, fmt.Sprintf("Acquire of a sharer beyond %d", n), beyond)
-		s.each(s.leaving, "Release of a sharer", func(ctx context.Context, i int) error { return sharers[i].Release(ctx) })
+		s.each(s.leaving, "Release of a sharer", func(ctx context.Context, i int) error { return sharers[i].Release(ctx, 0) })
 		s.each(s.leaving, "Acquire of a sharer after another has left", come)
 		s.each(4, fmt.Sprintf("Acquire of a sharer beyond %d", n), beyond)
 	}
@@ -419,7 +420,7 @@ func (s *trial) shareMany() {
 	})
 	brief := st.Remaining > 0 && st.Remaining < s.long-time.Since(began)-2*time.Second
 	if err == nil && (st.Sharers != n || brief || len(st.Sharing) > places) {
-		s.not("%d share a name, and Inspect told of %d for %v, with labels %q", n, st.Sharers, st.Remaining, st.Sharing)
+		s.not("%d share a name, and Inspect reported %d for %v, with labels %q", n, st.Sharers, st.Remaining, st.Sharing)
 	}
 	if err == nil {
 		err = operator.Break(s.within(s.patience()), st)
@@ -433,7 +434,7 @@ func (s *trial) shareMany() {
 		return k
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
-		s.each(n, "Release of a sharer", func(ctx context.Context, i int) error { return sharers[i].Release(ctx) })
+		s.each(n, "Release of a sharer", func(ctx context.Context, i int) error { return sharers[i].Release(ctx, 0) })
 	} else if err != nil {
 		s.not("Break of %d sharers: %v", n, err)
 	} else {
@@ -448,12 +449,12 @@ func (s *trial) shareMany() {
 			}
 			return nil
 		}
-		// A service that tells one of them unasked tells all.
+		// A service that notifies one of them must notify all.
 		s.eventually(settle, func() bool { return told() > 0 })
 		if !s.eventually(s.patience(), func() bool { k := told(); return k == 0 || k == n }) {
 			s.not("Break has removed %d sharers, and Lost was called for %d", n, told())
 		}
-		s.each(n, "Renew of a sharer whom Break has removed", lost)
+		s.each(n, "Renew of a sharer that Break has removed", lost)
 	}
 	s.unlock(s.try(operator, name, locker.TTL(s.long)))
 }

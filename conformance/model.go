@@ -6,21 +6,21 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
-// The contract as a machine, in its cheap form. Of each attempt, three intervals follow
-// from what was asked and answered:
+// The contract as a state machine, in a cheap form. For each attempt, three intervals follow from
+// requests and answers:
 //
-//   - when its holder may act (held): from the answer that granted it until its validity,
-//     its own release, or the word that it is lost, whichever is first;
-//   - when the service has to keep it (kept): the same, and MinHold;
-//   - when something of it may be in the service (may): from the first request to the last
-//     moment at which one of its requests can have arrived, and the life that it asked for;
-//     or to the answer that says that nothing is left.
+//   - when its holder may act (held): from the answer that granted it until its validity ends, its own
+//     release, or the report of its loss, whichever is first;
+//   - when the service must keep it (kept): the same, and MinHold;
+//   - when something of it may be in the service (may): from the first request to the last possible
+//     arrival of one of its requests plus the time it asked for; or to the answer that nothing is left.
 //
-// Each rule compares an answer with these intervals of all attempts on its name. Where two
-// worlds explain the answers so far, "held" and "kept" are the shortest of all worlds, and
-// "may" is the longest.
+// Each rule compares an answer with these intervals of all attempts on its name. If several worlds
+// explain the answers so far, "held" and "kept" are the shortest of all worlds, and "may" is the
+// longest.
 type judge struct {
 	*history
 	k     *kit
@@ -28,19 +28,19 @@ type judge struct {
 	told  int // failures of the rule
 	found []violation
 
-	culprit    *call // that has ended what the next failure is about; nil: none is known
+	culprit    *call // the call that ended the hold of the next failure; nil: unknown
 	miscounted int   // States with too few sharers
 
 	about  map[*attempt][]*call
 	held   map[*attempt]span  // when its holder may act
-	kept   map[*attempt]span  // when the service has to keep it, so that nobody who is not beside it gets in
+	kept   map[*attempt]span  // when the service must keep it, and others out, except fellow sharers
 	may    map[*attempt]span  // when something of it may be in the service
-	grants map[*attempt]*call // what has told the holder
+	grants map[*attempt]*call // the call that informed the holder
 
-	landed map[*attempt]time.Time // where dead holders have to be watched: when the last request for it has arrived
+	landed map[*attempt]time.Time // if dead holders must be watched: when the last request for it arrived
 }
 
-// judge looks at a history that nothing is added to any more.
+// judge examines a completed history.
 func (k *kit) judge(h *history) *judge {
 	j := &judge{history: h, k: k, about: map[*attempt][]*call{}, held: map[*attempt]span{},
 		kept: map[*attempt]span{}, may: map[*attempt]span{}, grants: map[*attempt]*call{}, landed: map[*attempt]time.Time{}}
@@ -67,7 +67,7 @@ func (k *kit) judge(h *history) *judge {
 	}
 	for _, a := range h.attempts {
 		j.may[a] = j.mayOf(a)
-		for _, c := range j.about[a] { // a session begins anew with its server, also one that its client has given up
+		for _, c := range j.about[a] { // a session starts anew with its server, even one that its client gave up
 			if may := j.may[a]; c.op == opServers && k.sessions && !c.ended.IsZero() && may.touches(c.span()) && !may.to.IsZero() {
 				j.may[a] = span{may.from, latest(may.to, c.ended.Add(k.life(a)+a.req.TTL))}
 			}
@@ -83,7 +83,7 @@ func (k *kit) judge(h *history) *judge {
 // watched reports whether a dead holder's lock is free when a client has watched it.
 func (k *kit) watched() bool { return k.g.DeadHolder == locker.RecoveryWatched && !k.sessions }
 
-// watchedOut reports whether the client of a call had watched b for so long before that it is over.
+// watchedOut reports whether the client of a call had watched b for long enough that it has ended.
 func (j *judge) watchedOut(b *attempt, c *call) bool {
 	landed, ok := j.landed[b]
 	return ok && slices.ContainsFunc(j.calls, func(d *call) bool {
@@ -92,11 +92,11 @@ func (j *judge) watchedOut(b *attempt, c *call) bool {
 	})
 }
 
-// kernel reports whether waiters are in the queue of a kernel.
+// kernel reports whether waiters are in a kernel's queue.
 func (j *judge) kernel() bool { return j.k.g.Exclusion == locker.ExclusionKernel }
 
-// abandoned: in the queue of a kernel, a place cannot be given up. A request that has stopped
-// waiting is granted when those before it have left, and lets go at once.
+// abandoned: a place in a kernel's queue cannot be given up. A request that stopped waiting is granted
+// when those before it have left, and releases at once.
 func (j *judge) abandoned() {
 	if !j.kernel() {
 		return
@@ -117,12 +117,12 @@ func (j *judge) abandoned() {
 	}
 }
 
-// apart reports whether a and b are two of one name that cannot hold together.
+// apart reports whether a and b want one name and cannot hold it together.
 func apart(a, b *attempt) bool {
 	return a != b && a.req.Name == b.req.Name && !(a.req.Shared && b.req.Shared)
 }
 
-// survives reports whether what is held outlasts that.
+// survives reports whether a held lock outlasts that event.
 func (j *judge) survives(c *call) bool {
 	g := j.k.g
 	switch server(c.who) {
@@ -177,16 +177,19 @@ func (j *judge) heldOf(a *attempt) (held, kept span) {
 		case c.of != a:
 		case c.op == opRelease, c.op == opPass, c.op == opUndo:
 			end(c.began, true)
+		case c.op == opKeep:
+			held.to = earliest(held.to, c.began)
+			kept.to = earliest(kept.to, latest(c.began, j.keeps(a)))
 		case c.op == opLost:
 			end(c.began, false)
 		case errors.Is(c.err, locker.ErrLost) && !c.ended.IsZero() && c.op != opRaise:
-			end(c.ended, true)
+			end(c.ended, !j.keptBefore(c))
 		}
 	}
 	return held.orNone(), kept.orNone()
 }
 
-// mayBreak reports whether a Break may be about a.
+// mayBreak reports whether a Break may concern a.
 func (j *judge) mayBreak(c *call, a *attempt) bool {
 	if !j.maySee(c.seen, a) || errors.Is(c.err, errors.ErrUnsupported) {
 		return false
@@ -194,7 +197,7 @@ func (j *judge) mayBreak(c *call, a *attempt) bool {
 	return j.may[a].touches(c.seen.span()) || a.req.Shared && j.may[a].touches(c.span())
 }
 
-// maySee reports whether the holder that an Inspect has seen may be a, or one beside a.
+// maySee reports whether the holder that an Inspect has seen may be a, or a fellow sharer.
 func (j *judge) maySee(c *call, a *attempt) bool {
 	if c == nil || a.req.Name != c.name || !c.state.Held || a.req.Shared != (c.state.Sharers > 0) {
 		return false
@@ -206,7 +209,7 @@ func (j *judge) maySee(c *call, a *attempt) bool {
 	return c.state.Token == 0 || c.state.Token == grant.grant.Token || j.raisedTo(a, c.state.Token)
 }
 
-// firstGrant is the call that has told a that it holds; nil: none has.
+// firstGrant is the first call that granted a; nil: none.
 func (j *judge) firstGrant(a *attempt) *call {
 	for _, c := range j.about[a] {
 		if c.granted(a) && c.op != opRenew {
@@ -216,21 +219,43 @@ func (j *judge) firstGrant(a *attempt) *call {
 	return nil
 }
 
-// keeps is until when the MinHold of a, which was granted, keeps its lock at least.
+// keeps is until when, at least, the MinHold of the granted a keeps its lock.
 func (j *judge) keeps(a *attempt) time.Time {
 	return j.grants[a].began.Add(a.req.MinHold*49/50 - 2*time.Millisecond)
 }
 
-// gives reports whether the request of a call may give a its life, or a longer one: where all of a name is one record,
-// a RaiseToken that arrives late writes it anew.
+// keptBy is when, at the latest, the lock of an answered Release with a keep ends.
+func (j *judge) keptBy(c *call) time.Time {
+	return c.ended.Add(c.keep + c.of.req.MinHold/100 + j.k.g.MinHoldSlack + j.k.tol)
+}
+
+// keptBefore reports whether c may be a renewal of a lock already released and kept: the renewal finds
+// it gone.
+func (j *judge) keptBefore(c *call) bool {
+	return c.op == opRenew && slices.ContainsFunc(j.about[c.of], func(d *call) bool {
+		return d.op == opKeep && d.began.Before(c.ended)
+	})
+}
+
+// keptSince is the first Release with a keep of a that was answered before a moment; nil: none.
+func (j *judge) keptSince(a *attempt, before time.Time) *call {
+	for _, c := range j.about[a] {
+		if c.op == opKeep && c.err == nil && !c.ended.IsZero() && c.ended.Before(before) {
+			return c
+		}
+	}
+	return nil
+}
+
+// gives reports whether the request of a call may create or prolong a: if a name is one record, a late
+// RaiseToken writes it anew.
 func gives(a *attempt, c *call) bool {
 	return c.of == a && (c.op == opAcquire || c.prolongs()) || c.next == a && c.op == opPass
 }
 
 func (c *call) prolongs() bool { return c.op == opRenew || c.op == opRaise }
 
-// lands is until when the request of a call may reach the service, and give a its life;
-// zero: never.
+// lands is until when the request of a call may reach the service and create or prolong a; zero: never.
 func (j *judge) lands(a *attempt, c *call) time.Time {
 	switch {
 	case !gives(a, c), c.over && (c.err != nil && c.op == opAcquire && c.grant.Hold == nil):
@@ -243,18 +268,18 @@ func (j *judge) lands(a *attempt, c *call) time.Time {
 		return time.Time{}
 	case c.err == nil:
 		return c.ended
-	case !c.prolongs() && c.grant.Hold == nil && !errors.Is(c.err, locker.ErrClosed): // it says that nothing can be left
+	case !c.prolongs() && c.grant.Hold == nil && !errors.Is(c.err, locker.ErrClosed): // the answer says that nothing can be left
 		return time.Time{}
 	}
 	return j.underWay(c)
 }
 
-// underWay is until when the request of a call that has no answer may be on its way.
+// underWay is until when the request of an unanswered call may be in flight.
 func (j *judge) underWay(c *call) time.Time {
 	return earliest(latest(c.span().to.Add(j.k.air), j.delayed(c, false)), far)
 }
 
-// delayed is when a request of a call arrives that was held back, at some of the servers or at all.
+// delayed is when a held-back request of a call arrives, at some or all servers.
 func (j *judge) delayed(c *call, some bool) (land time.Time) {
 	for _, o := range j.outages {
 		if o.who == c.who && o.some == some && o.span().touches(c.span()) && o.fault.delays() {
@@ -264,29 +289,33 @@ func (j *judge) delayed(c *call, some bool) (land time.Time) {
 	return land
 }
 
-// life is how long a lasts at most after the last request for it has arrived.
+// life is how long a lasts, at most, after its last request has arrived.
 func (k *kit) life(a *attempt) time.Duration {
-	return max(a.req.TTL, a.req.MinHold) + k.g.DeadHolderSlack + k.tol
+	lasts := a.req.TTL + k.g.DeadHolderSlack
+	if keep := a.req.MinHold; keep > 0 {
+		lasts = max(lasts, keep+driver.Drift(keep)+max(k.g.DeadHolderSlack, k.g.MinHoldSlack))
+	}
+	return lasts + k.tol
 }
 
 func (j *judge) mayOf(a *attempt) (s span) {
-	var land, sent time.Time // of what can bring a about; renewals only make it last
+	var land, sent time.Time // of requests that can create a; renewals only prolong it
 	var renewed, copies time.Time
-	var strays time.Time // votes of one that has asked again, which only its Hold of before knows of
-	var denied span      // of requests that were refused after all
+	var strays time.Time // votes of a repeated request, known only to its earlier Hold
+	var denied span      // of requests that were finally refused
 	there := false
 	life := j.k.life(a)
 	grantee := false
 	for _, c := range j.about[a] {
 		l := j.lands(a, c)
 		if l.IsZero() {
-			votes := j.k.g.Exclusion == locker.ExclusionQuorum // of one that lost may stay for a moment
+			votes := j.k.g.Exclusion == locker.ExclusionQuorum // of a loser may stay for a moment
 			if gives(a, c) && !c.prolongs() && !c.over && (c.err != nil || j.broke(c)) && (!refused(c.err) || j.broke(c) || votes) {
-				denied = c.span() // it was there, and is over
+				denied = c.span() // it was there, and has ended
 				if votes && !c.ended.IsZero() {
 					denied.to = c.ended.Add(j.k.air)
 				}
-				if j.k.sessions && !refused(c.err) && j.broke(c) && !c.ended.IsZero() { // it ends with a session that was given up
+				if j.k.sessions && !refused(c.err) && j.broke(c) && !c.ended.IsZero() { // it ends with an abandoned session
 					denied.to = c.ended.Add(life)
 				}
 			}
@@ -299,7 +328,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 			sent = latest(sent, c.span().to)
 		}
 		late := j.underWay(c)
-		if !late.After(c.ended.Add(j.k.air)) { // else a copy that was overtaken comes after the answer
+		if !late.After(c.ended.Add(j.k.air)) { // else an overtaken copy comes after the answer
 			late = time.Time{}
 		}
 		if c.prolongs() {
@@ -340,6 +369,12 @@ func (j *judge) mayOf(a *attempt) (s span) {
 		s.to = latest(latest(land, renewed), cut).Add(life)
 	}
 	for _, c := range j.about[a] {
+		if c.op == opKeep && c.of == a && !errors.Is(c.err, locker.ErrLost) { // it counts from its execution
+			late := call{ended: j.underWay(c), of: a, keep: c.keep}
+			s.to = earliest(far, latest(s.to, j.keptBy(&late)))
+		}
+	}
+	for _, c := range j.about[a] {
 		if c.ended.IsZero() || gives(a, c) && c.of == a && !errors.Is(c.err, locker.ErrLost) {
 			continue
 		}
@@ -358,13 +393,15 @@ func (j *judge) mayOf(a *attempt) (s span) {
 			} else if !land.Equal(far) {
 				s.to = earliest(s.to, latest(c.ended, land.Add(life)))
 			}
-		case !grantee: // only Undo says that nothing of it will come
-		case lostFor(c.err) && c.op == opRenew && j.k.sessions: // its client has given it up, and the service may keep it
+		case c.op == opKeep && c.err == nil && arrived && grantee && !j.k.watched():
+			s.to = earliest(s.to, j.keptBy(c))
+		case !grantee: // only Undo says that nothing of it will arrive
+		case lostFor(c.err) && c.op == opRenew && j.k.sessions: // its client gave it up, but the service may keep it
 		case arrived && (c.err == nil && (c.op == opRelease || c.op == opPass) ||
-			lostFor(c.err) && c.op != opUndo && c.op != opRaise && !copies.After(c.began)):
+			lostFor(c.err) && c.op != opUndo && c.op != opRaise && !j.keptBefore(c) && !copies.After(c.began)):
 			to := c.ended
 			if c.op == opPass && c.yield && c.grant.Hold == nil {
-				to = to.Add(250*time.Millisecond + j.k.air) // it may be kept for the one who is next
+				to = to.Add(250*time.Millisecond + j.k.air) // it may be kept for the next client
 			}
 			s.to = earliest(s.to, to)
 		}
@@ -372,18 +409,18 @@ func (j *judge) mayOf(a *attempt) (s span) {
 	return s
 }
 
-// lostFor reports whether an error says that a hold is gone, and not that its client is.
+// lostFor reports whether an error says that a hold is gone, and not its client.
 func lostFor(err error) bool {
 	return errors.Is(err, locker.ErrLost) && !errors.Is(err, locker.ErrClosed)
 }
 
-// surelyBreaks reports whether a Break that has succeeded has removed a.
+// surelyBreaks reports whether a successful Break has removed a.
 func (j *judge) surelyBreaks(c *call, a *attempt) bool {
 	grant := j.firstGrant(a)
 	return grant != nil && j.maySee(c.seen, a) && grant.ended.Before(c.seen.began)
 }
 
-// closedAt is the first Close of a client; nil: it was not closed.
+// closedAt is the first Close of a client; nil: none.
 func (j *judge) closedAt(who string) *call {
 	i := slices.IndexFunc(j.calls, func(c *call) bool { return c.op == opClose && c.who == who })
 	if i < 0 {
@@ -398,7 +435,7 @@ func (j *judge) closedBy(at time.Time, who string) bool {
 	return c != nil && c.began.Before(at)
 }
 
-// cutOff is since when a client has been out of reach for good; zero: it is not.
+// cutOff is since when a client has been permanently cut off; zero: it is not.
 func (j *judge) cutOff(who string) time.Time {
 	for _, o := range j.outages {
 		if o.who == who && o.to.IsZero() && o.fault.mutes() && !o.some {
@@ -408,14 +445,14 @@ func (j *judge) cutOff(who string) time.Time {
 	return time.Time{}
 }
 
-// parted reports whether some of the servers were out of reach of the client of a call.
+// parted reports whether the client of a call could not reach some of the servers.
 func (j *judge) parted(c *call) bool {
 	return slices.ContainsFunc(j.outages, func(o *outage) bool {
 		return o.some && o.who == c.who && o.span().touches(span{c.began, c.span().to.Add(j.k.air)})
 	})
 }
 
-// rest is until when some of the servers may have something of a, of whose end they were not told; zero: none has.
+// rest is until when some servers that missed the end of a may still have something of it; zero: none.
 func (j *judge) rest(a *attempt) (to time.Time) {
 	if !slices.ContainsFunc(j.about[a], j.parted) {
 		return time.Time{}
@@ -430,8 +467,8 @@ func (j *judge) rest(a *attempt) (to time.Time) {
 	return to
 }
 
-// spoilt reports whether more servers than may be missing may be of no use to a call: some are out of reach, and
-// others have a rest, or those with a rest are different ones.
+// spoilt reports whether too many servers may be useless to a call: some are unreachable, and others
+// have a rest of an earlier attempt.
 func (j *judge) spoilt(c *call) bool {
 	s, out := c.span(), map[string]bool{}
 	if c.of != nil && j.grants[c.of] != nil {
@@ -443,7 +480,7 @@ func (j *judge) spoilt(c *call) bool {
 	for _, b := range j.attempts {
 		ends := j.may[b].to // or when it is first given up
 		for _, d := range j.about[b] {
-			if d.op == opRelease || d.op == opUndo {
+			if d.op == opRelease || d.op == opKeep || d.op == opUndo {
 				ends = earliest(ends, d.began)
 			}
 		}
@@ -458,14 +495,14 @@ func (j *judge) spoilt(c *call) bool {
 	return len(out) > 1
 }
 
-// gone reports whether nothing of a is there now, for certain.
+// gone reports whether certainly nothing of a is there now.
 func (k *kit) gone(h *history, a *attempt) bool {
 	s := k.judge(h.copy()).may[a]
 	return s.to.Before(time.Now())
 }
 
-// well reports whether nothing was wrong with the service or the client's connection
-// during a call, or shortly before, or with that to some of the servers only.
+// well reports whether, during a call and shortly before, nothing was wrong with the service or the
+// client's connection, except to some of the servers.
 func (j *judge) well(c *call) bool {
 	s := span{c.began.Add(-j.k.soon), c.span().to}
 	for _, o := range j.outages {
@@ -487,10 +524,10 @@ func (j *judge) closedBefore(c *call) bool {
 	return closed != nil && closed.began.Before(c.span().to)
 }
 
-// slowest is the longest time that a call took which did not wait, and of which nothing was wrong.
+// slowest is the longest time of a healthy call that did not wait.
 func (j *judge) slowest() (d time.Duration) {
 	for _, c := range j.calls {
-		if c.op == opServers && server(c.who).takesSome() { // from then on, calls of some servers take long
+		if c.op == opServers && server(c.who).takesSome() { // from then on, calls to some servers take long
 			return d
 		}
 		waits := c.op == opAcquire && c.of.req.Wait || c.op == opServers || c.op == opLeftover || c.op == opDelete

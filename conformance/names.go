@@ -9,9 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-// troublesome are names of which some encoding takes two for one, or that
-// reach out of their place. They are completed by a part that is the trial's
-// own, in front or behind: both where the encoding treats ends in a special way.
+// troublesome are names that some encoding maps to one, or that reach outside their space. A part of
+// the trial's own is added before or after, or both if the encoding treats ends specially.
 func troublesome() []string {
 	return []string{
 		"", "x", "X", "x ", " x", "x.", ".x", "x..", "x\t", "x\n", "x\r\n", "x\x00", "x\x00y", "\x00x",
@@ -34,8 +33,8 @@ func troublesome() []string {
 	}
 }
 
-// long returns names of the given length that differ in a byte at the place
-// where some services stop to look, and in nothing else.
+// long returns names of the given length that differ only in one byte, where some services stop
+// comparing.
 func longNames(length int) (names []string) {
 	for _, at := range []int{0, 63, 64, 127, 128, 254, 255, 256, 511} {
 		if at >= length {
@@ -56,14 +55,14 @@ func checkNames(s *trial) {
 	for _, n := range slices.Concat(troublesome(), s.h.Names) {
 		names = append(names, s.run+n, n+s.run)
 	}
-	names[0], names[1] = s.run+"-1", s.run+"-2" // "" in front and behind is the same
+	names[0], names[1] = s.run+"-1", s.run+"-2" // "" before and after are the same
 	for _, n := range longNames(locker.MaxNameLen - len(s.run)) {
 		names = append(names, s.run+n)
 	}
-	// Two bytes to a character, and the most that fits.
+	// Two bytes per character, and the longest possible.
 	names = append(names, s.run+strings.Repeat("é", (locker.MaxNameLen-len(s.run))/2),
 		s.run+strings.Repeat("\x00", locker.MaxNameLen-len(s.run)))
-	// What is nothing but special stands alone, if nobody has it.
+	// Purely special names are tried alone, if they are free.
 	for _, n := range []string{".", "..", "/", "//", "../..", "%", "*", "{}", "\x00", " "} {
 		l, err := s.tryLock(c, n, locker.TTL(s.long))
 		switch {
@@ -98,7 +97,7 @@ func checkNames(s *trial) {
 	for n, l := range held {
 		if _, err := s.tryLock(other, n, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
 			s.report(fmt.Sprintf("%s is held, and TryLock of another client returned %v", show(n), err),
-				"the name is encoded in a way that differs from client to client, or two names share a lock")
+				"the encoding of the name differs between clients, or two names share a lock")
 		}
 		if err := l.Unlock(s.within(s.patience())); err != nil {
 			s.report(fmt.Sprintf("Unlock of %s failed: %v", show(n), err), cause)
@@ -127,13 +126,13 @@ func (s *trial) listAll(c *locker.Client, held map[string]*locker.Lease) {
 	}
 	for n := range held {
 		if told[n] != 1 {
-			s.report(fmt.Sprintf("%s is held, and List told of it %d times", show(n), told[n]),
+			s.report(fmt.Sprintf("%s is held, and List reported it %d times", show(n), told[n]),
 				"the name is not decoded as it was encoded, or its key is taken for something else")
 		}
 	}
 }
 
-// show is a name as it can be printed.
+// show returns a name in printable form.
 func show(name string) string {
 	if len(name) > 80 {
 		return fmt.Sprintf("a name of %d bytes (%q…)", len(name), name[:40])

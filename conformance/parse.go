@@ -12,10 +12,11 @@ import (
 	"github.com/golockers/locker"
 )
 
-// ScriptEnv is the environment variable with a script that [Run] plays instead of histories, as a failure tells it.
+// ScriptEnv is the environment variable with a script that [Run] plays instead of histories, as
+// failures report it.
 const ScriptEnv = "CONFORMANCE_SCRIPT"
 
-// scriptOf returns the steps of the script that is to be played; none: there is no such script.
+// scriptOf returns the steps of the script to play; none: there is no such script.
 func scriptOf() (steps []step, err error) {
 	if text := os.Getenv(ScriptEnv); text != "" {
 		if steps, err = parse(text); err != nil {
@@ -52,7 +53,7 @@ func parse(text string) (steps []step, err error) {
 var (
 	plainVerbs = []verb{doCancel, doClose, doFinish}
 	verbs      = []verb{doAcquire, doAgain, doWait, doTwice, doRenew, doRelease, doUndo, doPass, doRaise, doInspect, doList,
-		doBreak, doDelete, doListen, doStop} // of two with one beginning, the longer one is first
+		doBreak, doDelete, doListen, doStop} // of two with the same beginning, the longer one is first
 	limits = []limit{brief, middle, beyond, never}
 )
 
@@ -96,13 +97,13 @@ func parseStep(words []string) (st step, err error) {
 	}
 	words = strings.Fields(rest)
 	if len(words) == 0 || words[0] != "0" && words[0] != "1" {
-		return st, errors.New("after what a client does comes the number of a name, 0 or 1")
+		return st, errors.New("after the verb comes the number of a name, 0 or 1")
 	}
 	st.name, _ = strconv.Atoi(words[0])
 	return st, st.options(words[1:])
 }
 
-// options reads what comes after the name of a step: in the order in which String writes it, each once.
+// options reads the options of a step: in the order in which String writes them, each once.
 func (s *step) options(words []string) (err error) {
 	for past := 0; len(words) > 0; {
 		var n int64
@@ -133,7 +134,7 @@ func (s *step) options(words []string) (err error) {
 			s.ttl, err = parseTime(word)
 		}
 		if err == nil && (at <= past || at == 4 && takes == 1 && s.do == doRaise) {
-			err = fmt.Errorf("%q is in another place than it is told", words[0])
+			err = fmt.Errorf("%q is in the wrong place", words[0])
 		}
 		if err != nil {
 			return err
@@ -165,7 +166,7 @@ func unless(is bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// labels are those that scripts draw, but for the last ones, and that a step names by their number.
+// labels are those that scripts draw, except the last ones. A step names them by number.
 var labels = []string{"", "kit", "pod-7 (12)", strings.Repeat("é", locker.MaxLabelLen/2), "123", `{"a":"b"}`, "a:b/c,d;e",
 	"50% *[x] %s $1", "'quoted' \"twice\" \\", strings.Repeat("x", locker.MaxLabelLen), "日本 🔒", " ",
 	strings.Repeat("<", locker.MaxLabelLen), "pod", "raises"}

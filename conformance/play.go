@@ -24,8 +24,8 @@ type player struct {
 	clients [len(letters)]*spy
 	own     [len(letters)]bool // made for this script
 	calls   sync.WaitGroup
-	seen    map[int]*call // what an Inspect has said of a name
-	servers func(server)  // where scripts of one event meet
+	seen    map[int]*call // the last Inspect of a name
+	servers func(server)  // where scripts of one event wait for each other
 }
 
 // play plays a script, and returns its history.
@@ -42,7 +42,7 @@ func (k *kit) play(t *recorder, sc script, servers func(server)) *history {
 	return p.h.copy()
 }
 
-// client returns a client of the service; what it has been through before is not told.
+// client returns a client of the service, which may have been used before.
 func (p *player) client(who int) *spy {
 	if s := p.clients[who]; s != nil {
 		return s
@@ -74,14 +74,14 @@ func (p *player) client(who int) *spy {
 	if p.own[who] {
 		p.t.Cleanup(func() { _ = b.Close() })
 	}
-	if line != nil { // what is sent next is a request, and not the beginning of a connection
+	if line != nil { // so that the next data is a request, not the start of a connection
 		ctx, cancel := context.WithTimeout(p.t.Context(), k.soon)
 		defer cancel()
 		grant, err := acquire(ctx, b, driver.Request{Name: p.sc.names[0] + "-warm-" + s.who, Owner: owner(), TTL: k.ttl,
 			Lost: func() {}, Queued: func() {}})
 		if err == nil {
 			_, _ = grant.Hold.Renew(ctx)
-			_ = grant.Hold.Release(ctx)
+			_ = grant.Hold.Release(ctx, 0)
 		}
 	}
 	return s
@@ -156,10 +156,10 @@ func (p *player) step(ctx context.Context, st step) {
 	}
 }
 
-// onHold is a step with what an attempt has, or had.
+// onHold is a step with the present or past hold of an attempt.
 func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 	do := st.do
-	if p.h.grantedAt(a).IsZero() { // of an unknown outcome, all is taken back
+	if p.h.grantedAt(a).IsZero() { // take back an unknown outcome completely
 		if do == doRenew || do == doTwice || do == doPass || do == doRaise || do == doAgain {
 			return
 		}
@@ -170,7 +170,7 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 		lasts := p.k.judge(p.h.copy()).held[a].to.After(time.Now().Add(p.k.soon / 4))
 		well := p.k.g.Scope >= locker.ScopeNetwork && p.h.broken(s.who) == noFault && !p.h.disturbed()
 		if !a.last && !a.req.Wait && !s.some && lasts && well {
-			if st.yield && p.k.g.Shared != locker.SharingNone { // the same owner, in the other way
+			if st.yield && p.k.g.Shared != locker.SharingNone { // the same owner, in the other kind
 				req := a.req
 				req.Shared = !req.Shared
 				a = p.h.attempt(s.who, req)
@@ -183,11 +183,8 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 		p.calls.Go(func() { _ = s.ask(p.patient(ctx), opRenew, a) })
 		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opRenew, a) })
 	case doRelease:
-		if p.kept(a) && !st.yield { // which the engine waits for
-			return
-		}
 		a.last = true
-		p.call(ctx, s, st, func(ctx context.Context) { _ = s.ask(ctx, opRelease, a) })
+		p.call(ctx, s, st, func(ctx context.Context) { _ = p.release(ctx, s, a, st.yield) })
 	case doUndo:
 		a.last = true
 		p.call(ctx, s, st, func(ctx context.Context) {
@@ -215,7 +212,7 @@ func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
 	}
 }
 
-// undo takes back what there may be of a. If nothing can be, no server has something.
+// undo takes back what may be left of a. When nothing can be left, no server has anything.
 func (p *player) undo(ctx context.Context, s *spy, a *attempt) error {
 	err := s.ask(ctx, opUndo, a)
 	if err == nil && s.some && p.k.h.Left != nil {
@@ -228,7 +225,7 @@ func (p *player) undo(ctx context.Context, s *spy, a *attempt) error {
 	return err
 }
 
-// target is the attempt that a step is about.
+// target is the attempt of a step.
 func (p *player) target(s *spy, st step, name string) *attempt {
 	all := p.h.holds(s.who, name)
 	if len(all) == 0 {
@@ -237,9 +234,22 @@ func (p *player) target(s *spy, st step, name string) *attempt {
 	return all[max(0, len(all)-1-st.old)]
 }
 
-// kept reports whether MinHold keeps the lock of a.
-func (p *player) kept(a *attempt) bool {
-	return a.req.MinHold > 0 && time.Since(p.h.grantedAt(a)) < a.req.MinHold
+// release releases a's hold as the engine does: under MinHold with the time that is left, unless it is
+// given back.
+func (p *player) release(ctx context.Context, s *spy, a *attempt, back bool) error {
+	if keep := p.keep(a); keep > 0 && !back {
+		return s.askFor(ctx, opKeep, a, keep)
+	}
+	return s.ask(ctx, opRelease, a)
+}
+
+// keep is how much longer MinHold keeps the lock of a.
+func (p *player) keep(a *attempt) time.Duration {
+	left := a.req.MinHold - time.Since(p.h.grantedAt(a))
+	if a.req.MinHold == 0 || left <= 0 {
+		return 0
+	}
+	return left + driver.Drift(left)
 }
 
 func (p *player) request(st step, name string) driver.Request {
@@ -251,7 +261,7 @@ func (p *player) request(st step, name string) driver.Request {
 		Shared: st.shared}
 }
 
-// patient is a context for what nothing is wrong with.
+// patient is a context for healthy calls.
 func (p *player) patient(ctx context.Context) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, p.k.patience)
 	p.t.Cleanup(cancel)
@@ -282,7 +292,7 @@ func (p *player) limited(ctx context.Context, st step) (context.Context, context
 	return context.WithTimeout(ctx, p.k.patience)
 }
 
-// call makes a call, and waits until it is answered, or clearly is not.
+// call makes a call, and waits until it is answered or clearly will not be.
 func (p *player) call(ctx context.Context, s *spy, st step, f func(context.Context)) {
 	ctx, cancel := p.limited(ctx, st)
 	done := make(chan struct{})
@@ -301,7 +311,7 @@ func (p *player) call(ctx context.Context, s *spy, st step, f func(context.Conte
 	await(p.k.ttl/20, done)
 }
 
-// wait has a client wait, and goes on when it is in line.
+// wait makes a client wait, and returns when it is in line.
 func (p *player) wait(ctx context.Context, s *spy, st step, req driver.Request) {
 	ctx, cancel := p.limited(ctx, st)
 	if st.limit == whole {
@@ -342,7 +352,7 @@ func (s *spy) sent() int64 {
 	return s.line.Sent()
 }
 
-// await waits for done, and for so long at most.
+// await waits for done, at most for d.
 func await(d time.Duration, done <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -354,7 +364,7 @@ func await(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// finish ends all that is held or may be, and takes each name once more.
+// finish ends everything that is or may be held, and takes each name once more.
 func (p *player) finish(ctx context.Context) {
 	mend := func(some bool) {
 		for _, s := range p.clients {
@@ -385,11 +395,11 @@ func (p *player) finish(ctx context.Context) {
 				}
 			}
 		}
-		if time.Since(began) > p.k.patience+p.k.soon+p.k.ttl { // the history says what has not returned
+		if time.Since(began) > p.k.patience+p.k.soon+p.k.ttl { // the history shows what has not returned
 			break
 		}
 	}
-	if p.sc.some { // ends that some of the servers hear of later
+	if p.sc.some { // endings that some servers learn of later
 		p.k.pause(ctx, waiting/4)
 		mend(true)
 	}
@@ -397,12 +407,12 @@ func (p *player) finish(ctx context.Context) {
 	p.end(ctx, settled, &ends)
 	ends.Wait()
 	for i, name := range p.sc.names {
-		// Nobody asks for what is left, unless it stays until somebody does.
+		// Nobody asks for leftovers, unless they stay until somebody does.
 		if p.k.g.DeadHolder != locker.RecoveryWatched && p.r.IntN(2) == 0 {
 			p.leftovers(name, 2*time.Second)
 		}
 		if p.free(ctx, name) && p.r.IntN(2) == 0 {
-			p.free(ctx, name) // there is a greater token for each holder
+			p.free(ctx, name) // each holder gets a greater token
 		}
 		p.client(prober).inspect(p.patient(ctx), name)
 		p.leftovers(name, 0)
@@ -412,8 +422,8 @@ func (p *player) finish(ctx context.Context) {
 	}
 }
 
-// end ends what has come about so far: what is held is renewed and released, and what may
-// be there is taken back as the engine does.
+// end ends all attempts so far: it renews and releases what is held, and takes back what may be there,
+// as the engine does.
 func (p *player) end(ctx context.Context, settled map[*attempt]bool, ends *sync.WaitGroup) {
 	for _, s := range p.clients {
 		if s == nil || s.isClosed() {
@@ -435,11 +445,19 @@ func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
 	told, ended := !p.h.grantedAt(a).IsZero(), a.last
 	if told && (!a.last || how == 0) {
 		_ = s.ask(p.patient(ctx), opRenew, a)
-		if !p.kept(a) {
-			a.last, ended = true, true
-			_ = s.ask(p.patient(ctx), opRelease, a)
+		kept := p.keep(a) > 0
+		if a.last = true; !kept || how != 2 { // else it is given back
+			ended = !kept
+			err := p.release(p.patient(ctx), s, a, false)
 			if how == 1 {
-				_ = s.ask(p.patient(ctx), opRelease, a)
+				err = p.release(p.patient(ctx), s, a, false)
+			}
+			for kept && how == 3 && err != nil && !errors.Is(err, locker.ErrLost) && p.keep(a) > 0 && ctx.Err() == nil {
+				time.Sleep(p.k.air / 10) // until it is confirmed, with the time left: an Undo would let another in
+				err = p.release(p.patient(ctx), s, a, false)
+			}
+			if kept && how == 3 && err == nil && len(a.earlier) == 0 {
+				return // it expires by itself
 			}
 		}
 	}
@@ -461,7 +479,7 @@ func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
 	}
 }
 
-// free takes a name, and gives it back. It reports whether it got it.
+// free takes and releases a name. It reports whether it got it.
 func (p *player) free(ctx context.Context, name string) bool {
 	s := p.client(prober)
 	over := p.over(name)
@@ -469,7 +487,7 @@ func (p *player) free(ctx context.Context, name string) bool {
 	if !p.k.virtual || !over.Before(far) {
 		within = min(within, p.k.patience)
 	}
-	// A sharer gets in beside a dead one, and nobody may then have asked for its end.
+	// A sharer joins a dead one, and then nobody may have checked the dead one's end.
 	watched := p.k.g.DeadHolder == locker.RecoveryWatched
 	shared := p.k.g.Shared != locker.SharingNone && p.r.IntN(4) == 0 && !watched
 	pause := p.k.air / 20
@@ -501,23 +519,23 @@ func (p *player) free(ctx context.Context, name string) bool {
 	return false
 }
 
-// over is when nothing of a name can be there any more, for certain.
+// over is when certainly nothing of a name can be there any more.
 func (p *player) over(name string) time.Time {
 	over := time.Now()
 	j := p.k.judge(p.h.copy())
 	for _, a := range j.attempts {
 		if a.req.Name == name {
 			there := j.may[a].to.Add(p.k.soon)
-			asked := slices.ContainsFunc(j.about[a], func(c *call) bool { return c.op == opRelease || c.op == opUndo })
+			asked := slices.ContainsFunc(j.about[a], func(c *call) bool { return c.op == opRelease || c.op == opKeep || c.op == opUndo })
 			if rest := j.rest(a); j.closedAt(a.who) != nil || !asked { // nobody removes it
 				there = latest(there, rest)
-			} else { // what is released is removed everywhere, as soon as that is possible
+			} else { // a release removes it everywhere, as soon as possible
 				there = latest(there, earliest(rest, time.Now().Add(4*p.k.soon)))
 			}
 			if a.req.Wait && !a.req.Shared {
 				there = latest(there, j.gate(a).to)
 			}
-			if p.k.watched() { // who asks now begins to watch
+			if p.k.watched() { // a request now begins to watch
 				there = earliest(there, time.Now().Add(p.k.life(a)+time.Second+p.k.soon))
 			}
 			over = latest(over, there)
@@ -526,7 +544,8 @@ func (p *player) over(name string) time.Time {
 	return over
 }
 
-// leftovers asks the harness what the service still has, at the latest so long after nothing of it may keep anybody out.
+// leftovers asks the harness what the service still has, some time after nothing of it may keep anybody
+// out.
 func (p *player) leftovers(name string, grace time.Duration) {
 	if p.k.h.Left == nil || p.sc.event.takesSome() || slices.ContainsFunc(p.sc.steps, func(s step) bool { return s.do == doDelete }) {
 		return
@@ -550,7 +569,7 @@ func (p *player) leftovers(name string, grace time.Duration) {
 	p.h.happened(&call{op: opLeftover, who: "harness", name: name, left: left})
 }
 
-// close stops listening, and closes clients that are the script's own.
+// close stops listening, and closes the script's own clients.
 func (p *player) close(ctx context.Context) {
 	for i, s := range p.clients {
 		if s == nil {
@@ -565,7 +584,7 @@ func (p *player) close(ctx context.Context) {
 	}
 }
 
-// isAsked reports whether a call about a has not been answered.
+// isAsked reports whether a call about a is unanswered.
 func (h *history) isAsked(a *attempt) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -574,7 +593,7 @@ func (h *history) isAsked(a *attempt) bool {
 	})
 }
 
-// grantedAt is when the holder of a was told that it holds; zero: it was not.
+// grantedAt is when the holder of a learned of its grant; zero: never.
 func (h *history) grantedAt(a *attempt) (at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -586,7 +605,7 @@ func (h *history) grantedAt(a *attempt) (at time.Time) {
 	return at
 }
 
-// disturbed reports whether an operator or the servers had a part in it.
+// disturbed reports whether an operator or a server event was involved.
 func (h *history) disturbed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -595,7 +614,7 @@ func (h *history) disturbed() bool {
 	})
 }
 
-// lastToken is the highest token that has been seen of a name.
+// lastToken is the highest token seen for a name.
 func (h *history) lastToken(name string) (token uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -607,7 +626,7 @@ func (h *history) lastToken(name string) (token uint64) {
 	return token
 }
 
-// broken is what is wrong with the connection of a client now.
+// broken is the present fault of a client's connection.
 func (h *history) broken(who string) fault {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -624,10 +643,10 @@ func (s script) cut(who int) bool {
 	return who == subject_ || slices.ContainsFunc(s.steps, func(st step) bool { return st.do == doFault && st.who == who })
 }
 
-// minority is so many servers, for the clients of a script not the same.
+// minority is a number of servers, different for the clients of a script.
 func (s script) minority(who, n int) (servers []int) {
 	if who == other {
-		who = 2 // the third whose connections are broken
+		who = 2 // the third client with broken connections
 	}
 	for i := range n {
 		servers = append(servers, (int(s.seed%64)+who*n+i)%(2*n+1))

@@ -18,14 +18,14 @@ func checkPrompt(s *trial) {
 		both(fault, mode)
 		after := s.ttl / 5
 		if i == 2 {
-			after = promptWithin / 5 // over before one that is slow has begun
+			after = promptWithin / 5 // ends before a slow call has begun
 		}
 		calls := map[string]func(context.Context){
 			"Acquire": func(ctx context.Context) {
 				_, _ = acquire(ctx, b, s.request(s.name("prompt"), s.ttl))
 			},
 			"Renew":   func(ctx context.Context) { _, _ = hold.Renew(ctx) },
-			"Release": func(ctx context.Context) { _ = hold.Release(ctx) },
+			"Release": func(ctx context.Context) { _ = hold.Release(ctx, 0) },
 		}
 		if p, ok := hold.(driver.Passer); ok {
 			calls["Pass"] = func(ctx context.Context) { _, _ = p.Pass(ctx, s.request(s.name("prompt-held"), s.ttl), false) }
@@ -47,12 +47,12 @@ func checkPrompt(s *trial) {
 				}
 			}
 			if late >= promptWithin {
-				s.broken(fmt.Sprintf("%s returned %v after its context had ended, with requests in mode %v",
-					what, late, mode), "it waits for the network or for another request, whatever its "+
-					"context says: do not claim Prompt, and the engine sees to it")
+				s.broken(fmt.Sprintf("%s returned %v after its context ended, with requests in mode %v",
+					what, late, mode), "it waits for the network or for another request and ignores its "+
+					"context: do not claim Prompt, and the engine takes care of it")
 			}
 		}
 		both(fault, Pass)
 	}
-	_ = hold.Release(s.within(s.patience()))
+	_ = hold.Release(s.within(s.patience()), 0)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/golockers/locker/internal/host"
 )
 
-// recorder is the T of a check, which keeps what the check says.
+// recorder is the T of a check; it keeps the check's messages.
 type recorder struct {
 	host.Host
 	name   string
@@ -17,7 +17,7 @@ type recorder struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	outcome outcome // of a check that was not run
+	outcome outcome // of a check that did not run
 	reason  string
 }
 
@@ -32,14 +32,14 @@ func newRecorder(ctx context.Context, name string) *recorder {
 func (r *recorder) Name() string             { return r.name }
 func (r *recorder) Context() context.Context { return r.ctx }
 
-// decide ends a check that is not to be run.
+// decide ends a check that should not run.
 func (r *recorder) decide(o outcome, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcome, r.reason = o, reason
 }
 
-// result is what the check has said so far. What a check says that was given up on comes later.
+// result is what the check has reported so far. An abandoned check may report more later.
 func (r *recorder) result(c check) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,8 +50,7 @@ func (r *recorder) result(c check) result {
 	return res
 }
 
-// runWatched runs a check and its clean-ups under a watchdog, and looks for
-// goroutines that they leave.
+// runWatched runs a check and its cleanups under a watchdog, and looks for goroutines that they leave.
 func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 	r := newRecorder(ctx, c.Name)
 	defer r.cancel()
@@ -73,7 +72,7 @@ func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		r.Errorf("broken promise: %s\nseen: the check did not end within %v\nprobable cause: a call that "+
 			"does not return; the stacks of all goroutines:\n%s", c.Promise, patience, stacks)
-		// Much of what hangs ends with the context. What does not is left behind.
+		// Most of what hangs ends with the context. The rest is left behind.
 		r.cancel()
 		timer.Reset(goneWithin)
 		select {
@@ -86,7 +85,7 @@ func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 	return r.result(c)
 }
 
-// attempt runs the check if it applies and can be run.
+// attempt runs the check if it applies and can run.
 func (p *prover) attempt(r *recorder, h Harness, c check) {
 	s := h.subject(r)
 	for _, own := range allChecks(s) {

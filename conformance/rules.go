@@ -19,23 +19,23 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"exclusion", "A holder that holds alone is alone until its lease and its MinHold are over.", (*judge).exclusion},
-	{"refusal", "A refusal needs somebody who may hold, and says no more than that.", (*judge).refusals},
-	{"remaining", "Remaining is how long the one in the way lasts.", (*judge).remainders},
-	{"outage", "An outage is told as an outage, and not as held, lost or done.", (*judge).outagesTold},
-	{"answer", "Each call is answered with an answer of the contract.", (*judge).answers},
+	{"exclusion", "An exclusive holder is alone until its lease and its MinHold have ended.", (*judge).exclusion},
+	{"refusal", "A refusal requires a possible holder, and claims no more than is true of it.", (*judge).refusals},
+	{"remaining", "Remaining is how long the lock in the way lasts.", (*judge).remainders},
+	{"outage", "An outage is reported as an outage, and not as held, lost or done.", (*judge).outagesTold},
+	{"answer", "Every call returns an answer that the contract allows.", (*judge).answers},
 	{"return", "A call returns when its context has ended.", (*judge).returns},
-	{"hold", "What is held is renewed and released, and what is gone is ErrLost.", (*judge).fits},
+	{"hold", "A hold can be renewed and released, and a gone one is ErrLost.", (*judge).fits},
 	{"lost", "Lost is called for a hold that is gone, and for no other.", (*judge).losses},
-	{"token", "Tokens rise from holder to holder, and sharers together have one.", (*judge).tokens},
-	{"validity", "Validity counts from before the request, and is what was asked for, rounded up.", (*judge).validity},
-	{"free", "What is released, undone or over is free.", (*judge).free},
-	{"gate", "A writer that waits keeps new sharers out, as long as it waits.", (*judge).gates},
-	{"state", "Inspect and List tell what is there, and Break removes it.", (*judge).states},
-	{"list", "List tells of each name with the prefix that is held, once, and of no other.", (*judge).lists},
-	{"wake", "A client that listens is told when the one in its way has left.", (*judge).wakes},
+	{"token", "Tokens increase from holder to holder, and concurrent sharers have the same.", (*judge).tokens},
+	{"validity", "Validity counts from before the request, and is the requested TTL, rounded up.", (*judge).validity},
+	{"free", "A released, undone or expired lock is free.", (*judge).free},
+	{"gate", "A waiting writer keeps new sharers out, as long as it waits.", (*judge).gates},
+	{"state", "Inspect and List report what is there, and Break removes it.", (*judge).states},
+	{"list", "List reports each held name with the prefix once, and no other.", (*judge).lists},
+	{"wake", "A listening client is woken when the holder in its way has left.", (*judge).wakes},
 	{"order", "Waiters get the lock in the order in which they began to wait.", (*judge).order},
-	{"close", "Close ends what the backend has begun, and nothing is granted afterwards.", (*judge).closes},
+	{"close", "Close ends what the backend has started, and nothing is granted afterwards.", (*judge).closes},
 }
 
 // violation is a broken promise.
@@ -46,7 +46,7 @@ type violation struct {
 	told []string // the timeline
 }
 
-// tell is a violation in one of so many scripts that break the rule.
+// tell reports a violation; scripts is how many scripts break the rule.
 func (v violation) tell(scripts int) string {
 	text := fmt.Sprintf("broken promise: %s (rule %s)\n  seen: %s", v.rule.sentence, v.rule.name, v.seen)
 	if scripts > 1 {
@@ -64,11 +64,11 @@ func (v violation) tell(scripts int) string {
 const (
 	timelineLines = 5  // the call, and the four before it
 	longTimeline  = 80 // of one script that is played again
-	mostOfRule    = 2  // failures of a rule that are told of one history
+	mostOfRule    = 2  // failures of a rule that are reported per history
 )
 
-// broken says what breaks the rule. The attempts that it names are witnesses: what granted them is told, and what
-// changed them.
+// broken reports what breaks the rule. The attempts that it names are witnesses: the report has the
+// calls that granted and changed them.
 func (j *judge) broken(c *call, hint, format string, args ...any) {
 	if j.told++; j.told > mostOfRule {
 		return
@@ -83,7 +83,7 @@ func (j *judge) broken(c *call, hint, format string, args ...any) {
 	j.found = append(j.found, violation{j.rule, fmt.Sprintf(format, args...), hint, j.timelineOf(c, j.k.lines, witness)})
 }
 
-// testify adds the grant of an attempt, and the last calls that may have changed it before a call.
+// testify adds the grant of an attempt, and the last calls before a call that may have changed it.
 func (j *judge) testify(a *attempt, before *call, witness map[*call]bool) {
 	changes := 2
 	for _, c := range slices.Backward(j.about[a]) {
@@ -123,7 +123,7 @@ func (j *judge) exclusion() {
 	}
 }
 
-// whyTwo is the probable cause of a grant beside first, which holds.
+// whyTwo is the probable cause of a grant while first holds.
 func (j *judge) whyTwo(first *attempt, grant *call) string {
 	last := j.grants[first] // what gave it its time
 	for _, c := range j.about[first] {
@@ -132,34 +132,34 @@ func (j *judge) whyTwo(first *attempt, grant *call) string {
 		}
 	}
 	for _, c := range slices.Backward(j.calls) {
-		ends := c.op == opRelease || c.op == opUndo || c.op == opPass || c.op == opBreak
+		ends := c.op == opRelease || c.op == opKeep || c.op == opUndo || c.op == opPass || c.op == opBreak
 		if ends && c.name == first.req.Name && c.of != first && c.began.After(last.began) && c.began.Before(grant.ended) && c != grant {
 			j.culprit = c
-			return fmt.Sprintf("%s by %s, at %s, has removed a lock that is not its own: it does not compare the whole owner, or "+
-				"in another step than it removes", c.op, c.who, j.at(c.began))
+			return fmt.Sprintf("%s by %s, at %s, has removed another's lock: it does not compare the whole owner, or not in the "+
+				"step that removes", c.op, c.who, j.at(c.began))
 		}
 	}
 	had, asked := grant.ended.Sub(last.began), first.req.TTL
 	switch {
 	case first.req.MinHold > asked && grant.ended.After(j.held[first].to):
-		return "MinHold is not kept: it is sent in another unit, or a renewal replaced it by its TTL"
+		return "MinHold is not kept: it is sent in the wrong unit, or a renewal replaced it by its TTL"
 	case last.op == opRenew:
-		return "the renewal has ended the lock in the service, or made it shorter, or not longer: it sends another unit, or none"
+		return "the renewal ended or shortened the lock in the service, or did not prolong it: it sends the wrong unit, or none"
 	case had < asked/10:
-		return "it does not look who has the lock, or in another step than it takes it"
+		return "it does not check whether the lock is held, or not in the step that takes it"
 	case had > asked*9/10:
 		return "the lock ends before its holder's validity, which counts from the reply, or is rounded up"
 	}
-	return "the service keeps the lock for a shorter time than was asked for: it is sent in another unit, or compared by another clock"
+	return "the service keeps the lock for less than the requested time: it is sent in the wrong unit, or compared by another clock"
 }
 
-// inTheWay is the longest time for which a call can be refused, and whether it can be.
+// inTheWay is the longest time for which a call can be refused, and whether it can be refused at all.
 func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 	for _, b := range j.attempts {
 		if b == c.of || b.req.Name != c.name {
 			continue
 		}
-		gaveUp := func(d *call) bool { // it may still be at work on the name, as a transaction is that looks whether b holds it
+		gaveUp := func(d *call) bool { // it may still work on the name, as a transaction that checks whether b holds it
 			return d.asks() && !d.certain() && span{d.began, j.underWay(d)}.touches(c.span())
 		}
 		s := j.may[b]
@@ -169,12 +169,16 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 		if apart(b, c.of) && (s.touches(c.span()) && !s.to.IsZero() && !j.watchedOut(b, c) ||
 			slices.ContainsFunc(j.about[b], gaveUp)) {
 			somebody = true
-			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
+			lasts := j.k.life(b)
+			if kept := j.keptSince(b, c.began); kept != nil && !j.k.watched() {
+				lasts = j.keptBy(kept).Sub(c.began)
+			}
+			remains = max(remains, s.to.Sub(c.began), lasts)
 		}
 		if apart(b, c.of) && slices.ContainsFunc(j.about[b], func(d *call) bool {
 			return d.of == b && d.asks() && d.span().touches(c.span())
 		}) {
-			somebody = true // two that look at one moment may be in each other's way, as transactions are
+			somebody = true // concurrent requests may block each other, as transactions do
 			remains = max(remains, j.k.soon)
 		}
 		if j.kernel() && b.req.Shared && b.req.Wait && j.first(b).span().touches(c.span()) {
@@ -199,11 +203,11 @@ func (j *judge) refusals() {
 		case j.grants[c.of] != nil && j.grants[c.of].ended.Before(c.began) && j.surely(c.of, c):
 			j.broken(c, "a request that finds its own owner has been granted the lock", "%v, which holds, asked again, and was refused", c.of)
 		case !somebody && !j.spoilt(c):
-			j.broken(c, "something of an earlier attempt stays, a name that is another's, or a TTL in another unit",
+			j.broken(c, "something of an earlier attempt is left, two names are one lock, or the TTL is in the wrong unit",
 				"%v was refused, and nobody may hold %.60q", c.of, c.name)
 		case he != nil && he.Remaining > remains && !j.spoilt(c):
-			j.broken(c, "it is sent in another unit, or is that of another",
-				"%v was told that the lock lasts for %v, and it is for %v at most", c.of, he.Remaining, remains)
+			j.broken(c, "it is sent in the wrong unit, or belongs to another lock",
+				"%v was told that the lock lasts for %v, and it lasts for %v at most", c.of, he.Remaining, remains)
 		case he != nil && (he.AskWithin > time.Second || he.AskWithin < 0):
 			j.broken(c, "the note ends within a second", "%v was told to ask again within %v", c.of, he.AskWithin)
 		}
@@ -215,15 +219,15 @@ func (j *judge) refusals() {
 		}
 		if c.grant.Hold == nil {
 			beside[c.who] = 0
-		} else if beside[c.who]++; beside[c.who] == 3 { // a request that was sent again may say so once
-			j.broken(c, "a refusal is certain", "beside the refusal of %v there was a Hold, three times in a row", c.of)
+		} else if beside[c.who]++; beside[c.who] == 3 { // a repeated request may do so once
+			j.broken(c, "a refusal is certain", "the refusal of %v came with a Hold, three times in a row", c.of)
 		}
 	}
 }
 
-// remainders judges the lower bound of what a refusal says.
+// remainders judges the lower bound of a refusal's Remaining.
 func (j *judge) remainders() {
-	once := 0 // a service that is busy may ask for patience
+	once := 0 // a busy service may ask for patience once
 	for _, c := range j.calls {
 		he := c.refusal()
 		if c.op != opAcquire || c.ended.IsZero() || he == nil || he.Remaining <= 0 {
@@ -238,7 +242,7 @@ func (j *judge) remainders() {
 				if once++; once < 3 && !j.virtual {
 					continue
 				}
-				j.broken(c, "it is sent in another unit, or is that of another",
+				j.broken(c, "it is sent in the wrong unit, or belongs to another lock",
 					"%v was told that the lock lasts for %v, and %v has it for %v", c.of, he.Remaining, b,
 					until.Sub(c.ended))
 			}
@@ -246,18 +250,24 @@ func (j *judge) remainders() {
 	}
 }
 
-// amid reports whether another request for the name was under way during a call: it may be what was in the way.
+// amid reports whether another request for the name was in flight during a call: it may have been in
+// the way.
 func (j *judge) amid(c *call) bool {
 	return slices.ContainsFunc(j.calls, func(d *call) bool {
 		return d != c && d.name == c.name && d.asks() && span{d.began, j.arrives(d)}.touches(c.span())
 	})
 }
 
-// toldUntil is until when the holder of a had been told that it holds, before a moment.
+// toldUntil is the end of the latest validity that the holder of a knew at a moment.
 func (j *judge) toldUntil(a *attempt, before time.Time) (until time.Time) {
 	for _, c := range j.about[a] {
 		if c.granted(a) && !c.ended.After(before) && c.grant.Validity.TTL != 0 {
 			until = latest(until, c.grant.Validity.Until())
+		}
+	}
+	for _, c := range j.about[a] {
+		if c.op == opKeep && j.grants[a] != nil {
+			until = earliest(until, j.keeps(a))
 		}
 	}
 	return until
@@ -270,19 +280,19 @@ func (j *judge) outagesTold() {
 				!o.to.IsZero() && !c.ended.Before(o.to) {
 				continue
 			}
-			const hint = "a time-out or a broken connection is taken for an answer"
+			const hint = "a timeout or a broken connection is taken for an answer"
 			switch {
 			case j.closedBefore(c), c.over && ofContext(c.err):
-			case c.op == opRenew && c.err == nil && j.knownBefore(c, o): // told of a session
+			case c.op == opRenew && c.err == nil && j.knownBefore(c, o): // known from a session
 			case c.op == opRaise && c.err == nil && j.knowsToken(c):
 			case c.op == opUndo && c.err == nil && (j.grants[c.of] == nil || j.lostBefore(c)): // nothing was sent, or is left
 			case c.op == opUndo && c.err == nil && c.ended.Sub(j.sent(c.of, c)) >= max(c.of.req.TTL, c.of.req.MinHold)-j.k.tol:
 			case c.err == nil:
-				j.broken(c, "the answer is not waited for", "%s was done, and no answer can have come since %s; it holds since %s",
+				j.broken(c, "it does not wait for the answer", "%s succeeded, and no answer can have come since %s; it holds since %s",
 					c.op, j.at(o.from), j.at(c.grant.Validity.Since))
 			case errors.Is(c.err, locker.ErrHeld) && !(c.of.req.Wait && ofContext(c.err)):
 				j.broken(c, hint, "%s without an answer says that the lock is held: %v", c.op, oneLine(c.err))
-			case errors.Is(c.err, locker.ErrLost) && c.op != opUndo && !j.lostBefore(c, opRelease, opUndo, opPass):
+			case errors.Is(c.err, locker.ErrLost) && c.op != opUndo && !j.lostBefore(c, opRelease, opKeep, opUndo, opPass):
 				j.broken(c, hint, "%s without an answer says that the hold is lost: %v", c.op, oneLine(c.err))
 			case !errors.Is(c.err, locker.ErrUnavailable) && !errors.Is(c.err, locker.ErrLost) &&
 				(!ofContext(c.err) || c.ctxEnded.IsZero()) && c.op != opUndo:
@@ -293,14 +303,14 @@ func (j *judge) outagesTold() {
 	}
 }
 
-// knownBefore reports whether what a renewal says was known before an outage.
+// knownBefore reports whether what a renewal returned was known before an outage.
 func (j *judge) knownBefore(c *call, o *outage) bool {
 	grant := j.grants[c.of]
 	return grant != nil && !c.grant.Validity.Until().After(o.from.Add(grant.grant.Validity.TTL))
 }
 
-// lostBefore reports whether the backend knew that the hold was gone before a call had ended: it has told it, or was
-// asked to end it.
+// lostBefore reports whether the backend knew before the end of a call that the hold was gone: it
+// reported it, or was asked to end the hold.
 func (j *judge) lostBefore(c *call, ends ...op) bool {
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 		gone := d.op == opLost || slices.Contains(ends, d.op) || errors.Is(d.err, locker.ErrLost)
@@ -308,8 +318,8 @@ func (j *judge) lostBefore(c *call, ends ...op) bool {
 	})
 }
 
-// sent is when the last request that may give a its life was answered or given up, before
-// that call.
+// sent is when the last request before that call that may have granted or prolonged a was answered or
+// given up.
 func (j *judge) sent(a *attempt, before *call) (t time.Time) {
 	for _, c := range j.about[a] {
 		if gives(a, c) && c.op != opRaise && c.began.Before(before.began) {
@@ -324,7 +334,7 @@ func (j *judge) answers() {
 		switch c.op {
 		case opInspect, opList, opBreak, opNotify, opLeave:
 			gaveUp := c.op == opLeave && c.ended.Sub(c.began) > 100*time.Millisecond // a place is not worth more
-			nobody := c.op == opBreak && c.seen != nil && !c.seen.state.Held         // which the engine does not hand on
+			nobody := c.op == opBreak && c.seen != nil && !c.seen.state.Held         // the engine never passes that
 			failed := c.err != nil && !c.ended.IsZero() && !errors.Is(c.err, errors.ErrUnsupported) && !gaveUp && !nobody
 			if failed && j.well(c) && c.ctxEnded.IsZero() {
 				j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
@@ -352,17 +362,17 @@ func (j *judge) answers() {
 				"the context of %s ended with %v, and its error does not say so: %v", c.op, j.ctxErr(c), oneLine(c.err))
 		case over:
 			if waits && j.surelyRefused(c) && !errors.Is(c.err, locker.ErrHeld) && !c.over {
-				j.broken(c, "the error of a wait that ends says what is known of the lock",
+				j.broken(c, "the error of an ended wait says what is known of the lock",
 					"%v waited while the lock was held, and its error does not match ErrHeld: %v", c.of, oneLine(c.err))
 			}
 		case errors.Is(c.err, locker.ErrUnavailable) && !c.deadline.IsZero() &&
-			c.deadline.Sub(c.ended) < j.k.air/10: // a driver may give up just before
+			c.deadline.Sub(c.ended) < j.k.air/10: // a driver may give up slightly early
 		case c.op == opUndo: // it is called again
-		case waits && j.removedDuring(c): // its place, too
-		case c.op != opAcquire && j.grants[c.of] != nil && c.began.After(j.toldUntil(c.of, c.began)): // its time is over
+		case waits && j.removedDuring(c): // its place may be removed too
+		case c.op != opAcquire && j.grants[c.of] != nil && c.began.After(j.toldUntil(c.of, c.began)): // its lease has ended
 		case c.op == opRaise && errors.Is(c.err, errors.ErrUnsupported):
 		case c.op == opRaise && errors.Is(c.err, locker.ErrInvalid) && c.token >= highToken:
-		case c.op != opAcquire && j.gaveUpBefore(c): // its service may refuse what was made void
+		case c.op != opAcquire && j.gaveUpBefore(c): // the service may refuse a void request
 		default:
 			j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
 		}
@@ -372,9 +382,9 @@ func (j *judge) answers() {
 		case c.op == opAcquire && c.err == nil && c.grant.Hold == nil:
 			j.broken(c, "", "%v was granted without a Hold", c.of)
 		case c.op == opPass && c.err == nil && c.grant.Hold == nil && !c.yield && j.well(c): // or a copy may have done it
-			j.broken(c, "it yields, and was not asked to", "Pass of %v was done, and gave its caller nothing", c.of)
+			j.broken(c, "it yields, and was not asked to", "Pass of %v succeeded, and gave its caller nothing", c.of)
 		case c.over && c.op == opAcquire && c.err == nil:
-			j.broken(c, "Acquire does not look at its context", "%v was granted under a context that was over", c.of)
+			j.broken(c, "Acquire does not check its context", "%v was granted under a context that had ended", c.of)
 		case c.op == opAcquire && !c.of.req.Wait && refused(c.err) && j.well(c) && c.ended.Sub(c.began) > j.k.slow:
 			j.broken(c, "without Wait, Acquire does not wait", "the refusal of %v took %v", c.of, c.ended.Sub(c.began))
 		case waits && c.queued.IsZero() && j.well(c) && j.surelyRefused(c) && c.span().to.Sub(c.began) > j.k.soon:
@@ -383,20 +393,20 @@ func (j *judge) answers() {
 	}
 }
 
-// removedDuring reports whether an operator removed something of the name meanwhile: it may be of one who is just
-// being told that it holds.
+// removedDuring reports whether an operator removed something of the name meanwhile: it may belong to
+// an attempt whose grant is just being reported.
 func (j *judge) removedDuring(c *call) bool {
 	return slices.ContainsFunc(j.calls, func(d *call) bool {
 		return (d.op == opDelete || d.op == opBreak) && d.name == c.name && span{d.began, j.arrives(d)}.touches(c.span())
 	})
 }
 
-// deleted reports whether what there was of a may have been removed behind the backend's back.
+// deleted reports whether a may have been deleted behind the backend's back.
 func (j *judge) deleted(a *attempt) bool {
 	return slices.ContainsFunc(j.about[a], func(d *call) bool { return d.op == opDelete })
 }
 
-// hidesContext reports whether the error of a call whose context has ended says nothing of it.
+// hidesContext reports whether a call's context has ended and its error does not say so.
 func (j *judge) hidesContext(c *call) bool {
 	if c.op == opUndo { // it is called again
 		return false
@@ -413,8 +423,7 @@ func (j *judge) ctxErr(c *call) error {
 	return context.Canceled
 }
 
-// surelyRefused reports whether somebody was in the way of a call, from well before its
-// context ended.
+// surelyRefused reports whether a holder was in the way of a call from well before its context ended.
 func (j *judge) surelyRefused(c *call) bool {
 	to := c.span().to
 	if !c.ctxEnded.IsZero() {
@@ -429,7 +438,7 @@ func (j *judge) surelyRefused(c *call) bool {
 	})
 }
 
-// gaveUpBefore reports whether another call about the attempt was given up.
+// gaveUpBefore reports whether an earlier call about the attempt was given up.
 func (j *judge) gaveUpBefore(c *call) bool {
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 		return d != c && d.asks() && d.began.Before(c.span().to) && !d.certain() || d.op == opUndo && d.began.Before(c.span().to)
@@ -442,30 +451,30 @@ func (j *judge) returns() {
 		if j.k.prompt && c.asks() && c.op != opRaise && c.op != opUndo {
 			bound = j.k.promptly
 		}
-		const hint = "it does not watch its context, or waits for the network when it is over"
+		const hint = "it does not watch its context, or waits for the network after its end"
 		switch {
 		case c.op == opStop && c.span().to.Sub(c.began) > j.k.soon:
 			j.broken(c, "stop waits for the service", "the stop of Notify took %v", c.span().to.Sub(c.began))
 		case c.endless && c.span().to.Sub(c.began) > j.k.patience:
-			j.broken(c, "the driver has no time limit of its own, or the backend does not set it",
-				"%s under a context that never ends took %v: a request that no time limit ends", c.op, c.span().to.Sub(c.began))
+			j.broken(c, "the driver has no timeout of its own, or the backend does not set it",
+				"%s under a context that never ends took %v: a request without a timeout", c.op, c.span().to.Sub(c.began))
 		case c.op == opClose || c.ctxEnded.IsZero():
 		case c.ended.IsZero():
-			j.broken(c, hint, "%s has not returned after its context had ended", c.op)
+			j.broken(c, hint, "%s has not returned after its context ended", c.op)
 		case c.ended.Sub(latest(c.ctxEnded, c.began)) > bound:
-			j.broken(c, hint, "%s returned %v after its context had ended", c.op, c.ended.Sub(c.ctxEnded))
+			j.broken(c, hint, "%s returned %v after its context ended", c.op, c.ended.Sub(c.ctxEnded))
 		}
 	}
 }
 
-// surely reports whether a was held from before a call began until it had ended, and
-// nothing had been begun that ends it.
+// surely reports whether a was held from before a call began until after it ended, with nothing in
+// progress that ends it.
 func (j *judge) surely(a *attempt, c *call) bool {
 	if !j.held[a].covers(c.span()) || j.grants[a] == nil || c.ended.IsZero() {
 		return false
 	}
 	return !slices.ContainsFunc(j.about[a], func(d *call) bool {
-		ends := d.of == a && (d.op == opRelease || d.op == opUndo || d.op == opPass)
+		ends := d.of == a && (d.op == opRelease || d.op == opKeep || d.op == opUndo || d.op == opPass)
 		return d != c && ends && !d.began.After(c.ended)
 	})
 }
@@ -480,23 +489,25 @@ func (j *judge) fits() {
 		case !c.asks() || c.op == opAcquire || c.op == opUndo:
 		case errors.Is(c.err, locker.ErrLost) && j.heldBut(c).covers(c.span()): // its own end does not count
 			j.broken(c, "the key was not found: another owner value, a TTL that is too short, a name that is "+
-				"encoded in two ways; or a look and a change in two steps",
+				"encoded in two ways; or check and change are two steps",
 				"%s of %v, which was held, says that it is lost: %v", c.op, c.of, oneLine(c.err))
 		case c.op == opRaise && j.knowsToken(c): // it need not ask
+		case (c.op == opRenew || c.op == opRaise) && c.err == nil && j.keptSince(c.of, c.began) != nil:
+			j.broken(c, "a lock that MinHold keeps after its Release has no holder",
+				"%s of %v, which was released, succeeded", c.op, c.of)
 		case (c.op == opRelease || c.op == opPass) && (j.gaveUpBefore(c) || !j.well(c) || c.ended.Sub(c.began) > j.k.air):
-			// The one before may have done it, or the first copy of one that was sent twice.
+			// An earlier call may have done it, or the first copy of a repeated request.
 		case c.op == opRelease && j.k.g.Exclusion == locker.ExclusionQuorum && j.spoilt(c):
-			// It missed some servers, and what ended the hold missed others: too few are left to tell that from
-			// a hold that is still there.
+			// It missed some servers, and what ended the hold missed others: too few servers are left
+			// to tell that from an existing hold.
 		case c.err == nil && j.grants[c.of] != nil && s.to.Before(c.began) && j.endedBy(c):
-			j.broken(c, "it does not look whether the hold is there",
-				"%s of %v, which was gone at %s, was done", c.op, c.of, j.at(s.to))
+			j.broken(c, "it does not check whether the hold is there",
+				"%s of %v, which was gone at %s, succeeded", c.op, c.of, j.at(s.to))
 		}
 	}
 }
 
-// knowsToken reports whether a hold has, or has asked for, a token that is not below that
-// of a call.
+// knowsToken reports whether a hold has, or has asked for, a token no lower than that of a call.
 func (j *judge) knowsToken(c *call) bool {
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 		asked := d.op == opRaise && d.token >= c.token && !errors.Is(d.err, locker.ErrInvalid)
@@ -504,11 +515,11 @@ func (j *judge) knowsToken(c *call) bool {
 	})
 }
 
-// heldBut is when the holder may act, without what the call itself ends.
+// heldBut is when the holder may act, apart from the effect of the call itself.
 func (j *judge) heldBut(c *call) span {
 	others := slices.DeleteFunc(slices.Clone(j.about[c.of]), func(d *call) bool { return d == c })
 	if slices.ContainsFunc(others, func(d *call) bool {
-		ends := d.op == opRelease || d.op == opUndo || d.op == opPass && d.of == c.of
+		ends := d.op == opRelease || d.op == opKeep || d.op == opUndo || d.op == opPass && d.of == c.of
 		return ends && !d.began.After(c.ended)
 	}) {
 		return span{}
@@ -520,15 +531,15 @@ func (j *judge) heldBut(c *call) span {
 	return held
 }
 
-// endedBy reports whether it is certain that a hold was ended before a call: not only its
-// time was over. The row of a hold whose time is over may still be there.
+// endedBy reports whether a hold was certainly ended before a call, and not merely expired: the row of
+// an expired hold may still be there.
 func (j *judge) endedBy(c *call) bool {
-	if j.k.sessions && c.op == opRenew { // its watch tells it, unless it is out of reach
+	if j.k.sessions && c.op == opRenew { // its watch reports it, unless it is cut off
 		soon := slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 			return (d.op == opDelete || d.op == opBreak) && d.began.Before(c.ended) && c.began.Sub(d.span().to) < j.k.soon
 		})
-		if soon || len(c.of.earlier) > 0 || // of the Holds of one that has asked again, its watch tells the last that has set it
-			!j.well(c) || !c.ctxEnded.IsZero() && !j.lostBefore(c) { // it has no answer, and knows its session
+		if soon || len(c.of.earlier) > 0 || // if it has asked again, its watch informs the Hold that set it last
+			!j.well(c) || !c.ctxEnded.IsZero() && !j.lostBefore(c) { // it has no answer, but knows its session
 			return false
 		}
 	}
@@ -541,7 +552,7 @@ func (j *judge) endedBy(c *call) bool {
 	}
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 		ended := d.of == c.of && (d.err == nil && (d.op == opRelease || d.op == opUndo || d.op == opPass) ||
-			errors.Is(d.err, locker.ErrLost)) || (d.op == opDelete || d.op == opBreak) && d.err == nil
+			errors.Is(d.err, locker.ErrLost) && !j.keptBefore(d)) || (d.op == opDelete || d.op == opBreak) && d.err == nil
 		return d != c && ended && !d.ended.IsZero() && d.ended.Before(c.began) && !j.may[c.of].to.Before(d.began)
 	})
 }
@@ -550,7 +561,7 @@ func (j *judge) losses() {
 	for _, c := range j.calls {
 		if c.op == opLost && !j.closedBefore(c) && j.heldBut(c).covers(c.span()) &&
 			!slices.ContainsFunc(j.about[c.of], func(d *call) bool { return d.op == opLost && d.began.Before(c.began) }) {
-			j.broken(c, "", "Lost was called of %v, which is held", c.of)
+			j.broken(c, "", "Lost was called for %v, which is held", c.of)
 		}
 		if (c.op != opBreak && c.op != opDelete) || c.err != nil || c.ended.IsZero() {
 			continue
@@ -565,7 +576,7 @@ func (j *judge) losses() {
 			}
 			if a.req.Name == c.name && renewed && quiet && len(a.earlier) == 0 && j.held[a].touches(span{c.began, c.began}) &&
 				(c.op == opDelete || j.surelyBreaks(c, a)) && j.well(&soon) && j.k.keepsBack("Lost after "+string(c.op), told) {
-				j.broken(c, "", "Lost was not called of %v, as it was of others whose lock was removed", a)
+				j.broken(c, "", "Lost was not called for %v, as it was for others whose lock was removed", a)
 			}
 		}
 	}
@@ -584,7 +595,7 @@ func (j *judge) tokens() {
 		case claimed && token == 0:
 			j.broken(first, "", "%v has no token, and the Guarantees say %v, shared %v", a, g.Fencing, g.Shared)
 		case !claimed && token != 0:
-			j.broken(first, "a token that nothing is promised of is none",
+			j.broken(first, "without a promise there must be no token",
 				"%v has token %d, and the Guarantees say %v, shared %v", a, token, g.Fencing, g.Shared)
 		case token > locker.MaxToken:
 			j.broken(first, "", "%v has token %d, which is above MaxToken", a, token)
@@ -606,19 +617,19 @@ func (j *judge) tokens() {
 	}
 }
 
-// raised judges what is given out after RaiseToken.
+// raised judges the tokens granted after RaiseToken.
 func (j *judge) raised(c *call) {
 	for _, b := range j.attempts {
 		grant := j.grants[b]
 		if grant != nil && b.req.Name == c.name && grant.began.After(c.ended) && grant.grant.Token != 0 &&
 			grant.grant.Token <= c.token && j.keepsTokens(c.began, grant.ended) && j.alone(c.ended, b) {
-			j.broken(grant, "RaiseToken does not last", "%v has token %d, and %d was passed before by RaiseToken", b,
+			j.broken(grant, "RaiseToken does not last", "%v has token %d, and RaiseToken had passed %d before", b,
 				grant.grant.Token, c.token)
 		}
 	}
 }
 
-// alone reports whether b is not a sharer of those who were there at a moment.
+// alone reports whether b is not a sharer together with those of a moment.
 func (j *judge) alone(at time.Time, b *attempt) bool {
 	return !b.req.Shared || !slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		return a.req.Shared && a.req.Name == b.req.Name && !j.may[a].from.After(at) && j.may[a].to.After(at)
@@ -634,7 +645,7 @@ func (j *judge) keepsTokens(from, to time.Time) bool {
 	})
 }
 
-// twoTokens compares the tokens of a and of b, who may have come later.
+// twoTokens compares the tokens of a and of b, which may have come later.
 func (j *judge) twoTokens(a, b *attempt) {
 	first, other := j.grants[a], j.grants[b]
 	token, next := first.grant.Token, other.grant.Token
@@ -643,8 +654,8 @@ func (j *judge) twoTokens(a, b *attempt) {
 	case !j.keepsTokens(first.began, other.span().to):
 	case together && j.held[a].meets(j.held[b]):
 		if next != token {
-			j.broken(other, "sharers that hold together have the token of their generation",
-				"%v has token %d, and %v beside it %d", a, token, b, next)
+			j.broken(other, "concurrent sharers have the token of their generation",
+				"%v has token %d, and %v alongside it %d", a, token, b, next)
 		}
 	case (over || first.ended.Before(other.began)) && (next < token || next == token && !together):
 		j.broken(other, "tokens come from the service, in the step that grants", "%v has token %d, and %v after it %d", a, token, b, next)
@@ -671,7 +682,7 @@ func (j *judge) validity() {
 			}
 			v := c.grant.Validity
 			answered := c.ended
-			for _, o := range j.outages { // a reply that was held back
+			for _, o := range j.outages { // a delayed reply
 				if o.who == c.who && !o.some && (o.fault == replyLate || o.fault == held) && o.span().meets(c.span()) &&
 					c.ended.After(o.span().to) && !o.from.After(c.began.Add(j.k.air)) {
 					answered = earliest(answered, o.span().to)
@@ -689,12 +700,12 @@ func (j *judge) validity() {
 				j.broken(c, "take the time before the request is sent", "the validity of %v begins when the answer came", a)
 			case v.TTL == 0:
 				if j.k.g.Scope >= locker.ScopeNetwork || j.k.g.DeadHolder == locker.RecoveryAfterTTL || j.k.watched() {
-					j.broken(c, "", "%v has no deadline, and the lock of a dead holder is to be free %v", a, j.k.g.DeadHolder)
+					j.broken(c, "", "%v has no deadline, and a dead holder's lock is claimed to be free %v", a, j.k.g.DeadHolder)
 				}
 			case v.TTL < a.req.TTL:
 				j.broken(c, "a TTL is rounded up, never down", "%v asked for %v, and was granted %v", a, a.req.TTL, v.TTL)
 			case v.TTL > (max(a.req.TTL, j.k.g.MinTTL)+time.Second-1).Truncate(time.Second) && !j.k.sessions:
-				j.broken(c, "it is what a holder believes, not what the service keeps", "%v asked for %v, and was granted %v",
+				j.broken(c, "return what the service keeps, not what a holder may assume", "%v asked for %v, and was granted %v",
 					a, a.req.TTL, v.TTL)
 			case v.Drift < 0 || v.Drift >= v.TTL:
 				j.broken(c, "", "%v has a drift of %v", a, v.Drift)
@@ -705,7 +716,7 @@ func (j *judge) validity() {
 	}
 }
 
-// stale is how old the validity that a renewal returns can be.
+// stale is how old the validity returned by a renewal can be.
 func (j *judge) stale(a *attempt) time.Duration {
 	if j.k.sessions {
 		return a.req.TTL/2 + j.k.tol
@@ -718,30 +729,30 @@ func (j *judge) free() {
 		switch {
 		case c.op == opLeftover && c.of != nil:
 			anothers := slices.ContainsFunc(j.attempts, func(b *attempt) bool {
-				may := span{j.may[b].from, latest(j.may[b].to, j.rest(b)).Add(j.k.air)} // some servers hear of its end later
+				may := span{j.may[b].from, latest(j.may[b].to, j.rest(b)).Add(j.k.air)} // some servers learn of its end later
 				return b != c.of && b.req.Name == c.name && !j.may[b].to.IsZero() && may.touches(c.span())
 			})
 			timeIsOver := j.sent(c.of, c).Add(max(c.of.req.TTL, c.of.req.MinHold) - j.k.tol)
 			if len(c.left) > 0 && !anothers && c.ended.Before(timeIsOver) {
-				j.broken(c, "a quorum that has removed it is not all servers", "%v was undone, and there is still %v", c.of, c.left)
+				j.broken(c, "removed on a quorum is not removed on all servers", "%v was undone, and there is still %v", c.of, c.left)
 			}
 		case c.op == opLeftover && c.who == "harness":
-			j.broken(c, "", "nothing is left in the service of %.60q, but %v", c.name, c.left)
+			j.broken(c, "", "nothing of %.60q should be left in the service, but %v is", c.name, c.left)
 		case c.op == opLeftover:
 			j.broken(c, "", "%.60q did not become free", c.name)
 		case c.op == opAcquire && c.of.req.Wait && (j.k.queue || j.kernel()) && !c.over && j.well(c):
 			bound := j.k.soon + j.k.tol
-			if c.granted(c.of) && j.virtual { // in real time, a busy machine may be what it waits for
+			if c.granted(c.of) && j.virtual { // in real time, it may wait for a busy machine
 				bound = j.k.wake
 			}
-			free := c.began // since when nobody is in the way
+			free := c.began // since then nobody is in the way
 			for _, b := range j.attempts {
 				s := j.may[b]
 				switch {
 				case !apart(b, c.of), s.from.After(c.span().to):
 				case !j.onlyWaits(b):
 					free = latest(free, s.to)
-				case c.of.req.Shared: // it stands before sharers, as a gate
+				case c.of.req.Shared: // it keeps sharers out, as a gate
 					free = latest(free, latest(j.gate(b).to, s.to))
 				}
 			}
@@ -750,15 +761,15 @@ func (j *judge) free() {
 				to = earliest(to, c.ctxEnded)
 			}
 			if to.Before(far) && to.Sub(free) > bound {
-				j.broken(c, "a queue that forgets its waiters, or one that has left keeps its place",
+				j.broken(c, "the queue forgets its waiters, or a waiter that has left keeps its place",
 					"%v waited for %v, and nobody was in its way since %s", c.of, to.Sub(c.began), j.at(free))
 			}
 		}
 	}
 }
 
-// onlyWaits reports whether b was in the queue, and no more. The place of one whose client was closed before its
-// request arrived is taken back by nobody.
+// onlyWaits reports whether b was only in the queue. If its client was closed before its request
+// arrived, nobody takes its place back.
 func (j *judge) onlyWaits(b *attempt) bool {
 	first := j.first(b)
 	return !(j.broke(first) && j.closedBefore(first)) && b.req.Wait && j.grants[b] == nil && !slices.ContainsFunc(j.about[b], func(c *call) bool {
@@ -766,7 +777,7 @@ func (j *judge) onlyWaits(b *attempt) bool {
 	})
 }
 
-// gate is when a writer that waits may keep sharers out.
+// gate is when a waiting writer may keep sharers out.
 func (j *judge) gate(b *attempt) (s span) {
 	var arrived, noted time.Time
 	for _, c := range j.calls {
@@ -791,13 +802,13 @@ func (j *judge) gate(b *attempt) (s span) {
 			s.to = earliest(s.to, c.ended)
 		}
 	}
-	if grant := j.laterGrant(b, noted); grant != nil && !s.to.IsZero() { // which removes the caller's note
+	if grant := j.laterGrant(b, noted); grant != nil && !s.to.IsZero() { // it removes the caller's note
 		s.to = earliest(s.to, latest(grant.ended, s.from))
 	}
 	return s
 }
 
-// arrives is until when the request of a call that has ended may be on its way.
+// arrives is until when the request of an ended call may be in flight.
 func (j *judge) arrives(c *call) time.Time {
 	if c.certain() {
 		return c.ended
@@ -808,7 +819,7 @@ func (j *judge) arrives(c *call) time.Time {
 	return j.underWay(c)
 }
 
-// laterGrant is the grant that the caller of b has got by asking again, and not before its note was there.
+// laterGrant is the grant that the caller of b got by asking again, not before its note was there.
 func (j *judge) laterGrant(b *attempt, noted time.Time) *call {
 	for _, a := range j.attempts {
 		grant := j.grants[a]
@@ -829,7 +840,7 @@ func (j *judge) gates() {
 			continue
 		}
 		if c := j.first(w); j.unnoted(c) {
-			j.broken(c, "its refusal says no AskWithin", "%v waits for sharers to end, and has left no note that keeps out others", w)
+			j.broken(c, "its refusal has no AskWithin", "%v waits for sharers to end, and has left no note that keeps new ones out", w)
 		}
 		shut := j.shut(w)
 		if shut.to.IsZero() || shut.to.Sub(shut.from) < j.k.air {
@@ -842,24 +853,24 @@ func (j *judge) gates() {
 				continue
 			}
 			if first := j.about[b]; len(first) > 0 && first[0] == grant { // and not one that asked before
-				j.broken(grant, "a writer that waits leaves a note, or stands in the queue",
-					"%v got in beside sharers, while %v, which holds alone, waited from %s", b, w, j.at(shut.from))
+				j.broken(grant, "a waiting writer leaves a note, or stands in the queue",
+					"%v joined sharers, while the writer %v waited from %s", b, w, j.at(shut.from))
 			}
 		}
 	}
 }
 
-// A record has room for the notes of so many writers, beside so many sharers.
+// A record has room for this many notes of writers, with this many sharers.
 const fewWriters, fewSharers = 4, 8
 
-// unnoted reports whether a writer that waits was refused only because of sharers, and left no note.
+// unnoted reports whether a waiting writer was refused only because of sharers, and left no note.
 func (j *judge) unnoted(c *call) bool {
 	he := c.refusal()
 	if j.k.queue || j.kernel() || !refused(c.err) || he != nil && he.AskWithin > 0 || !j.well(c) || j.broke(c) ||
 		j.spoilt(c) {
 		return false
 	}
-	others, sharers, writers := false, 0, 0 // in its way, or in that of its note
+	others, sharers, writers := false, 0, 0 // in its way, or in the way of its note
 	for _, a := range j.attempts {
 		switch {
 		case a == c.of || a.req.Name != c.name:
@@ -875,15 +886,15 @@ func (j *judge) unnoted(c *call) bool {
 	return others && sharers <= fewSharers && writers < fewWriters
 }
 
-// beside reports whether another sharer was there for sure while b came: where nobody knows the age of a note, one
-// keeps nobody from a free name.
+// beside reports whether another sharer was certainly there when b came: if the age of notes is
+// unknown, a note keeps nobody from a free name.
 func (j *judge) beside(b *attempt, grant *call) bool {
 	return slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		return a != b && a.req.Shared && a.req.Name == b.req.Name && j.kept[a].covers(grant.span())
 	})
 }
 
-// shut is when a writer that waits keeps sharers out for sure.
+// shut is when a waiting writer certainly keeps sharers out.
 func (j *judge) shut(w *attempt) (s span) {
 	for _, c := range j.about[w] {
 		if c.op != opAcquire || c.of != w || j.broke(c) {
@@ -906,13 +917,13 @@ func (j *judge) shut(w *attempt) (s span) {
 			for _, l := range j.calls {
 				if next := l.refusal(); next != nil && next.AskWithin > 0 && !j.broke(l) &&
 					l.op == opAcquire && !l.of.req.Shared && l.who == c.who && l.name == c.name &&
-					l.began.After(c.began) && !l.ended.IsZero() && l.ended.Before(s.to) { // it goes on waiting
+					l.began.After(c.began) && !l.ended.IsZero() && l.ended.Before(s.to) { // it continues to wait
 					s.to = latest(s.to, l.began.Add(next.AskWithin))
 					continue
 				}
 				again := l.op == opLeave && (l.who == c.who || j.askedBetween(l.who, c, l)) ||
 					(l.op == opAcquire || l.op == opUndo) && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
-					l.op == opAcquire && !l.of.req.Shared && !refused(l.err) // it may be granted, which removes the notes of all
+					l.op == opAcquire && !l.of.req.Shared && !refused(l.err) // it may be granted, which removes all notes
 				if again && l != c && l.name == c.name && l.span().to.After(c.began) {
 					s.to = earliest(s.to, latest(l.began, c.ended))
 				}
@@ -925,8 +936,8 @@ func (j *judge) shut(w *attempt) (s span) {
 	return s
 }
 
-// askedBetween reports whether a client has asked between two calls, as a writer that waits: a
-// service may have one note, of the writer that has asked last, until the others ask again.
+// askedBetween reports whether a client has asked between two calls, as a waiting writer: a service may
+// keep only the note of the writer that asked last, until the others ask again.
 func (j *judge) askedBetween(who string, c, l *call) bool {
 	return slices.ContainsFunc(j.calls, func(d *call) bool {
 		return d.op == opAcquire && d.who == who && d.name == c.name && d.of.req.Wait && !d.of.req.Shared &&
@@ -941,7 +952,7 @@ func (j *judge) broke(c *call) bool {
 	})
 }
 
-// there reports what an Inspect of a name has to see, or may.
+// there returns what an Inspect of a name must see, and may see.
 func (j *judge) there(c *call) (sure []*attempt, may []*attempt) {
 	for _, a := range j.attempts {
 		if a.req.Name != c.name {
@@ -961,7 +972,7 @@ func (j *judge) states() {
 	for _, c := range j.calls {
 		if c.op == opInspect && !c.ended.IsZero() && c.err == nil {
 			if c.state.Name != c.name {
-				j.broken(c, "", "Inspect of %.60q tells of %.60q", c.name, c.state.Name)
+				j.broken(c, "", "Inspect of %.60q returns the state of %.60q", c.name, c.state.Name)
 			}
 			j.state(c, c.state)
 		}
@@ -971,14 +982,14 @@ func (j *judge) states() {
 	}
 }
 
-// state judges what was told of a name.
+// state judges what was reported about a name.
 func (j *judge) state(c *call, st locker.State) {
 	if j.spoilt(c) {
 		return
 	}
 	sure, may := j.there(c)
 	bad := func(hint, format string, args ...any) {
-		j.broken(c, hint, "%s tells %s: %s", c.op, fmt.Sprintf(format, args...), tellState(st))
+		j.broken(c, hint, "%s reports %s: %s", c.op, fmt.Sprintf(format, args...), tellState(st))
 	}
 	var life time.Duration
 	most, waiters := 0, 0
@@ -998,21 +1009,21 @@ func (j *judge) state(c *call, st locker.State) {
 	}
 	switch {
 	case st.Held && len(may) == 0:
-		bad("", "of a holder, and nobody may hold the name")
+		bad("", "a holder, and nobody may hold the name")
 	case !st.Held && len(sure) > 0:
-		bad("", "of none, and %v holds the name", sure[0])
+		bad("", "no holder, and %v holds the name", sure[0])
 	case st.Held && j.k.keepsBack(fmt.Sprintf("the Holder by %s, shared %t", c.op, st.Sharers > 0), st.Holder != ""):
-		bad("", "of a holder that cannot be removed")
+		bad("", "a holder that cannot be removed")
 	case st.Remaining < 0 || st.Remaining > life && st.Held:
-		bad("it is in another unit", "that %v remain, of %v at most", st.Remaining, life)
+		bad("it is in the wrong unit", "that %v remain, of %v at most", st.Remaining, life)
 	case st.Waiters < -1 || st.Waiters > waiters:
-		bad("", "of %d that wait, and there are %d at most", st.Waiters, waiters)
+		bad("", "%d waiters, and there are %d at most", st.Waiters, waiters)
 	case st.Waiters >= 0 && st.Waiters < len(waiting):
-		bad("", "of %d that wait, and there are %d", st.Waiters, len(waiting))
+		bad("", "%d waiters, and there are %d", st.Waiters, len(waiting))
 	case (st.Sharers > most || st.Sharers < 0) && !j.maybeMiscounted():
-		bad("", "of %d sharers, and there are %d at most", st.Sharers, most)
+		bad("", "%d sharers, and there are %d at most", st.Sharers, most)
 	case !st.Held && (st.Sharers != 0 || st.Token != 0 || st.Label != "" || len(st.Sharing) > 0 || st.Remaining != 0):
-		bad("", "of no holder, and something of one")
+		bad("", "no holder, and details of one")
 	}
 	labels := func(what string, told []string, is func(*attempt) bool) {
 		for i, label := range told {
@@ -1020,7 +1031,7 @@ func (j *judge) state(c *call, st locker.State) {
 				bad("", "the label %.40q of %s twice, or more than 16", label, what)
 			}
 			if !slices.ContainsFunc(j.attempts, func(a *attempt) bool { return a.req.Label == label && is(a) }) {
-				bad("", "the label %.40q of one that is not %s", label, what)
+				bad("", "the label %.40q of an attempt that is not %s", label, what)
 			}
 		}
 	}
@@ -1029,20 +1040,20 @@ func (j *judge) state(c *call, st locker.State) {
 	for _, a := range waiting {
 		label := a.req.Label
 		if label != "" && waiters <= 16 && j.k.keepsBack("labels that wait by "+string(c.op), slices.Contains(st.Waiting, label)) {
-			bad("", "of those that wait, and not the label of %v", a)
+			bad("", "the waiters without the label of %v", a)
 		}
 	}
 	if !st.Held {
 		return
 	}
 	if st.Label != "" && !slices.ContainsFunc(may, func(a *attempt) bool { return a.req.Label == st.Label }) && !j.sharedLabel(c.name, st) {
-		bad("it is cut, or another's", "the label %.40q, which no holder has", st.Label)
+		bad("it is cut off, or another's", "the label %.40q, which no holder has", st.Label)
 	}
-	if len(sure) == 0 || j.parted(c) && len(may) > len(sure) { // votes of one that asks, and those that are not seen
+	if len(sure) == 0 || j.parted(c) && len(may) > len(sure) { // votes of a request in flight, and votes not seen
 		return
 	}
 	if one := sure[0]; !one.req.Shared && st.Label != "" && st.Label != one.req.Label {
-		bad("it is that of one that waits", "the label %.40q, and %v has %.40q", st.Label, one, one.req.Label)
+		bad("it is a waiter's", "the label %.40q, and %v has %.40q", st.Label, one, one.req.Label)
 	}
 	sharers, until := 0, time.Time{}
 	for _, a := range sure {
@@ -1054,23 +1065,23 @@ func (j *judge) state(c *call, st locker.State) {
 			bad("", "token %d, and %v has %d", st.Token, a, token)
 		}
 		if len(st.Sharing) > 0 && a.req.Shared && a.req.Label != "" && !slices.Contains(st.Sharing, a.req.Label) && most <= 16 {
-			bad("", "of sharers, and not the label of %v", a)
+			bad("", "the sharers without the label of %v", a)
 		}
 	}
 	if short := until.Sub(c.ended) - st.Remaining; st.Remaining > 0 && !until.IsZero() && short > j.k.coarse && !j.parted(c) {
-		bad("it is in another unit, or that of another", "that %v remain, and %v were promised", st.Remaining, until.Sub(c.ended))
+		bad("it is in the wrong unit, or belongs to another lock", "that %v remain, and %v were promised", st.Remaining, until.Sub(c.ended))
 	}
 	unnamed := slices.ContainsFunc(j.attempts, func(a *attempt) bool {
-		return a.req.Label == "" && (slices.Contains(may, a) || a.req.Shared && a.req.Name == c.name) // one that has left
+		return a.req.Label == "" && (slices.Contains(may, a) || a.req.Shared && a.req.Name == c.name) // a sharer that has left
 	})
 	j.k.knows(c, sure[0], !unnamed, until.Sub(c.ended) > j.k.coarse, st, bad)
 	if st.Sharers < sharers && !j.maybeMiscounted() {
-		bad("", "of %d sharers, and there are %d", st.Sharers, sharers)
+		bad("", "%d sharers, and there are %d", st.Sharers, sharers)
 	}
 }
 
-// mayWait reports whether a may be in the queue during a call. A request that is to wait for
-// nobody may have to take a place to see who is before it.
+// mayWait reports whether a may be in the queue during a call. Even a request that does not wait may
+// have to take a place to see what is before it.
 func (j *judge) mayWait(a *attempt, at *call) bool {
 	waits := a.req.Wait || j.k.queue && j.grants[a] == nil
 	return waits && a.req.Name == at.name && slices.ContainsFunc(j.about[a], func(c *call) bool {
@@ -1078,26 +1089,26 @@ func (j *judge) mayWait(a *attempt, at *call) bool {
 	})
 }
 
-// maybeMiscounted reports whether a wrong number of sharers is forgiven: once in a history, since
-// the table of a kernel may change while it is read.
+// maybeMiscounted reports whether a wrong number of sharers is tolerated: once in a history, because a
+// kernel's table may change while it is read.
 func (j *judge) maybeMiscounted() bool {
 	j.miscounted++
 	return j.miscounted < 2 && !j.virtual
 }
 
-// sharedLabel reports whether a label is that of a sharer, who may have left.
+// sharedLabel reports whether a label is that of a sharer, which may have left.
 func (j *judge) sharedLabel(name string, st locker.State) bool {
 	return st.Sharers > 0 && slices.ContainsFunc(j.attempts, func(a *attempt) bool {
 		return a.req.Shared && a.req.Name == name && a.req.Label == st.Label
 	})
 }
 
-// raisedTo reports whether the holder of a has asked for that token to be passed by.
+// raisedTo reports whether the holder of a has raised the token to that one.
 func (j *judge) raisedTo(a *attempt, token uint64) bool {
 	return slices.ContainsFunc(j.about[a], func(c *call) bool { return c.op == opRaise && c.token == token })
 }
 
-// surelyWait are those that are in the queue of the service, for sure.
+// surelyWait returns the attempts that are certainly in the service's queue.
 func (j *judge) surelyWait(at *call) (all []*attempt) {
 	for _, c := range j.calls {
 		if c.op == opAcquire && c.name == at.name && c.of.req.Wait && j.k.queue && !c.queued.IsZero() &&
@@ -1109,8 +1120,8 @@ func (j *judge) surelyWait(at *call) (all []*attempt) {
 	return all
 }
 
-// isHolder reports whether a State tells of one as a holder who still waits for its answer: that
-// the lock is its own may reach the client seconds later.
+// isHolder reports whether a State shows an attempt as the holder that still waits for its answer: the
+// grant may reach the client seconds later.
 func (j *judge) isHolder(a *attempt, at *call, st locker.State) bool {
 	granted := j.grants[a]
 	if granted == nil || !st.Held || a.req.Shared != (st.Sharers > 0) || granted.grant.Validity.Since.After(at.ended) {
@@ -1128,11 +1139,11 @@ func (j *judge) lists() {
 		for _, st := range c.listed {
 			seen[st.Name]++
 			if !strings.HasPrefix(st.Name, c.prefix) {
-				j.broken(c, "a prefix is no pattern", "List of %.60q tells of %.60q", c.prefix, st.Name)
+				j.broken(c, "a prefix is not a pattern", "List of %.60q reports %.60q", c.prefix, st.Name)
 				continue
 			}
 			if seen[st.Name] > 1 {
-				j.broken(c, "", "List tells of %.60q twice", st.Name)
+				j.broken(c, "", "List reports %.60q twice", st.Name)
 			}
 			of := *c
 			of.name = st.Name
@@ -1140,13 +1151,13 @@ func (j *judge) lists() {
 				return a.req.Wait && a.req.Name == st.Name && j.about[a][0].began.Before(c.ended)
 			})
 			if !st.Held && len(st.Waiting) == 0 && st.Waiters <= 0 && !waited {
-				j.broken(c, "", "List tells of %.60q, which it says is free", st.Name)
+				j.broken(c, "", "List reports %.60q as free", st.Name)
 			}
 			j.state(&of, st)
 		}
 		for _, a := range j.attempts {
 			if strings.HasPrefix(a.req.Name, c.prefix) && c.prefix != "" && j.surely(a, c) && seen[a.req.Name] == 0 {
-				j.broken(c, "", "List of %.60q does not tell of %v, which holds", c.prefix, a)
+				j.broken(c, "", "List of %.60q does not report %v, which holds", c.prefix, a)
 			}
 		}
 	}
@@ -1170,7 +1181,7 @@ func (j *judge) wakes() {
 		}
 	}
 	for _, e := range ears {
-		stays := func(r *call) bool { // and is within reach, for as long as it takes to be told where nothing stalls
+		stays := func(r *call) bool { // and is connected for as long as a wake-up takes if nothing stalls
 			c := *r
 			c.who, c.ended = e.who, r.ended.Add(min(2*j.k.air, j.k.wake))
 			return e.covers(c.span()) && j.well(&c)
@@ -1196,23 +1207,23 @@ func (j *judge) wakes() {
 					passed := r.op == opPass && r.grant.Hold != nil
 					switch {
 					case passed && r.yield && since.Equal(r.began): // and not one that has been passed on before
-						j.broken(r, "Pass does not see who waits", "%v was passed on inside of %s, which was to yield, and %s waits",
+						j.broken(r, "Pass does not see waiters", "%v was passed on inside %s, which was to yield, and %s waits",
 							left.of, r.who, e.who)
 					case !passed && stays(r) && !j.heard(e.call, "", &told) && !j.presentAfter(r) &&
 						!(r.op == opPass && j.heard(nil, e.who, r)):
-						j.broken(r, wakeHint, "%s listened, was refused, and was not told when %v had left", e.who, left.of)
+						j.broken(r, wakeHint, "%s listened, was refused, and was not woken when %v had left", e.who, left.of)
 					}
 				}
 			case opLeave:
 				if stays(r) && j.keptOutBy(e.who, e.from, r) && !j.heard(e.call, "", r) {
-					j.broken(r, wakeHint, "%s listened, was kept out by a writer that waited, and was not told when that left", e.who)
+					j.broken(r, wakeHint, "%s listened, was kept out by a waiting writer, and was not woken when that left", e.who)
 				}
 			}
 		}
 	}
 }
 
-// missed judges what a client is told that was out of reach when one has left.
+// missed judges what a client is told that was cut off when a holder left.
 func (j *judge) missed(ear *call, s span, r *call) {
 	for _, o := range j.outages {
 		if o.who != ear.who || o.some || r.began.Before(o.sure) || !o.span().covers(r.span()) || r.of == nil || j.grants[r.of] == nil || r.op == opPass {
@@ -1225,16 +1236,16 @@ func (j *judge) missed(ear *call, s span, r *call) {
 		if s.covers(told) && !slices.ContainsFunc(j.calls, func(c *call) bool {
 			return c.op == opWake && c.seen == ear && told.covers(c.span())
 		}) {
-			j.broken(r, "what was missed is made up for", "%s listened, was refused, was out of reach when %v left, and was "+
-				"told nothing afterwards", ear.who, r.of)
+			j.broken(r, "a missed message must be made up for", "%s listened, was refused, was cut off when %v left, and was "+
+				"not woken afterwards", ear.who, r.of)
 		}
 	}
 }
 
 const wakeHint = "it goes to another channel or name, or to one of several, is sent before the key is gone, or nobody listens"
 
-// keptOutBy reports whether a client that listens was refused as a sharer beside sharers,
-// because of the writer that stops waiting with a call, and of no other.
+// keptOutBy reports whether a listening sharer was refused alongside sharers only because of the writer
+// that stops waiting with a call.
 func (j *judge) keptOutBy(who string, since time.Time, r *call) (is bool) {
 	for _, c := range j.calls {
 		if c.op == opAcquire && c.who == who && c.name == r.name && !c.ended.IsZero() && c.ended.Before(r.began) {
@@ -1250,7 +1261,7 @@ func (j *judge) keptOutBy(who string, since time.Time, r *call) (is bool) {
 	})
 }
 
-// leavers is a call as that of each who leaves with it, for sure.
+// leavers returns the call once for each attempt that certainly leaves with it.
 func (j *judge) leavers(r *call) (all []*call) {
 	if r.op != opBreak {
 		return []*call{r}
@@ -1265,8 +1276,8 @@ func (j *judge) leavers(r *call) (all []*call) {
 	return all
 }
 
-// refusedBy reports whether a client that listens and waits was refused because of one that
-// has left later, or has passed on the lock to it, and has not asked since; and from when on it may be told.
+// refusedBy reports whether a listening waiter was refused because of a holder that left later, or
+// passed the lock on, and has not asked since; and from when on it may be woken.
 func (j *judge) refusedBy(who string, since time.Time, r *call) (from time.Time, is bool) {
 	for _, c := range j.calls {
 		if c.op == opAcquire && c.who == who && c.name == r.name && c.ended.Before(r.began) && !c.ended.IsZero() &&
@@ -1282,7 +1293,8 @@ func (j *judge) refusedBy(who string, since time.Time, r *call) (from time.Time,
 	return from, is
 }
 
-// heard reports whether an ear was told soon after a call; nil: any, but of one client.
+// heard reports whether a listener was woken soon after a call; nil: after any, except those of one
+// client.
 func (j *judge) heard(ear *call, but string, r *call) bool {
 	return slices.ContainsFunc(j.calls, func(c *call) bool {
 		return c.op == opWake && (c.seen == ear || ear == nil) && c.who != but && c.name == r.name &&
@@ -1290,7 +1302,7 @@ func (j *judge) heard(ear *call, but string, r *call) bool {
 	})
 }
 
-// healthy reports whether the connection of a client was well around a call of another.
+// healthy reports whether a client's connection worked around a call of another.
 func (j *judge) healthy(who string, r *call) bool {
 	c := *r
 	c.who = who
@@ -1341,7 +1353,7 @@ func (j *judge) closes() {
 		closed := j.closedAt(c.who)
 		switch {
 		case c.op == opClose && c.span().to.Sub(c.began) > max(j.k.soon, 1500*time.Millisecond)+j.k.tol:
-			j.broken(c, "Close waits for a service that is silent", "Close took %v", c.span().to.Sub(c.began))
+			j.broken(c, "Close waits for a silent service", "Close took %v", c.span().to.Sub(c.began))
 		case c.op == opClose && c.err != nil && !j.broke(c):
 			j.broken(c, "", "Close failed: %v", oneLine(c.err))
 		case c.op != opAcquire || closed == nil:

@@ -13,7 +13,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/holds"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // Of random histories, mostly right, the rules say what package holds says, by which compare and the campaigns
@@ -21,7 +21,7 @@ import (
 func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }}, true, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memlock.New(false) }}, true, &facts{})
 	random := rand.New(rand.NewPCG(1, 2))
 	said := map[[2]bool]int{}
 	for range 3_000 {
@@ -90,7 +90,7 @@ func TestTheRulesAgreeWithPackageHolds(t *testing.T) {
 func TestRulesOfOneHost(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }}, true, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memlock.New(false) }}, true, &facts{})
 	k.g.Scope, k.queue, k.g.Exclusion = locker.ScopeHost, false, locker.ExclusionKernel
 	for _, c := range []struct {
 		recovery driver.Recovery
@@ -130,7 +130,7 @@ func TestRulesOfOneHost(t *testing.T) {
 func TestANoteLastsAsLongAsItsWriterAsks(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }}, true, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memlock.New(false) }}, true, &facts{})
 	k.queue, k.g.Scope = false, locker.ScopeNetwork
 	for _, lost := range []bool{false, true} { // the reply to another writer
 		h, now := k.history(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -16,13 +16,13 @@ import (
 )
 
 // Run runs every check as a subtest of its name, and plays histories: scripts of several clients and
-// faults, drawn from a seed that is printed (in virtual time, if the harness says how). A check that fails says
-// which promise is broken, what was seen, and what the probable cause is. One that hangs fails with the stacks of
-// all goroutines, and the others go on.
+// faults, drawn from a seed that is printed (in virtual time, if the harness says how). A failing check
+// says which promise is broken, what was seen, and what the probable cause is. A check that hangs fails
+// with the stacks of all goroutines, and the others continue.
 //
-// Checks that a backend does not claim are skipped; those that it claims and
-// that lack a hook fail. Goroutines that a check leaves behind are failures,
-// so nothing else should be running at the same time: do not call t.Parallel.
+// Checks of what a backend does not claim are skipped; checks of its claims that lack a hook fail. A
+// goroutine left behind by a check is a failure, so nothing else should run at the same time: do not
+// call t.Parallel.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	h = h.calibrated(t.Context())
@@ -62,13 +62,13 @@ func runHistories(t *testing.T, h Harness) {
 	})
 }
 
-// HistoriesEnv is the environment variable that says how long histories are played on a real
-// service, such as 60s. Without it they take some 20 seconds, and with go test -short 8 at least. A service on which the
-// scripts that have to be played take longer is given that time. What happens to servers comes on top of it, up to a
+// HistoriesEnv is the environment variable that says how long histories are played on a real service,
+// such as 60s. Without it they take some 20 seconds; with go test -short, at least 8. If the required
+// scripts take longer on a service, they get that time. Server events come in addition, for up to a
 // minute in all.
 const HistoriesEnv = "CONFORMANCE_HISTORIES"
 
-// beginning is how long scripts are begun. The last ones take some time.
+// beginning is how long new scripts begin. The last ones take some time.
 func beginning(short bool) time.Duration {
 	if all, err := time.ParseDuration(os.Getenv(HistoriesEnv)); err == nil && all >= 0 {
 		return all * 3 / 5
@@ -78,9 +78,10 @@ func beginning(short bool) time.Duration {
 	return 12 * time.Second
 }
 
-// RunOnly is Run of the checks with these names, of which one may be "histories". They are played, too, if they
-// alone prove one of the others, such as "deletion". It is for a further deployment of a service that has passed
-// all of them: its other checks would prove once more what does not change with the deployment.
+// RunOnly is Run for the checks with these names, one of which may be "histories". Histories are also
+// played if they alone prove one of the others, such as "deletion". It is for another deployment of a
+// service that has passed all checks: the rest would only prove again what does not depend on the
+// deployment.
 func RunOnly(t *testing.T, h Harness, names ...string) {
 	t.Helper()
 	checks, err := named(names)
@@ -94,12 +95,12 @@ func RunOnly(t *testing.T, h Harness, names ...string) {
 	}
 }
 
-// ErrUnproven says that a backend makes a promise which its harness has no means to prove.
+// ErrUnproven says that a backend makes a promise that its harness has no means to prove.
 var ErrUnproven = errors.New("claimed, and not proven")
 
-// Check is Run, or with names RunOnly, for programs that are not go test. It returns nil if
-// every promise that the backend makes, of those that are named, is proven, and otherwise an error that says
-// which promises are broken, and, matching [ErrUnproven], which the harness cannot prove.
+// Check is Run, or with names RunOnly, for programs other than go test. It returns nil if every (named)
+// promise of the backend is proven. Otherwise the error says which promises are broken and which the
+// harness cannot prove; with any of the latter, it matches [ErrUnproven].
 func Check(ctx context.Context, h Harness, names ...string) error {
 	checks, err := named(names)
 	if err != nil {
@@ -146,7 +147,7 @@ func inVirtualTime(fresh func(t T) Harness) func(*testing.T, *prover, check) res
 			r = p.prove(t.Context(), fresh(owner), c)
 			owner.cancel()
 			owner.Close()
-			time.Sleep(time.Hour) // what hung on purpose ends
+			time.Sleep(time.Hour) // lets deliberate hangs end
 		})
 		return r
 	}
@@ -190,7 +191,7 @@ const (
 	passed    outcome = iota
 	failed            // the promise is broken, or could not be proven and no reason was given
 	unclaimed         // the backend does not promise it
-	unproven          // the backend promises it, and the harness says why it cannot be proven, or cannot
+	unproven          // the backend promises it, and the harness cannot prove it
 )
 
 // String returns the outcome in a word.
@@ -198,7 +199,7 @@ func (o outcome) String() string {
 	return [...]string{"passed", "failed", "unclaimed", "unproven"}[o]
 }
 
-// result is what came of a check.
+// result is the result of a check.
 type result struct {
 	Check    check
 	Outcome  outcome
@@ -208,24 +209,24 @@ type result struct {
 	Took     time.Duration
 }
 
-// tries is how often a check is run, or a script played, at most if the machine stalls meanwhile.
+// tries is how often a check is run or a script played, at most, if the machine stalls meanwhile.
 const tries = 3
 
-// repeated begins what is said of it. The command internal/gate looks for it.
+// repeated begins the log line about it. The command internal/gate looks for it.
 const repeated = "REPEATED: "
 
 // prover proves one check after the other.
 type prover struct {
-	short bool                               // as go test -short asks for
+	short bool                               // as with go test -short
 	watch func() (stop func() time.Duration) // for stalls; nil: stall.Longest
 }
 
 // prove runs one check. It returns when the check and its clean-ups have ended, or its
 // watchdog has given up.
 //
-// A check that fails while the machine did not run its goroutines, or the service was slow, for a
-// good part of the TTL may be right. It is run again, at most twice, each time with twice the TTL, and has
-// failed if it fails each time. The log says what was repeated.
+// A failure while the machine did not run its goroutines, or the service was slow, for a good part of
+// the TTL may be no fault of the backend. The check is run again, at most twice, each time with twice
+// the TTL, and has failed if it fails each time. The log says what was repeated.
 func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 	began := time.Now()
 	r := result{Check: c}
@@ -264,7 +265,7 @@ func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 	return r
 }
 
-// calibrated returns h with a TTL that fits how slow its service is on this machine.
+// calibrated returns h with a TTL that suits the speed of its service on this machine.
 func (h Harness) calibrated(ctx context.Context) Harness {
 	if h.Virtual == nil && h.validate() == nil {
 		h.TTL = max(h.ttlOrDefault(), min(20*h.latency(ctx), 4*h.ttlOrDefault()))
@@ -272,8 +273,8 @@ func (h Harness) calibrated(ctx context.Context) Harness {
 	return h
 }
 
-// latency is the longest that one of some locks takes now, on a connection that is there. A call that hangs is no
-// sign of a slow service.
+// latency is the longest time that one of some locks takes now, on an existing connection. A hanging
+// call is not a sign of a slow service.
 func (h Harness) latency(ctx context.Context) time.Duration {
 	r := newRecorder(ctx, histories)
 	var longest atomic.Int64
@@ -306,7 +307,7 @@ func (h Harness) measure(r *recorder, longest *atomic.Int64) {
 		began := time.Now()
 		var grant driver.Grant
 		if grant, err = acquire(ctx, b, req); err == nil && grant.Hold != nil {
-			err = grant.Hold.Release(ctx)
+			err = grant.Hold.Release(ctx, 0)
 		}
 		if took := int64(time.Since(began)); n > 0 && took > longest.Load() {
 			longest.Store(took)

@@ -14,12 +14,12 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // What fails while the machine stalls is tried again, and is never told as anything but a failure.
 func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
-	h := Harness{New: func(T) driver.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
+	h := Harness{New: func(T) driver.Backend { return memlock.New(false) }, TTL: 100 * time.Millisecond}
 	var ttls []time.Duration
 	broken := check{Name: "broken", Promise: "Nothing.", run: func(s *trial) {
 		ttls = append(ttls, s.h.TTL)
@@ -51,7 +51,7 @@ func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
 
 // Neither is a script, unless it has shown two holders: that is told at once.
 func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T) {
-	h := Harness{New: func(T) driver.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
+	h := Harness{New: func(T) driver.Backend { return memlock.New(false) }, TTL: 100 * time.Millisecond}
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
 	k := newKit(r, h, false, &facts{})
@@ -83,16 +83,16 @@ func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T
 // What is broken when servers fail can be played again by the number that is told. What is of no one script has
 // none: a client that does not close, or stalls that explain most of what failed.
 func TestLineToPlayAgainIsTrue(t *testing.T) {
-	play := func(only int, begin time.Duration, of func(*memory.Backend) Harness) (found findings) {
+	play := func(only int, begin time.Duration, of func(*memlock.Backend) Harness) (found findings) {
 		synctest.Test(t, func(t *testing.T) {
-			h := of(memory.NewExpiring())
+			h := of(memlock.New(true))
 			h.TTL = 100 * time.Millisecond
 			found, _ = checkReal(t.Context(), h, plan{test: "TestX", seed: 7, only: only, begin: begin})
 			time.Sleep(2 * time.Hour)
 		})
 		return found
 	}
-	crashes := func(service *memory.Backend) Harness {
+	crashes := func(service *memlock.Backend) Harness {
 		return Harness{New: func(T) driver.Backend { return weak{service} },
 			Crash: func(T, int) func() { lose(t, service); return func() {} }}
 	}
@@ -128,7 +128,7 @@ func TestWhatHasToBePlayedIsPlayedHoweverLongItTakes(t *testing.T) {
 			broken: `^only \d+ scripts were played of the 28 that have to be`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			service, numbers := memory.NewExpiring(), map[string]bool{}
+			service, numbers := memlock.New(true), map[string]bool{}
 			h := Harness{New: func(T) driver.Backend { return service }, TTL: 100 * time.Millisecond}
 			p := plan{test: "TestX", seed: 7, only: -1, begin: c.begin}
 			if c.deadline > 0 {
@@ -159,7 +159,7 @@ func TestWhatHasToBePlayedIsPlayedHoweverLongItTakes(t *testing.T) {
 }
 
 // weak is a backend that claims more than it keeps.
-type weak struct{ *memory.Backend }
+type weak struct{ *memlock.Backend }
 
 func (weak) Close() error { return nil }
 
@@ -170,17 +170,17 @@ func (w weak) Guarantees() locker.Guarantees {
 }
 
 // lose is what happens to locks that their servers do not keep.
-func lose(t *testing.T, service *memory.Backend) {
+func lose(t *testing.T, service *memlock.Backend) {
 	for st, err := range service.List(t.Context(), "") {
 		assert.NoError(t, err)
-		service.Delete(st.Name)
+		service.Lose(st.Name)
 	}
 }
 
 // What fails leaves no server down, and no clock moved: what is tried next must not run on that.
 func TestFailuresMendTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := weak{memory.New()}
+		service := weak{memlock.New(false)}
 		down, moved := 0, time.Duration(0)
 		crash := func(_ T, n int) func() {
 			down += n
@@ -212,7 +212,7 @@ func TestFailuresMendTheServers(t *testing.T) {
 
 func TestKnownGoroutinesAreNoLeaksAndCleanUpsRunInReverseUnderAnEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := Harness{New: func(T) driver.Backend { return memory.New() }}
+		h := Harness{New: func(T) driver.Backend { return memlock.New(false) }}
 		var order []string
 		leaking := check{Name: "leaking", run: func(s *trial) {
 			go time.Sleep(time.Hour)
@@ -234,13 +234,13 @@ func TestKnownGoroutinesAreNoLeaksAndCleanUpsRunInReverseUnderAnEndedContext(t *
 
 func TestCloseThatHangsHidesNoSlowService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := Harness{New: func(T) driver.Backend { return slow{memory.New()} }}
+		h := Harness{New: func(T) driver.Backend { return slow{memlock.New(false)} }}
 		assert.Equal(t, time.Second, h.latency(t.Context()))
 		time.Sleep(time.Hour)
 	})
 }
 
-type slow struct{ *memory.Backend }
+type slow struct{ *memlock.Backend }
 
 func (s slow) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	time.Sleep(time.Second)
@@ -439,7 +439,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 	} {
 		for told := range 2 {
 			r := newRecorder(t.Context(), t.Name())
-			k = newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+			k = newKit(r, Harness{New: func(T) driver.Backend { return memlock.New(false) }, TTL: time.Minute}, false, &facts{})
 			h = k.history()
 			c.play(told)
 			found := k.judgeAll(h)
@@ -453,7 +453,7 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 func TestACallMeetsAFaultWhileThatIsSet(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memlock.New(false) }, TTL: time.Minute}, false, &facts{})
 	h := k.history()
 	h.line(&spy{who: "a", line: meets(func() {
 		a := h.attempt("a", driver.Request{Name: "x", TTL: time.Minute})
@@ -483,9 +483,9 @@ func (u *undone) Undo(context.Context) error {
 func TestEachHoldOfOneWhoAskedAgainIsEnded(t *testing.T) {
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
-	k := newKit(r, Harness{New: func(T) driver.Backend { return memory.New() }, TTL: time.Minute}, false, &facts{})
+	k := newKit(r, Harness{New: func(T) driver.Backend { return memlock.New(false) }, TTL: time.Minute}, false, &facts{})
 	p := &player{k: k, t: r, h: k.history()}
-	s := newSpy(memory.New(), "a", p.h, nil, k.patience)
+	s := newSpy(memlock.New(false), "a", p.h, nil, k.patience)
 	a := p.h.attempt(s.who, driver.Request{Name: "x", TTL: time.Minute})
 	var first, second undone
 	s.seen(a, driver.Grant{Hold: &first})
@@ -496,8 +496,8 @@ func TestEachHoldOfOneWhoAskedAgainIsEnded(t *testing.T) {
 
 // Not only in virtual time, where what happens to servers takes the place of other scripts.
 func TestEachOperationMeetsEachFaultBeforeAnyMeetsOneTwice(t *testing.T) {
-	h := Harness{New: func(T) driver.Backend { return memory.New() }, Restart: func(T) {},
-		Cut: func(T) (driver.Backend, Fault) { return memory.New(), nil }}
+	h := Harness{New: func(T) driver.Backend { return memlock.New(false) }, Restart: func(T) {},
+		Cut: func(T) (driver.Backend, Fault) { return memlock.New(false), nil }}
 	r := newRecorder(t.Context(), t.Name())
 	defer r.Close()
 	for _, virtual := range []bool{false, true} {
@@ -542,7 +542,7 @@ func TestHistoriesBeginWhenAServiceHasRecovered(t *testing.T) {
 			r := newRecorder(t.Context(), t.Name())
 			defer r.Close()
 			_ = r.Do(func() {
-				newKit(r, Harness{New: func(T) driver.Backend { return &recovering{memory.New(), failures} }}, true, &facts{})
+				newKit(r, Harness{New: func(T) driver.Backend { return &recovering{memlock.New(false), failures} }}, true, &facts{})
 			})
 			assert.Len(t, r.Failures(), want)
 		})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fault is what happens to what a client sends and gets.
+// fault is a fault of a client's connection.
 type fault string
 
 const (
@@ -25,7 +25,7 @@ const mended = "all is well"
 
 var faults = []fault{held, lost, replyLost, replyLate, reset, heldOpen, silent}
 
-// set breaks a connection in that way, or mends it.
+// set breaks a connection in that way, or restores it.
 func (f fault) set(line Fault) {
 	modes := map[fault][2]Mode{noFault: {Pass, Pass}, held: {Hold, Pass}, lost: {Drop, Pass}, heldOpen: {HoldOpen, Pass},
 		replyLost: {Pass, Drop}, replyLate: {Pass, Hold}, reset: {Reset, Reset}, silent: {Drop, Drop}}[f]
@@ -33,10 +33,10 @@ func (f fault) set(line Fault) {
 	line.Replies(modes[1])
 }
 
-// mutes reports whether nothing can be answered meanwhile.
+// mutes reports whether no call can be answered meanwhile.
 func (f fault) mutes() bool { return f != noFault && f != heldOpen }
 
-// delays reports whether requests are delivered when it is over.
+// delays reports whether requests are delivered after the fault.
 func (f fault) delays() bool { return f == held || f == heldOpen }
 
 // verb is what a step of a script does.
@@ -54,15 +54,15 @@ const (
 	doRaise   verb = "raise"
 	doInspect verb = "inspect"
 	doList    verb = "list"
-	doBreak   verb = "break"       // whom the last Inspect has seen
+	doBreak   verb = "break"       // the holder that the last Inspect has seen
 	doDelete  verb = "delete"      // behind the backend's back
 	doListen  verb = "listen"      // until doStop
 	doStop    verb = "stop"        // listening
-	doFault   verb = "fault"       // noFault: it is mended
+	doFault   verb = "fault"       // noFault: it is restored
 	doCancel  verb = "cancel"      // all calls of the client
 	doClose   verb = "close"       // the client
-	doPause   verb = "pause"       // everybody
-	doServers verb = "servers"     // something happens to all of them
+	doPause   verb = "pause"       // all clients
+	doServers verb = "servers"     // a server event
 	doFinish  verb = "be answered" // the client's calls
 )
 
@@ -72,12 +72,12 @@ type limit string
 const (
 	whole  limit = ""          // it is patient
 	brief  limit = "briefly"   // for a fraction of the TTL
-	middle limit = "cancelled" // some time while it is under way
+	middle limit = "cancelled" // some time while it is in flight
 	beyond limit = "under a context that is over"
 	never  limit = "under a context that never ends"
 )
 
-// server is what happens to all servers of a service.
+// server is a server event.
 type server string
 
 const (
@@ -89,7 +89,7 @@ const (
 	byJumpBack server = "clocks an hour back"
 )
 
-// takesSome reports whether some of the servers answer nobody afterwards.
+// takesSome reports whether some of the servers stop answering.
 func (s server) takesSome() bool { return s == byCrash || s == byHang }
 
 // step is one line of a script.
@@ -98,9 +98,9 @@ type step struct {
 	who    int // which client
 	name   int // which of the names
 	shared bool
-	yield  bool          // of Pass; of doAgain, that it asks in the other way; of Release, before MinHold is over
-	old    int           // how many attempts of the client are passed by, from the latest back
-	ttl    time.Duration // of Acquire and Pass; how long a pause is; how much RaiseToken adds
+	yield  bool          // of Pass; for doAgain: ask in the other kind; for Release: MinHold does not keep it
+	old    int           // how many of the client's attempts to skip, from the latest back
+	ttl    time.Duration // of Acquire and Pass; the length of a pause; what RaiseToken adds
 	min    time.Duration // MinHold
 	limit  limit
 	fault  fault
@@ -108,7 +108,7 @@ type step struct {
 	label  string
 }
 
-// letters are the names of clients in what is told. The last one is who tries at the end.
+// letters are the names of clients in reports. The last one tries at the end.
 const letters = "abcdefgz"
 
 const prober = len(letters) - 1
@@ -147,19 +147,19 @@ func (s step) String() string {
 	return text
 }
 
-// script is what several clients do.
+// script is the steps of several clients.
 type script struct {
 	seed  uint64
-	what  string // it is about
+	what  string // what it is about
 	names []string
 	off   bool // the clocks of two of its clients are wrong
-	plain bool // nothing is special about its names and clients
-	some  bool // faults are those of connections to some of the servers
+	plain bool // its names and clients are not special
+	some  bool // faults concern connections to some of the servers
 	event server
 	steps []step
 }
 
-// String tells the steps on a few lines.
+// String writes the steps on a few lines.
 func (s script) String() string {
 	var b strings.Builder
 	width := 0

@@ -8,8 +8,8 @@ import (
 	"github.com/golockers/locker/internal/stall"
 )
 
-// shorten leaves out steps, and then what is special about the rest, as long as the same rule is broken. first plays
-// scripts, and returns the first of them that breaks it; -1: none does.
+// shorten removes steps, and then special properties of the rest, as long as the same rule is broken.
+// first plays scripts, and returns the first that breaks it; -1: none.
 func (b brokenScript) shorten(first func([]script) (brokenScript, int)) brokenScript {
 	rule := b.rule()
 	if rule == "" || b.sc.what == "" {
@@ -23,7 +23,7 @@ func (b brokenScript) shorten(first func([]script) (brokenScript, int)) brokenSc
 		var shorter []script
 		var at []int
 		for i := range (len(b.sc.steps) + size - 1) / size {
-			where := (from + i*size) % max(1, len(b.sc.steps)) // on from where something was left out
+			where := (from + i*size) % max(1, len(b.sc.steps)) // continue where something was removed
 			sc := b.sc
 			sc.steps = slices.Delete(slices.Clone(sc.steps), where, min(where+size, len(sc.steps)))
 			if len(sc.steps) > 0 {
@@ -59,14 +59,15 @@ func (b brokenScript) shorten(first func([]script) (brokenScript, int)) brokenSc
 	return b
 }
 
-// What is shortened: so many rules, each in so long on a real service, with so many scripts side by side.
+// The limits of shortening: the number of rules, the time for each on a real service, and scripts side
+// by side.
 const (
 	mostShortened = 3
 	shortening    = 20 * time.Second
 	candidates    = 8
 )
 
-// shortened is a script that was shortened on a real service.
+// shortened is a script after shortening on a real service.
 func (k *kit) shortened(r *recorder, p plan, b brokenScript) brokenScript {
 	rule, until := b.rule(), time.Now().Add(shortening)
 	first := func(all []script) (found brokenScript, at int) {
@@ -91,7 +92,7 @@ func (k *kit) shortened(r *recorder, p plan, b brokenScript) brokenScript {
 	return b.shorten(first)
 }
 
-// once plays a script by itself, with names that are fresh. What fails while the machine stalls shows nothing.
+// once plays a script by itself, with fresh names. A failure while the machine stalls proves nothing.
 func (k *kit) once(r *recorder, p plan, n int, sc script) brokenScript {
 	own := *k
 	own.run += "-" + owner()[:6]
@@ -107,7 +108,7 @@ func (k *kit) once(r *recorder, p plan, n int, sc script) brokenScript {
 	return b
 }
 
-// replay plays the script of a plan, until it breaks something.
+// replay plays the script of a plan until it breaks something.
 func (k *kit) replay(r *recorder, p plan) findings {
 	n := max(0, p.only)
 	sc := p.script(k, n)
@@ -124,14 +125,14 @@ func (k *kit) replay(r *recorder, p plan) findings {
 	return byRule([]brokenScript{b})
 }
 
-// replays is how often a script is played that may depend on time.
+// replays is how often a script that may depend on timing is played.
 const replays = 5
 
-// cannot reports, and says, that the harness has not what a script needs.
+// cannot reports whether the harness lacks what a script needs, and fails t with the reason.
 func (k *kit) cannot(t T, sc script) bool {
 	has := sc.event == "" || slices.ContainsFunc(k.events(), func(c cell) bool { return c.event == sc.event })
 	if !has {
-		t.Errorf("%s: the harness has no hook for what happens to servers: %s", ScriptEnv, sc.event)
+		t.Errorf("%s: the harness has no hook for the server event: %s", ScriptEnv, sc.event)
 	}
 	return !has
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // harness returns everything that the suite can ask for of the simulated
@@ -54,13 +55,14 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 			return newClient(s, k).backend(), nil
 		}}),
 	}
+	h.Sessions = k.queued
 	if k.stores {
 		h.Unproven = map[string]string{"many-sharers": "each writes a record of all, again and again in the way of others"}
 	}
 	if k.notices {
 		h.Victim = func(t conformance.T, name string, ttl time.Duration) (kill func()) {
 			c := newClient(s, k)
-			victim := locker.New(c.backend(), &locker.Options{TTL: ttl})
+			victim := locktest.Must(locker.New(c.backend(), &locker.Options{TTL: ttl}))
 			t.Cleanup(func() {
 				_ = victim.Close()
 				_ = c.Close()

@@ -78,16 +78,21 @@ func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 
 // Undo is that of a service whose locks end with their TTL.
 func (h *hold) Undo(ctx context.Context) error {
-	return h.undo.Undo(ctx, func(ctx context.Context) error { return h.remove(ctx, h.client.flaw != undoLeavesNote) })
+	return h.undo.Undo(ctx, func(ctx context.Context) error { return h.remove(ctx, h.client.flaw != undoLeavesNote, 0) })
 }
 
-// Release removes the hold.
-func (h *hold) Release(ctx context.Context) error { return h.remove(ctx, false) }
+// Release removes the hold, at once or when keep has passed.
+func (h *hold) Release(ctx context.Context, keep time.Duration) error {
+	return h.remove(ctx, false, keep)
+}
 
-// remove removes the hold, and the note of its client.
-func (h *hold) remove(ctx context.Context, note bool) error {
+// remove removes the hold, when keep has passed, and the note of its client.
+func (h *hold) remove(ctx context.Context, note bool, keep time.Duration) error {
 	c := h.client
 	release := func(l *lock) bool {
+		if keep > 0 {
+			return c.keep(l, h.Owner, keep)
+		}
 		if note && h.Wait && !h.Shared {
 			delete(l.notes, c.noteOf(h.place))
 		}

@@ -57,7 +57,7 @@ func (c *client) Guarantees() locker.Guarantees {
 		g.Order = locker.OrderFIFO
 	}
 	if c.kind.notifies {
-		g.MaxMinHold = time.Hour
+		g.MaxMinHold, g.MinHoldSlack = time.Hour, 100*time.Millisecond
 	}
 	if c.kind.notices {
 		g.DeadHolder = locker.RecoveryAtOnce
@@ -123,7 +123,7 @@ func (b bare) Acquire(ctx context.Context, req driver.Request) (driver.Grant, er
 		grant.Refused = &driver.Refusal{}
 	}
 	if h, ok := grant.Hold.(*hold); ok && b.c.kind.queued {
-		grant.Hold, grant.Session = sessionHold{h}, true
+		grant.Hold = sessionHold{h}
 	} else if ok && b.c.kind.notifies {
 		grant.Hold = passingHold{h}
 	}

@@ -34,6 +34,9 @@ func (s *service) owned(l *lock, owner string, releasing bool) *record {
 // renew gives the lock another TTL, and reports whether it was there.
 func (s *service) renew(l *lock, p place) (found bool) {
 	rec := s.owned(l, p.Owner, false)
+	if rec != nil && rec.kept {
+		return false
+	}
 	if rec == nil && (s.flaw == renewAcquires && len(l.of(false)) == 0 || s.flaw == renewalSharesAgain && p.Shared) {
 		rec = s.grant(l, p)
 	}
@@ -57,7 +60,7 @@ func (s *service) renew(l *lock, p place) (found bool) {
 func (s *service) raise(l *lock, p place, token uint64) (found bool) {
 	rec := s.owned(l, p.Owner, false)
 	switch {
-	case rec == nil && s.flaw != raisesAnyway:
+	case rec == nil && s.flaw != raisesAnyway, rec != nil && rec.kept:
 		return false
 	case s.flaw == raisesNothing:
 	case s.flaw == raiseSetsBack:
@@ -107,6 +110,26 @@ func (s *service) pass(l *lock, owner string, next place, yield bool) (v verdict
 	return verdict{granted: true, token: granted.token}
 }
 
+// keep has what that owner has end when d has passed, and be nobody's until then. s.mu is held.
+func (s *service) keep(l *lock, owner string, d time.Duration) (found bool) {
+	rec := s.owned(l, owner, true)
+	switch {
+	case rec == nil:
+		return false
+	case s.flaw == keepFrees:
+		return s.release(l, owner)
+	case s.flaw == keepForgets, rec.kept:
+		return true
+	case s.flaw == keepsHalf:
+		d /= 2
+	case s.flaw == keepsLong:
+		d *= 1000
+	}
+	rec.kept = s.flaw != keptIsRenewed
+	s.arm(l, rec, time.Now().Add(d))
+	return true
+}
+
 // release removes what that owner has in the service.
 func (s *service) release(l *lock, owner string) (found bool) {
 	i := slices.IndexFunc(l.queue, func(q *place) bool { return q.Owner == owner })
@@ -133,7 +156,10 @@ func (s *service) release(l *lock, owner string) (found bool) {
 	}
 	rec.count--
 	sticks := s.flaw == minHoldSticks || s.flaw == keepsExpired && time.Since(rec.began) > rec.TTL
-	if rec.Shared || rec.count <= 0 && !(sticks && time.Now().Before(rec.keep)) {
+	if rec.kept && s.flaw == keptStays {
+		return true
+	}
+	if rec.Shared || rec.kept || rec.count <= 0 && !(sticks && time.Now().Before(rec.keep)) {
 		s.remove(l, rec)
 	}
 	return true

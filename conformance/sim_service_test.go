@@ -64,6 +64,7 @@ type record struct {
 	began     time.Time
 	granted   time.Time // when it expires if it is never renewed
 	keep      time.Time // MinHold lasts so long
+	kept      bool      // released, but for its MinHold
 	raised    bool      // it has raised the tokens
 	timer     *time.Timer
 	count     int  // for the flaw of counting
@@ -200,6 +201,8 @@ func (s *service) acquire(l *lock, p place, wait bool) (v verdict) {
 	switch {
 	case s.orphans[p.Owner] == p.Owner: // it waited for a lock that was deleted
 		return verdict{granted: true, token: l.token}
+	case own != nil && own.kept:
+		return verdict{remaining: time.Until(own.expires)}
 	case own != nil:
 		if s.flaw != sinceFromWait {
 			s.prolong(l, own, s.lifetime(p.TTL))

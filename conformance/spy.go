@@ -12,18 +12,18 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// spy is a client of the service that writes down what it is asked and what it answers.
+// spy is a client of the service that records its calls and their answers.
 type spy struct {
 	driver.Backend
 	who      string
 	h        *history
-	patience time.Duration // with a call whose context is over
-	names    []string      // of which List is to tell
+	patience time.Duration // with a call whose context has ended
+	names    []string      // that List should report
 	line     Fault         // nil: it cannot be broken
-	some     bool          // it is the line to some of the servers only
+	some     bool          // line leads to some of the servers only
 
 	mu     sync.Mutex
-	under  map[*call]context.CancelFunc // calls that can be cancelled
+	under  map[*call]context.CancelFunc // calls that can be canceled
 	closed bool
 	stops  map[string]func() // of Notify, by name
 }
@@ -33,13 +33,14 @@ func newSpy(b driver.Backend, who string, h *history, names []string, patience t
 		under: map[*call]context.CancelFunc{}, stops: map[string]func(){}}
 }
 
-// errCause is why contexts end. What a backend returns matches the error of the context, whatever its cause.
+// errCause is the cause with which contexts end. A backend's error must match the context's error,
+// whatever the cause.
 var errCause = errors.New("the caller has its reasons")
 
 // endless is a context that no step of a script ends.
 type endless struct{ context.Context }
 
-// do makes a call, and writes it down. It gives up on one that does not return.
+// do makes a call, and records it. It gives up on a call that does not return.
 func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (driver.Grant, error)) (driver.Grant, error) {
 	type answer struct {
 		grant driver.Grant
@@ -86,7 +87,7 @@ func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (driver.G
 			err := ctx.Err()
 			s.h.change(func() {
 				c.ended, c.grant, c.err = time.Now(), a.grant, a.err
-				if err != nil && c.ctxEnded.IsZero() { // the one who tells of it may be late
+				if err != nil && c.ctxEnded.IsZero() { // the recording of its end may be late
 					c.ctxEnded = c.ended
 				}
 			})
@@ -99,7 +100,7 @@ func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (driver.G
 	}
 }
 
-// cancellable makes cancel reach a call, until the call is over.
+// cancellable makes cancel reach a call until the call has ended.
 func (s *spy) cancellable(c *call, cancel context.CancelFunc) (over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +127,7 @@ func (s *spy) isClosed() bool {
 	return s.closed
 }
 
-// acquire asks for a; it may do so again.
+// acquire asks for a, possibly again.
 func (s *spy) acquire(ctx context.Context, a *attempt, queued func()) (driver.Grant, error) {
 	c := &call{op: opAcquire, name: a.req.Name, of: a}
 	req := s.requested(a)
@@ -143,7 +144,7 @@ func (s *spy) acquire(ctx context.Context, a *attempt, queued func()) (driver.Gr
 	return grant, err
 }
 
-// requested is the request of a, which writes down when it is told lost.
+// requested is the request of a, which records calls of Lost.
 func (s *spy) requested(a *attempt) driver.Request {
 	req := a.req
 	req.Lost = func() { s.h.happened(&call{op: opLost, who: s.who, name: req.Name, of: a}) }
@@ -162,14 +163,18 @@ func (s *spy) seen(a *attempt, grant driver.Grant) {
 	}
 }
 
-// ask renews, releases or undoes what a has.
-func (s *spy) ask(ctx context.Context, o op, a *attempt) error {
-	_, err := s.do(ctx, &call{op: o, name: a.req.Name, of: a}, func(ctx context.Context) (grant driver.Grant, err error) {
+// ask renews, releases or undoes the hold of a.
+func (s *spy) ask(ctx context.Context, o op, a *attempt) error { return s.askFor(ctx, o, a, 0) }
+
+// askFor is ask with the keep of opKeep.
+func (s *spy) askFor(ctx context.Context, o op, a *attempt, keep time.Duration) error {
+	c := &call{op: o, name: a.req.Name, of: a, keep: keep}
+	_, err := s.do(ctx, c, func(ctx context.Context) (grant driver.Grant, err error) {
 		switch o {
 		case opRenew:
 			grant.Validity, err = a.hold.Renew(ctx)
-		case opRelease:
-			err = a.hold.Release(ctx)
+		case opRelease, opKeep:
+			err = a.hold.Release(ctx, keep)
 		default:
 			err = a.hold.Undo(ctx)
 		}
@@ -192,7 +197,7 @@ func (s *spy) raise(ctx context.Context, a *attempt, token uint64) {
 	}
 }
 
-// pass gives a up for next, if its service can do that.
+// pass passes a's lock to next, if its service can do that.
 func (s *spy) pass(ctx context.Context, a *attempt, next driver.Request, yield bool) {
 	p, ok := a.hold.(driver.Passer)
 	if !ok {
@@ -210,7 +215,7 @@ func (s *spy) pass(ctx context.Context, a *attempt, next driver.Request, yield b
 	s.seen(n, grant)
 }
 
-// inspect asks for the state of a name. nil: the backend cannot tell, or was not able to.
+// inspect asks for the state of a name. nil: the backend cannot, or the call failed.
 func (s *spy) inspect(ctx context.Context, name string) *call {
 	o, ok := s.Backend.(driver.Operator)
 	if !ok {
@@ -227,7 +232,7 @@ func (s *spy) inspect(ctx context.Context, name string) *call {
 	return c
 }
 
-// list asks for all names with a prefix, or for the first that it is told.
+// list asks for all names with a prefix, or for the first one.
 func (s *spy) list(ctx context.Context, prefix string, first bool) {
 	o, ok := s.Backend.(driver.Operator)
 	if !ok {
@@ -264,7 +269,7 @@ func (s *spy) breaks(ctx context.Context, seen *call) {
 	}
 }
 
-// listen has the client told when a name may be free. wake may be nil.
+// listen subscribes the client to wake-ups for a name. wake may be nil.
 func (s *spy) listen(ctx context.Context, name string, wake func()) (stop func()) {
 	n, ok := s.Backend.(driver.Notifier)
 	if !ok {
@@ -307,8 +312,8 @@ func (s *spy) close(ctx context.Context, name string, ttl time.Duration) {
 	_, _ = s.acquire(ctx, a, func() {})
 }
 
-// wait asks as the engine does, until it is granted or ctx is over, for at most so many
-// times. asked is called when it has been told that it has to wait.
+// wait asks as the engine does, until it is granted or ctx ends, at most that many times. asked is
+// called when it has learned that it must wait.
 func (s *spy) wait(ctx context.Context, req driver.Request, poll time.Duration, asked func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -2,23 +2,20 @@ package conformance
 
 import "context"
 
-// T is what a check needs of a test: a part of [*testing.T], which is one.
-// Checks are given a T and not a *testing.T so that they can also be run
-// outside of go test; see [Check].
+// T is the part of [*testing.T] that a check needs. Checks take a T and not a *testing.T so that they
+// can also run outside go test; see [Check].
 //
-// As with *testing.T, FailNow is for the goroutine that runs the check. The
-// others may be called from any.
+// As with *testing.T, FailNow is for the goroutine that runs the check. The other methods may be called
+// from any goroutine.
 type T interface {
-	// Name names the check that is run.
+	// Name is the name of the running check.
 	Name() string
 	Helper()
 	Logf(format string, args ...any)
 	Errorf(format string, args ...any)
 	FailNow()
-	// Cleanup arranges for f to be called when the check is over; what was
-	// arranged last is called first.
+	// Cleanup arranges for f to be called when the check has ended, last added first.
 	Cleanup(f func())
-	// Context ends when the check does, just before its clean-ups, and when
-	// its watchdog loses patience.
+	// Context ends when the check does, just before its cleanups, and when its watchdog gives up.
 	Context() context.Context
 }

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// brokenScript is a script, and what was broken in it.
+// brokenScript is a script, and the rules that it broke.
 type brokenScript struct {
 	n     int
-	sc    script // without what it is about: it is not one script
+	sc    script // without what: it is not one script
 	found []violation
-	more  []string      // what the harness has said
-	slow  time.Duration // the longest that a call took of which nothing was wrong
+	more  []string      // what the harness reported
+	slow  time.Duration // the longest time of a healthy call
 
 	scripts int  // that break the same rule
-	shorter bool // some of its steps were left out, and the rest breaks the rule
-	terse   bool // only what is needed to play it again is told
-	timely  bool // it depends on time: played again, it broke nothing
+	shorter bool // some steps were left out, and the rest still breaks the rule
+	terse   bool // reported only with what is needed to play it again
+	timely  bool // it depends on timing: played again, it broke nothing
 }
 
 func (b brokenScript) failed() bool { return len(b.found)+len(b.more) > 0 }
@@ -29,7 +29,7 @@ func (b brokenScript) breaks(rule string) bool {
 	return slices.ContainsFunc(b.found, func(v violation) bool { return v.rule.name == rule })
 }
 
-// rule is the first that is broken; "": none is.
+// rule is the first broken rule; "": none.
 func (b brokenScript) rule() string {
 	if len(b.found) == 0 {
 		return ""
@@ -37,20 +37,21 @@ func (b brokenScript) rule() string {
 	return b.found[0].rule.name
 }
 
-// only is the script with what it shows of one rule.
+// only is the script with its violation of one rule.
 func (b brokenScript) only(rule string) brokenScript {
 	i := slices.IndexFunc(b.found, func(v violation) bool { return v.rule.name == rule })
 	b.found, b.more = b.found[i:i+1:i+1], nil
 	return b
 }
 
-// findings are each broken rule once, with the shortest script that breaks it, and what was said besides.
+// findings are each broken rule once, with the shortest script that breaks it, and the harness's
+// messages.
 type findings struct {
 	all     []brokenScript
 	scripts int // that broke something
 }
 
-// byRule puts those rules first that cost users most.
+// byRule puts the rules first whose breach costs users most.
 func byRule(broken []brokenScript) (f findings) {
 	for _, r := range rules {
 		var of []brokenScript
@@ -74,7 +75,7 @@ func byRule(broken []brokenScript) (f findings) {
 	return f
 }
 
-// say adds what the harness has said, if nobody has said it before.
+// say adds what the harness reported, unless it is already there.
 func (f *findings) say(b brokenScript) {
 	for _, text := range b.more {
 		first, _, _ := strings.Cut(text, "\n")
@@ -89,7 +90,7 @@ func (f *findings) say(b brokenScript) {
 	}
 }
 
-// merge adds what others have found of rules that are not known to be broken.
+// merge adds others' findings about rules not yet known to be broken.
 func (f *findings) merge(others findings) {
 	for _, b := range others.all {
 		if !slices.ContainsFunc(f.all, func(c brokenScript) bool { return c.rule() == b.rule() }) {
@@ -99,7 +100,7 @@ func (f *findings) merge(others findings) {
 	slices.SortStableFunc(f.all, func(a, b brokenScript) int { return cmp.Compare(place(a.rule()), place(b.rule())) })
 }
 
-// place is where a rule is told; those that are none come last.
+// place is a rule's place in the report; anything else comes last.
 func place(name string) int {
 	if i := slices.IndexFunc(rules, func(r rule) bool { return r.name == name }); i >= 0 {
 		return i
@@ -107,7 +108,7 @@ func place(name string) int {
 	return len(rules)
 }
 
-// tell says what is broken, in the order in which to mend it.
+// tell reports what is broken, in the order in which to fix it.
 func (p plan) tell(f findings) string {
 	var b strings.Builder
 	n := 0
@@ -121,7 +122,7 @@ func (p plan) tell(f findings) string {
 		if len(f.all) > 1 {
 			fmt.Fprintf(&b, "%d. ", i+1)
 		}
-		if i >= mostShortened { // those before are to be mended first
+		if i >= mostShortened { // the earlier ones should be fixed first
 			one = one.brief()
 		}
 		b.WriteString(p.tellOne(one) + "\n")
@@ -129,7 +130,7 @@ func (p plan) tell(f findings) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// brief leaves out what was called, and the names.
+// brief leaves out the calls and the names.
 func (b brokenScript) brief() brokenScript {
 	b.found = slices.Clone(b.found)
 	for i := range b.found {
@@ -169,7 +170,7 @@ func (p plan) tellOne(b brokenScript) (text string) {
 		text += "  script: " + b.sc.what + ": " + b.sc.String() + "\n"
 	}
 	if b.timely {
-		text += "  It depends on time: played again by itself, this script broke nothing.\n"
+		text += "  It depends on timing: played again by itself, this script broke nothing.\n"
 	}
 	if os.Getenv(proveEnv) != "" {
 		again = proveEnv + "=1 " + again
@@ -180,8 +181,8 @@ func (p plan) tellOne(b brokenScript) (text string) {
 	return fmt.Sprintf("%s  again: %s go test -run '^%s$' .", text, again, strings.ReplaceAll(p.test, "/", "$/^"))
 }
 
-// paste is the script for a shell.
+// paste is the script in a form for a shell.
 func (s script) paste() string { return fmt.Sprintf("%s='%s'", ScriptEnv, s) }
 
-// proveEnv is without which this module's tests that are called TestProve… are skipped.
+// proveEnv enables this module's tests named TestProve….
 const proveEnv = "LOCKER_PROVE"

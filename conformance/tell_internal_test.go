@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // careless grants what another has, and its Close always fails.
-type careless struct{ *memory.Backend }
+type careless struct{ *memlock.Backend }
 
 func (careless) Close() error {
 	time.Sleep(time.Microsecond) // as it takes time across a network
@@ -38,14 +38,14 @@ type madeUp struct{ ttl time.Duration }
 func (m madeUp) Renew(context.Context) (driver.Validity, error) {
 	return driver.Validity{Since: time.Now(), TTL: m.ttl}, nil
 }
-func (madeUp) Release(context.Context) error { return nil }
-func (madeUp) Undo(context.Context) error    { return nil }
+func (madeUp) Release(context.Context, time.Duration) error { return nil }
+func (madeUp) Undo(context.Context) error                   { return nil }
 
 // An author is told each broken rule once, with what it takes to see why and to see it again, in either kind of time.
 func TestWhatAnAuthorIsTold(t *testing.T) {
 	t.Setenv(proveEnv, "")
 	harness := func(T) Harness {
-		service := memory.NewExpiring()
+		service := memlock.New(true)
 		return Harness{TTL: 100 * time.Millisecond, New: func(T) driver.Backend { return careless{service} }}
 	}
 	live := func(p plan) (found findings) {
@@ -60,13 +60,13 @@ func TestWhatAnAuthorIsTold(t *testing.T) {
 	for _, play := range []func(plan) findings{virtual, live} {
 		told := p.tell(play(p))
 		t.Log(told)
-		assert.Regexp(t, `^[2-9] of 17 rules broken in \d+ scripts; fix them in this order:\n1\. broken promise: A holder that holds alone`, told)
+		assert.Regexp(t, `^[2-9] of 17 rules broken in \d+ scripts; fix them in this order:\n1\. broken promise: An exclusive holder`, told)
 		for _, r := range rules {
 			assert.LessOrEqual(t, strings.Count(told, "(rule "+r.name+")"), 1)
 		}
 		first, _, _ := strings.Cut(told, "\n2. ")
 		assert.Regexp(t, `seen: (\w#\d+) was granted the lock at \+\S+, and (\w#\d+) has it from \+\S+ until \+.*, and so in \d+ scripts\n`+
-			`  probable cause: it does not look who has the lock, or in another step than it takes it\n`+
+			`  probable cause: it does not check whether the lock is held, or not in the step that takes it\n`+
 			`(?s:.*)    \* .*Acquire \(\w#\d.*\n(?s:.*)    > .* Acquire \(\w#\d.*\n`+
 			`  again: CONFORMANCE_SCRIPT='.*' go test -run '\^TestX\$/\^histories\$' \.`, first)
 		assert.Less(t, strings.Count(first, "\n"), 13, "it is short")
@@ -85,7 +85,7 @@ func TestWhatAnAuthorIsTold(t *testing.T) {
 	t.Setenv(ScriptEnv, "servers: restarted")
 	p, err := planned(p.test, false)
 	require.NoError(t, err)
-	assert.Contains(t, p.tell(live(p)), "CONFORMANCE_SCRIPT: the harness has no hook for what happens to servers: restarted")
+	assert.Contains(t, p.tell(live(p)), "CONFORMANCE_SCRIPT: the harness has no hook for the server event: restarted")
 	t.Setenv(ScriptEnv, "a sings")
 	_, err = planned(p.test, false)
 	require.EqualError(t, err, `CONFORMANCE_SCRIPT: step 1, "a sings": a client cannot do "sings"`)

@@ -23,10 +23,10 @@ type trial struct {
 	g     locker.Guarantees
 	size
 
-	ttl  time.Duration // of locks that are to end by themselves
-	long time.Duration // of locks that are not
-	soon time.Duration // what is prompt, on a busy machine: well before long
-	run  string        // what makes the names of this trial its own
+	ttl  time.Duration // of locks that should expire
+	long time.Duration // of locks that should not
+	soon time.Duration // prompt, on a busy machine: well before long
+	run  string        // makes the names of this trial unique
 
 	told atomic.Int32 // failures
 }
@@ -53,21 +53,25 @@ func newTrial(t T, h Harness, g locker.Guarantees, c check, of size) *trial {
 // name returns a lock name that nobody else uses.
 func (s *trial) name(what string) string { return "conformance-" + s.run + "-" + what }
 
-// client returns a Client of a backend of its own.
+// client returns a Client with its own backend.
 func (s *trial) client() *locker.Client { return s.clientOf(s.backend()) }
 
-// clientOf returns a Client of b. It is closed with the trial.
+// clientOf returns a Client of b, which is closed with the trial.
 func (s *trial) clientOf(b driver.Backend) *locker.Client {
-	c := locker.New(b, &locker.Options{TTL: s.ttl})
+	c, err := locker.New(b, &locker.Options{TTL: s.ttl})
+	if err != nil {
+		s.Errorf("no Client can be made with the backend: %v", err)
+		s.FailNow()
+	}
 	s.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// backend returns another client of the service, without an engine. It is
-// closed with the trial.
+// backend returns another client of the service, without an engine, which is closed with the trial.
 func (s *trial) backend() driver.Backend { return s.closed(s.h.New(s)) }
 
-// cut returns a backend whose connection can be broken, and the means. It is mended before the backend is closed.
+// cut returns a backend whose connection can be broken, and its Fault. The connection is restored
+// before the backend is closed.
 func (s *trial) cut() (b driver.Backend, f Fault) {
 	b, f = s.h.Cut(s)
 	s.closed(b)
@@ -90,8 +94,7 @@ func both(f Fault, m Mode) {
 	f.Replies(m)
 }
 
-// caught returns f with a panic turned into a failure, as it is on the
-// goroutine of the check.
+// caught returns f with panics turned into failures, as on the check's own goroutine.
 func (s *trial) caught(f func()) func() {
 	return func() {
 		defer func() {
@@ -110,15 +113,15 @@ func (s *trial) broken(seen, cause string) {
 	s.FailNow()
 }
 
-// mostOfCheck is how many failures of one check are told.
+// mostOfCheck is how many failures of one check are reported.
 const mostOfCheck = 5
 
-// report is broken for other goroutines than the check's, and for failures
-// after which it makes sense to go on.
+// report is broken for other goroutines than the check's, and for failures after which the check can
+// continue.
 func (s *trial) report(seen, cause string) {
 	s.Helper()
 	if s.told.Add(1) > mostOfCheck {
-		return // the others, with many clients, say the same again
+		return // with many clients, the others say the same again
 	}
 	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, cause)
 }
@@ -138,7 +141,7 @@ func (s *trial) tryLock(c *locker.Client, name string, opts ...locker.Option) (*
 	return c.TryLock(ctx, name, opts...)
 }
 
-// try takes a lock that nobody can have, in the trial's state.
+// try takes a lock that must be free.
 func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
 	s.Helper()
 	l, err := s.tryLock(c, name, opts...)
@@ -155,10 +158,10 @@ func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locke
 	return l
 }
 
-// patience is how long a single call may take that nothing is wrong with.
+// patience is how long a single healthy call may take.
 func (s *trial) patience() time.Duration { return 10*time.Second + 10*s.ttl }
 
-// unlock gives a lease back that must still be there.
+// unlock unlocks a lease that must still be held.
 func (s *trial) unlock(l *locker.Lease) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), s.patience())

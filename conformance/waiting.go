@@ -10,8 +10,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-// wakeUpRounds allows one slow round: a busy machine, or a message that was
-// lost. A wake-up that does not work is slow in all of them.
+// wakeUpRounds allows one slow round, for a busy machine or a lost message. A broken wake-up is slow in
+// all of them.
 const wakeUpRounds = 4
 
 func checkWakeUp(s *trial) {
@@ -25,7 +25,7 @@ func checkWakeUp(s *trial) {
 		all.Go(s.caught(func() {
 			l, err := other.Lock(s.within(s.long+s.patience()), name, locker.TTL(s.long))
 			if err != nil {
-				s.report(fmt.Sprintf("the waiter did not get the released name: %v", err), "a waiter that is forgotten")
+				s.report(fmt.Sprintf("the waiter did not get the released name: %v", err), "a forgotten waiter")
 				return
 			}
 			in = time.Now()
@@ -41,19 +41,19 @@ func checkWakeUp(s *trial) {
 		}
 	}
 	if slow > 1 {
-		s.broken(fmt.Sprintf("in %d of %d rounds the waiter came later than %v after the release, with a "+
+		s.broken(fmt.Sprintf("in %d of %d rounds the waiter got the name later than %v after the release, with a "+
 			"TTL of %v", slow, wakeUpRounds, s.prompt(), s.long),
 			"the wake-up does not arrive: it goes to another channel or name, is sent before the key is "+
-				"gone, or nobody listens; what helped was the poll")
+				"gone, or nobody listens; only the poll helped")
 	}
 }
 
-// prompt is what a wake-up may take. It is less than the engine's poll behind
-// a Notifier, so that the poll cannot stand in for it.
+// prompt is how long a wake-up may take: less than the engine's poll behind a Notifier, so that the
+// poll cannot replace it.
 func (s *trial) prompt() time.Duration { return min(2*time.Second, s.soon) }
 
-// checkNothingPilesUp looks for what each wait adds to a client that lives on: a
-// watch, a listener, a subscription that nobody ends.
+// checkNothingPilesUp looks for leaks of each wait in a client that lives on: a watch, a listener, a
+// subscription that is never ended.
 func checkNothingPilesUp(s *trial) {
 	const rounds, spare = 60, 20
 	holder, waiter := s.client(), s.client()
@@ -68,13 +68,13 @@ func checkNothingPilesUp(s *trial) {
 			cancel()
 		}
 	}
-	wait(3) // what the first of them needs may stay
+	wait(3) // what the first wait needs may stay
 	before := runtime.NumGoroutine()
 	wait(rounds)
 	after := 0
 	if !s.eventually(s.soon, func() bool { after = runtime.NumGoroutine(); return after < before+spare }) {
-		s.broken(fmt.Sprintf("%d waits that were given up have left %d goroutines", rounds, after-before),
-			"a watch, a listener or a request that lives as long as the client, and not as long as the wait")
+		s.broken(fmt.Sprintf("%d abandoned waits have left %d goroutines", rounds, after-before),
+			"a watch, a listener or a request that lives as long as the client instead of the wait")
 	}
 	s.unlock(held)
 }

@@ -15,7 +15,7 @@ import (
 // that takes a locker.Locker links nothing else, and package locker links no backend.
 func TestDependenciesPointOneWay(t *testing.T) {
 	const module = "github.com/golockers/locker"
-	onLocks := []string{"adapt", "backends", "bridge", "cmd", "compare", "conformance", "election", "fencing",
+	onLocks := []string{"adapt", "backends", "bridge", "cmd", "compare", "conformance", "election", "fencing", "lockertest",
 		"observe", "slots", "cas/castest",
 		"internal/campaign", "internal/carried", "internal/contest", "internal/guardtest", "internal/locktest", "internal/sqlmark"}
 	forLibraries := []string{"slots", "election", "adapt", "observe"}
@@ -56,11 +56,28 @@ func TestDependenciesPointOneWay(t *testing.T) {
 		case "driver":
 			assert.Equal(t, []string{"internal/clock"}, ours)
 		case "":
-			assert.ElementsMatch(t, []string{"driver", "internal/clock", "internal/label"}, ours)
+			assert.ElementsMatch(t, []string{"driver", "internal/clock", "internal/label", "internal/oneline"}, ours)
+			standard := func(dep string) bool { return !strings.Contains(strings.Split(dep, "/")[0], ".") }
+			assert.Len(t, slices.DeleteFunc(deps, standard), len(ours), "all else is the standard library's")
 		}
 		seen[pkg] = true
 	}
 	for _, pkg := range append(backends, "", "driver", "cas/kubernetes", "bridge") {
 		assert.True(t, seen[pkg], pkg)
 	}
+}
+
+// Who takes a locker.Locker takes the root module: it asks for what its tests need and for x/sys, for no driver, and
+// for no other module of this repository.
+func TestTheRootModuleHasNoDriver(t *testing.T) {
+	text, err := os.ReadFile("../go.mod")
+	require.NoError(t, err)
+	var direct []string
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 2 && strings.HasPrefix(fields[1], "v") {
+			direct = append(direct, fields[0])
+		}
+	}
+	assert.Equal(t, []string{"github.com/stretchr/testify", "go.uber.org/goleak", "golang.org/x/sys"}, direct)
+	assert.NotContains(t, string(text), "replace")
 }

@@ -1,12 +1,15 @@
 package docs_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,34 +35,37 @@ func blocksOf(t *testing.T, page, from, to string) (blocks [][2]string) {
 	return blocks
 }
 
-// typing types what a page says in an empty directory, which knows this module by one line alone: where it is. Its
-// dependencies are those that are here.
+// tried is a version that nobody has: what is typed gets it from a module proxy, as it will get a release.
+var tried = fmt.Sprintf("v0.0.1-docs.%d", time.Now().UnixNano())
+
+// typing types what a page says in an empty directory, which knows of nothing here but a module proxy.
 func typing(t *testing.T) (dir string, typed func(block string) string) {
 	t.Helper()
-	root, err := filepath.Abs("..")
-	require.NoError(t, err)
+	proxy := t.TempDir()
+	modules := exec.CommandContext(t.Context(), "../scripts/modules", "proxy", proxy, tried)
+	said, err := modules.CombinedOutput()
+	require.NoError(t, err, "%s", said)
 	env, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY").Output()
 	require.NoError(t, err)
-	cache, proxy, _ := strings.Cut(string(env), "\n")
-	proxies := "file://" + filepath.Join(cache, "cache", "download") + "," +
-		strings.TrimSuffix(strings.TrimSpace(proxy), ",direct") // this module is nowhere but here
+	cache, next, _ := strings.Cut(string(env), "\n")
+	t.Cleanup(func() { // of ours, nothing stays in the module cache
+		for _, in := range []string{"", "cache/download"} {
+			_ = exec.CommandContext(context.Background(), "find", filepath.Join(cache, in, "github.com/golockers"), "(", "-name", "*@"+tried,
+				"-o", "-name", tried+".*", ")", "-prune", "-exec", "rm", "-rf", "{}", "+").Run()
+		}
+	})
+	proxies := "file://" + proxy + ",file://" + filepath.Join(cache, "cache", "download") + "," + strings.TrimSpace(next)
 	dir = t.TempDir()
-	shell := func(command string) string {
-		cmd := exec.CommandContext(t.Context(), "sh", "-ec", command)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS=-v", "GOWORK=off", "GOSUMDB=off", "GOPROXY="+proxies)
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		require.NoError(t, err, "%s\n%s%s", command, out, &stderr)
-		return string(out)
-	}
 	return dir, func(block string) (said string) {
 		for line := range strings.Lines(block) {
-			said += shell(line)
-			if strings.HasPrefix(line, "go mod init ") {
-				shell("go mod edit -replace github.com/golockers/locker=" + root)
-			}
+			cmd := exec.CommandContext(t.Context(), "sh", "-ec", line)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "GOFLAGS=-v -modcacherw", "GOWORK=off", "GOSUMDB=off", "GOPROXY="+proxies)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			require.NoError(t, err, "%s\n%s%s", line, out, &stderr)
+			said += string(out)
 		}
 		return said
 	}

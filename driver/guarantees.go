@@ -6,48 +6,45 @@ import (
 	"time"
 )
 
-// Guarantees are the promises of a backend, in fields that a program can compare. The
-// zero value of each field promises nothing, and a higher value promises more.
-// Package conformance reads the same fields and tests each claim; locker.Require refuses a
-// backend that claims too little.
-// No promise here reaches past the end of a lease.
+// Guarantees are the promises of a backend, in fields that a program can compare. The zero value of
+// each field promises nothing, and a higher value promises more. Package conformance reads the same
+// fields and tests each claim; locker.Require refuses a backend that claims too little. No promise
+// reaches past the end of a lease.
 type Guarantees struct {
 	// Backend is the name of the service, as in messages: "single", "etcd".
 	Backend string
 
-	// Scope is how far apart two holders can be and still exclude each other.
+	// Scope is the largest distance at which holders exclude each other.
 	Scope Scope
 
-	// Exclusion is the basis of the promise that two do not hold at once.
+	// Exclusion is the basis of the promise that no two holders have a lock at once.
 	Exclusion Exclusion
 
-	// Fencing says whether leases have a token, and when tokens can fail to rise.
+	// Fencing says whether leases have a token, and when tokens can fail to increase.
 	Fencing Fencing
 
 	// Order is the order in which waiters of different clients get the lock.
 	// Inside one client it is always first come, first served.
 	Order Order
 
-	// Shared says whether many can hold a name together, and with which tokens. See
+	// Shared says whether sharers can hold a name together, and with which tokens. See
 	// [Request].Shared.
 	Shared Sharing
 
-	// DeadHolder says when the lock of a dead holder is free again.
+	// DeadHolder says when a dead holder's lock becomes free.
 	DeadHolder Recovery
 
-	// DeadHolderSlack is how much later than DeadHolder says the lock can be free.
+	// DeadHolderSlack is how much later than DeadHolder says the lock can become free.
 	DeadHolderSlack time.Duration
 
-	// ServerCrashes is how many of the service's servers may be down while locks can
-	// still be had.
+	// ServerCrashes is how many of the service's servers may be down while locks are still granted.
 	ServerCrashes int
 
-	// SurvivesRestart: a held lock is still held after all servers of the service
-	// were killed and started again, under the conditions in RestsOn.
+	// SurvivesRestart: a held lock is still held after all servers of the service were killed and
+	// restarted, under the conditions in RestsOn.
 	SurvivesRestart bool
 
-	// SurvivesFailover: a held lock is still held after another server has
-	// taken the place of one that failed.
+	// SurvivesFailover: a held lock is still held after another server has replaced a failed one.
 	SurvivesFailover bool
 
 	// SurvivesClockJump: no step of a server's wall clock gives the lock to a
@@ -55,9 +52,8 @@ type Guarantees struct {
 	// own clock can end its lease early, never late.)
 	SurvivesClockJump bool
 
-	// SurvivesPause: no server that stood still for longer than a TTL, as a
-	// frozen virtual machine does, and goes on, gives the lock to a second
-	// holder while the first one's lease lasts.
+	// SurvivesPause: no server that was paused for longer than a TTL, as a frozen virtual machine is,
+	// and then resumes gives the lock to a second holder while the first one's lease lasts.
 	SurvivesPause bool
 
 	// MinTTL and MaxTTL are the bounds of a TTL. 0: the engine's bounds, 10 ms and
@@ -68,7 +64,12 @@ type Guarantees struct {
 	// client. 0: none.
 	MaxMinHold time.Duration
 
-	// RestsOn names, for people, the conditions of the promises above.
+	// MinHoldSlack is how much later than its MinHold a lock that was unlocked early can become free,
+	// if the service has answered the unlock. Add the time that the unlock took, and 1 % of the MinHold
+	// for clocks that run at different speeds.
+	MinHoldSlack time.Duration
+
+	// RestsOn names the conditions of the promises above, as text for people.
 	RestsOn string
 }
 
@@ -93,7 +94,7 @@ type Exclusion int
 const (
 	ExclusionNone      Exclusion = iota
 	ExclusionServer              // one server: its data, its clock
-	ExclusionQuorum              // a majority of servers, bounded clock drift, restarts as RestsOn says
+	ExclusionQuorum              // a majority of servers; bounded clock drift; restarts: see RestsOn
 	ExclusionConsensus           // a replicated log, and bounded clock drift for the lease
 	ExclusionKernel              // the host's kernel; no clock is involved
 	ExclusionMemory              // one process's memory; no clock is involved
@@ -104,14 +105,14 @@ func (e Exclusion) String() string {
 	return word(int(e), "none", "one server", "quorum", "consensus", "kernel", "memory")
 }
 
-// Fencing says when a backend's tokens are sure to rise.
+// Fencing says when a backend's tokens are sure to increase.
 type Fencing int
 
 // Fencings, from the weakest to the strongest.
 const (
 	FencingNone         Fencing = iota // leases have no token
-	FencingWhileKept                   // tokens rise while the service keeps its data; RestsOn says what then
-	FencingUnlessRewind                // tokens rise unless its data is set back, as by restoring a backup
+	FencingWhileKept                   // tokens increase while the service keeps its data, see RestsOn
+	FencingUnlessRewind                // tokens increase unless the data is rolled back, as by a restored backup
 )
 
 // String returns the fencing in a few words.
@@ -124,7 +125,7 @@ type Order int
 
 // Orders.
 const (
-	OrderNone Order = iota // any; a poll or a wake-up decides
+	OrderNone Order = iota // no order: a poll or a wake-up decides
 	OrderFIFO              // in the order in which they began to wait
 )
 
@@ -136,9 +137,9 @@ type Sharing int
 
 // Sharings.
 const (
-	SharingNone       Sharing = iota // every lock is held alone
+	SharingNone       Sharing = iota // every lock is exclusive
 	SharingTokenless                 // shared leases have no token, even if others have one
-	SharingWithTokens                // those that hold together have one token, which rises as Fencing says
+	SharingWithTokens                // concurrent sharers have one token, which increases as Fencing says
 )
 
 // String returns the sharing in a few words.
@@ -149,9 +150,9 @@ type Recovery int
 
 // Recoveries, from the slowest to the fastest.
 const (
-	RecoveryNone     Recovery = iota // somebody has to remove it
-	RecoveryWatched                  // at the latest when one client has begun to ask, and gone on asking for the TTL
-	RecoveryAfterTTL                 // when its TTL has passed
+	RecoveryNone     Recovery = iota // a person has to remove the lock
+	RecoveryWatched                  // at the latest after one client has asked continuously for the TTL
+	RecoveryAfterTTL                 // when the lock's TTL has passed
 	RecoveryAtOnce                   // the moment the holder's process ends
 )
 

@@ -15,15 +15,14 @@ const (
 // MaxToken is the highest fencing token that a backend may give: 2⁶³-1.
 const MaxToken = math.MaxInt64
 
-// MaxSharers is how many can hold one name together.
+// MaxSharers is how many sharers can hold one name together.
 const MaxSharers = 4096
 
-// DefaultTTL is the TTL of a lease if no other is given and the backend's bounds
-// allow it.
+// DefaultTTL is the TTL of a lease if none is given and the backend's bounds allow it.
 const DefaultTTL = 30 * time.Second
 
-// The bounds of a TTL if the backend has none. A shorter lease cannot be kept by a
-// timer; a longer one is most likely a mistake of units.
+// The bounds of a TTL if the backend has none. Timers cannot keep a shorter lease; a longer one is most
+// likely a mistake of units.
 const (
 	MinTTL = 10 * time.Millisecond
 	MaxTTL = 366 * 24 * time.Hour

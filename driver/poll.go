@@ -7,26 +7,26 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// Poll waits between the requests of one caller to a [Backend] whose service has no queue: for
-// a wake-up of its [Notifier] and, since wake-ups can be lost, for a time that grows, but not
-// longer than the holder's lease lasts. It is for the engine and for backends that are made of
-// others; its zero value is ready.
+// Poll waits between one caller's requests to a [Backend] whose service has no queue: for a wake-up of
+// its [Notifier] and, because wake-ups can be lost, for a time that grows, but not longer than the
+// holder's lease lasts. It is for the engine and for backends that are made of others. The zero value
+// is ready to use.
 type Poll struct {
-	// Go starts a goroutine, for a caller that waits for those that it has started. nil: the
-	// go statement.
+	// Go starts a goroutine, for a caller that waits for the goroutines it has started. nil: the go
+	// statement.
 	Go func(func())
 
-	refused *Refusal      // the last answer; nil: it is not known who has the lock
-	tries   int           // answers of one kind, one after the other
-	wake    chan struct{} // told by the backend
-	reply   chan func()   // brings what Notify returned, once, nil if it failed; nil: it is not under way
+	refused *Refusal      // the last answer; nil: the holder is unknown
+	tries   int           // answers of one kind in a row
+	wake    chan struct{} // sent to by the backend
+	reply   chan func()   // receives what Notify returned, once, nil if it failed; nil: no Notify is in flight
 	cancel  context.CancelFunc
-	stop    func() // ends what Notify began; nil: it has not
+	stop    func() // ends what Notify began; nil: there is none
 }
 
-// Wait returns nil when it is time to ask b for name again, after the answer that
-// [Poll.Answered] was last given; or the error of ctx. others is how many callers of this
-// client wait for other names; atMost bounds the time, unless it is 0.
+// Wait returns nil when it is time to ask b for name again after the last answer given to
+// [Poll.Answered], or the error of ctx. others is how many callers of this client wait for other names;
+// atMost bounds the time, unless it is 0.
 func (p *Poll) Wait(ctx context.Context, b Backend, name string, others int, atMost time.Duration) error {
 	delay := p.delay(others)
 	if atMost > 0 {
@@ -38,8 +38,8 @@ func (p *Poll) Wait(ctx context.Context, b Backend, name string, others int, atM
 	return p.sleep(ctx, delay)
 }
 
-// Answered notes the answer to an attempt that was not granted: refused, or nil if the service
-// could not be asked. It returns how many answers of this kind have come in a row.
+// Answered records the answer to an attempt that was not granted: refused, or nil if the service could
+// not be asked. It returns how many answers of this kind have come in a row.
 func (p *Poll) Answered(refused *Refusal) int {
 	if (p.refused != nil) != (refused != nil) {
 		p.tries = 0
@@ -49,7 +49,7 @@ func (p *Poll) Answered(refused *Refusal) int {
 	return p.tries
 }
 
-// End ends the wake-ups. The Poll is not used any more.
+// End ends the wake-ups. The Poll must not be used afterwards.
 func (p *Poll) End() {
 	if p.reply != nil {
 		p.cancel()
@@ -61,17 +61,16 @@ func (p *Poll) End() {
 
 // The pauses between attempts.
 const (
-	firstPoll  = 5 * time.Millisecond // nothing tells when the lock is free
+	firstPoll  = 5 * time.Millisecond // nothing reports when the lock is free
 	lastPoll   = 500 * time.Millisecond
-	backupPoll = 10 * time.Second // Notify tells; the poll is for what it misses
-	lastBackup = time.Minute      // where a hundred thousand wait, who ask some thousand times a second together
+	backupPoll = 10 * time.Second // Notify reports it; the poll covers what it misses
+	lastBackup = time.Minute      // with a hundred thousand waiters, who together ask some thousand times a second
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = time.Second
-	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry
+	expirySlop = 10 * time.Millisecond // spreads the waiters for one expiry
 )
 
-// delay is how long to wait for a wake-up before asking without one. Others of the client
-// wait for other names.
+// delay is how long to wait for a wake-up before asking without one.
 func (p *Poll) delay(others int) time.Duration {
 	if p.refused == nil {
 		return clock.Jitter(clock.BackOff(p.tries-1, firstRetry, lastRetry))
@@ -89,8 +88,8 @@ func (p *Poll) delay(others int) time.Duration {
 	return d
 }
 
-// listen calls Notify in the background, once. Polling goes on while Notify has not returned,
-// however long that takes: progress never rests on it (R14).
+// listen calls Notify in the background, once. Polling continues until Notify has returned, however
+// long that takes: progress never depends on it (R14).
 func (p *Poll) listen(ctx context.Context, b Backend, name string) {
 	notifier, ok := b.(Notifier)
 	if !ok || p.stop != nil || p.reply != nil {
@@ -132,9 +131,9 @@ func (p *Poll) sleep(ctx context.Context, delay time.Duration) error {
 		case stop := <-p.reply:
 			p.cancel()
 			if p.reply, p.stop = nil, stop; stop == nil {
-				continue // the poll does it, and tries again
+				continue // polling continues, and Notify is tried again
 			}
-			// A release before that sent no wake-up (R14).
+			// A release before that sent no wake-up: ask now (R14).
 		case <-p.wake:
 		case <-timer.C:
 		case <-ctx.Done():

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // URL is a backend's address, parsed for its [Opener]. Unlike [net/url.URL] it can
@@ -22,28 +24,27 @@ type URL struct {
 	params url.Values
 	order  []string // the names of the parameters
 	known  []string
-	err    error // the first thing wrong with a parameter
+	err    error // the first error in a parameter
 }
 
-// Duration returns the parameter as a duration of more than zero, or def if there is
-// none.
+// Duration returns the parameter as a duration greater than zero, or def if it is absent.
 func (u *URL) Duration(name string, def time.Duration) time.Duration {
 	s := u.Param(name, "")
-	d, err := time.ParseDuration(s)
+	d, err := clock.ParseDuration(s)
 	switch {
 	case s == "":
 	case err != nil:
-		u.fail(name, "write a duration such as 500ms, 30s or 1m30s")
+		u.fail(name, err.Error())
 	case d <= 0:
-		u.fail(name, "it has to be more than zero")
+		u.fail(name, "it must be more than zero")
 	default:
 		return d
 	}
 	return def
 }
 
-// String returns the URL without user, password and parameters, for messages: in a
-// mistyped URL, a part of the password can look like any of them.
+// String returns the URL without user, password and parameters, for messages: in a mistyped URL, part
+// of the password can look like any of them.
 func (u *URL) String() string {
 	var b strings.Builder
 	b.WriteString(u.Scheme + "://")
@@ -55,7 +56,7 @@ func (u *URL) String() string {
 	return b.String()
 }
 
-// Param returns the parameter, or def if there is none.
+// Param returns the parameter, or def if it is absent.
 func (u *URL) Param(name, def string) string {
 	u.known = append(u.known, name)
 	v, ok := u.params[name]
@@ -68,7 +69,7 @@ func (u *URL) Param(name, def string) string {
 	return v[0]
 }
 
-// Uint returns the parameter as a whole number of zero or more, or def.
+// Uint returns the parameter as a whole number of zero or more, or def if it is absent.
 func (u *URL) Uint(name string, def uint64) uint64 {
 	s := u.Param(name, "")
 	n, err := strconv.ParseUint(s, 10, 64)
@@ -81,7 +82,7 @@ func (u *URL) Uint(name string, def uint64) uint64 {
 	return def
 }
 
-// Bool returns the parameter as a switch, or def.
+// Bool returns the parameter as a switch, or def if it is absent.
 func (u *URL) Bool(name string, def bool) bool {
 	switch u.Param(name, "") {
 	case "":
@@ -95,8 +96,8 @@ func (u *URL) Bool(name string, def bool) bool {
 	return def
 }
 
-// Err returns the first thing that is wrong with the parameters that were asked for so far, for
-// locker.Open: an Opener calls Check.
+// Err returns the first error in the parameters read so far. It is for locker.Open; an Opener calls
+// Check.
 func (u *URL) Err() error { return u.err }
 
 func (u *URL) fail(name, hint string) {
@@ -105,14 +106,13 @@ func (u *URL) fail(name, hint string) {
 	}
 }
 
-// Check returns an error if a parameter has a wrong value, occurs twice, or was not
-// asked for so far. The error matches [ErrInvalid]. Openers call Check when they have
-// asked for every parameter that they know.
+// Check returns an error if a parameter has a wrong value, occurs twice, or has not been read. The
+// error matches [ErrInvalid]. Openers call Check when they have read every parameter that they know.
 func (u *URL) Check() error {
 	for i, name := range u.order {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)
-			// It is not repeated: it may be the rest of a password with an & in it.
+			// Do not repeat it: it may be the rest of a password with an & in it.
 			return u.Invalid("unknown parameter, number %d: the known ones are %s", i+1,
 				strings.Join(slices.Compact(u.known), ", "))
 		}
@@ -123,8 +123,8 @@ func (u *URL) Check() error {
 	return u.err
 }
 
-// Invalid returns an error that says what is wrong with the URL. The error names the
-// URL, without password and parameters, and matches [ErrInvalid].
+// Invalid returns an error that says what is wrong with the URL. It includes the URL without password
+// and parameters, and matches [ErrInvalid].
 func (u *URL) Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: backend URL: %s: %s", ErrInvalid, u, fmt.Sprintf(format, args...))
 }

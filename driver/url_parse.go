@@ -8,11 +8,11 @@ import (
 	"unicode"
 )
 
-// checkCharacters refuses what nobody sees, such as the line end of a secret's file:
-// taken for a part of a prefix or a directory, it would make another lock (R27).
+// checkCharacters refuses invisible characters, such as the line end of a secret's file: as part of a
+// prefix or a directory, they would name another lock (R27).
 func checkCharacters(rawURL string) error {
 	for i, r := range []rune(rawURL) {
-		kind, meant := "an invisible character", "a space that is meant is %20"
+		kind, meant := "an invisible character", "write an intended space as %20"
 		switch {
 		case r != ' ' && unicode.IsPrint(r):
 			continue
@@ -24,7 +24,7 @@ func checkCharacters(rawURL string) error {
 			kind = "a control character"
 		}
 		if strings.Count(rawURL, "://") > 1 {
-			meant += ", and two URLs are for package bridge"
+			meant += ", and package bridge takes two URLs"
 		}
 		return invalid("backend URL: character %d is %s (%U): remove it (%s)", i+1, kind, r, meant)
 	}
@@ -75,7 +75,7 @@ func ParseURL(rawURL string) (*URL, error) {
 		return nil, invalid("backend URL: %s:// has an @ after the host: write an @ in a parameter as %%40, and in "+
 			"a password a / as %%2F, a ? as %%3F", u.Scheme)
 	}
-	if strings.Contains(query, "+") { // which programs that encode URLs write for a space
+	if strings.Contains(query, "+") { // encoders of URLs write it for a space
 		return nil, invalid("backend URL: %s:// has a + in a parameter: write %%2B for a plus, or %%20 for a space", u.Scheme)
 	}
 	if u.params, err = url.ParseQuery(query); err != nil {
@@ -128,7 +128,7 @@ func checkHost(h string) error {
 	case host == "":
 		return errors.New("it is empty")
 	case strings.ContainsAny(host, "%\\\"<>"):
-		return errors.New("it has a character that no host name has")
+		return errors.New("it has a character that host names cannot have")
 	case port != "" && (err != nil || n == 0):
 		return errors.New("the port is not a number from 1 to 65535")
 	}

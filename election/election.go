@@ -1,35 +1,34 @@
-// Package election has one leader at a time among many candidates, by a lock on any
+// Package election elects one leader at a time among many candidates, with a lock on any
 // [locker.Locker].
 //
 //	c := election.New(l, "scheduler", &election.Options{Address: "10.0.0.7:8080"})
-//	err := c.Run(ctx, func(ctx context.Context, term uint64) error {
-//		return schedule(ctx) // stop when ctx ends: another leads soon
+//	err := c.Run(ctx, func(ctx context.Context) error {
+//		return schedule(ctx) // stop when ctx ends: another will lead soon
 //	})
 //
 // # A term
 //
-// Run waits for the lock, calls the function, and stands again when a term is over. The
-// context of the function ends [Options].Margin before the lease does, and so before
-// anyone else can lead, as far as the service guarantees it. The lock is released only
-// when the function has returned. If it does not return in Options.Grace, the lease is
-// not renewed any more and ends by itself, and another may lead although the function
-// still runs. (A lock without a deadline, as in a file, is released then.)
+// Run waits for the lock, calls the function, and stands again when the term has ended. The context of
+// the function ends [Options].Margin before the lease does, and so before another candidate can lead,
+// as far as the service guarantees it. The lock is released only when the function has returned. If it
+// does not return within Options.Grace, the lease is no longer renewed and expires, and another may
+// lead although the function still runs. (A lock without a deadline, as in a file, is released then.)
 //
-// A leader can be paused at any instruction and go on when another leads. Only the
-// resource can refuse what it then writes: the term is the fencing token of the lock,
-// a number that rises with every term, or 0 where the service has no tokens. See
-// package fencing.
+// A leader can be paused at any instruction and continue when another leads. Only the resource can
+// refuse what it writes then. The term is the lock's fencing token, a number that increases with every
+// term, or 0 if the service has no tokens. [FromContext] returns it, and so does TokenFor of package
+// fencing.
 //
 // # Who leads
 //
-// [Candidate.IsLeader] asks nobody: it looks at the clock, as [locker.Lease.Err] does, and both are exact. The
-// context of the function ends by a timer. When a process goes on that was stopped for longer than its
-// lease (SIGCONT, a machine that has slept), that context can be seen alive for some microseconds, or where
-// a machine has slept for up to a second, until the timer has run. So ask IsLeader before an act that only
-// the leader may do. Everybody can ask the service,
-// by [locker.Client.Inspect]: the label is the address of the leader, the token its term.
-// The answer may be out of date: a leader has to know by itself, and
-// whoever calls the leader at its address has to bear that it is none.
+// [Candidate.IsLeader] sends no request: it checks the clocks, as [locker.Lease.Err] does, and both are
+// exact. The context of the function ends by a timer. When a process resumes that was stopped for
+// longer than its lease (SIGCONT, a machine that has slept), that context can seem alive until the
+// timer has run, for some microseconds or, after a machine has slept, up to a second. So call IsLeader
+// before an act that only the leader may do. Anybody can ask the service with [locker.Client.Inspect]:
+// the label is the leader's address, the token its term. An example asks repeatedly to watch who leads.
+// The answer may be out of date: a leader must check for itself, and a caller must expect that the
+// process at the leader's address no longer leads.
 package election
 
 import (
@@ -45,32 +44,32 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// ErrSteppedDown is the cause of the end of a term's context after StepDown.
+// ErrSteppedDown is the cause with which StepDown ends a term's context.
 var ErrSteppedDown = errors.New("election: the leader has stepped down")
 
 // Options are the settings of a Candidate. The zero value, or nil, means the defaults.
 type Options struct {
-	// Address is told to those who ask who leads: at most [locker.MaxLabelLen] bytes
-	// of text. "": the label of the client.
+	// Address is shown by Inspect as the label of the leader: at most [locker.MaxLabelLen] bytes of
+	// text. "": the client's label.
 	Address string
 
-	// TTL is the time after which a dead leader's lock is free. 0: locker.DefaultTTL,
-	// or the nearest that the service can do.
+	// TTL is the time after which a dead leader's lock is free. 0: locker.DefaultTTL, or the nearest
+	// TTL that the service supports.
 	TTL time.Duration
 
-	// Margin is how long before the end of the lease the context of lead ends: the
-	// time in which lead has to stop. It is at most half the TTL. 0: a fifth of it.
+	// Margin is how long before the end of the lease the context of lead ends: the time that lead has
+	// to stop. It is at most half the TTL. 0: a fifth of the TTL.
 	Margin time.Duration
 
-	// Grace is how long the lease is renewed for a lead that does not return after
-	// the end of its context. 0: one TTL.
+	// Grace is how long the lease is still renewed if lead does not return after its context has ended.
+	// 0: one TTL.
 	Grace time.Duration
 
 	_ struct{}
 }
 
-// The pauses before a candidate stands again: each is twice as long as the one before,
-// until a term has lasted for a minute.
+// The pauses before a candidate stands again: each is twice as long as the previous one, until a term
+// has lasted for a minute.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 10 * time.Second
@@ -84,19 +83,19 @@ type Candidate struct {
 	opts Options
 
 	running atomic.Bool
-	term    atomic.Pointer[term] // the last one; nil: it has not led yet
+	term    atomic.Pointer[term] // the last term; nil: it has not led yet
 }
 
-// New returns a Candidate for the lock on name, which Run makes stand for election.
+// New returns a Candidate for the lock on name. It stands for election in Run.
 func New(l locker.Locker, name string, opts *Options) *Candidate {
 	c := &Candidate{l: l, name: name}
 	if opts != nil {
 		c.opts = *opts
 	}
 	if l == nil {
-		c.l = locker.New(nil, nil) // whose errors say so
+		c.l = (*locker.Client)(nil) // its errors say so
 	}
-	g := c.l.Guarantees()
+	g, _ := locker.GuaranteesOf(c.l)
 	ttl := max(locker.DefaultTTL, g.MinTTL)
 	c.opts.TTL = cmp.Or(c.opts.TTL, min(ttl, cmp.Or(g.MaxTTL, ttl)))
 	c.opts.Margin = cmp.Or(c.opts.Margin, c.opts.TTL/5)
@@ -104,16 +103,16 @@ func New(l locker.Locker, name string, opts *Options) *Candidate {
 	return c
 }
 
-// Run stands for election until ctx ends, and calls lead for each term, in its own
-// goroutine. A term ends with ctx, with the lease less the margin, or by StepDown; the
-// context of lead ends at that moment, and its cause says why. Run then waits until
-// lead has returned, releases the lock, and stands again if ctx has not ended. Where
-// terms follow each other quickly, it pauses between them, up to 10 s.
+// Run stands for election until ctx ends, and calls lead for each term, in Run's own goroutine. A term
+// ends with ctx, a Margin before the lease ends, or by StepDown; the context of lead ends at that
+// moment, and its cause says why. Run then waits until lead has returned, releases the lock, and stands
+// again if ctx has not ended. If terms follow each other quickly, it pauses between them, up to 10 s.
 //
-// If lead returns before its context has ended, so does Run, with the same error. An
-// outage of the service does not end Run; an error that cannot pass does, such as a
-// wrong password. If ctx ended, the error is that of ctx.
-func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, term uint64) error) error {
+// If lead returns before its context has ended, Run returns the same error. An outage of the service
+// does not end Run; a permanent error does, such as a wrong password. After ctx has ended, Run returns
+// nil, because it was asked to stop. If ctx ends during a term and lead returns an error of its own,
+// Run returns that error.
+func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if c.opts.Margin < 0 || c.opts.Margin > c.opts.TTL/2 || c.opts.Grace < 0 {
 		return fmt.Errorf("election: %w: a margin of %v and a grace of %v do not fit a TTL of %v: "+
 			"give a margin up to half of it, and no negative ones",
@@ -132,7 +131,10 @@ func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, term
 		if err == nil {
 			t := &term{lease: lease, opts: &c.opts}
 			began := time.Now()
-			if err := c.serve(ctx, t, lead); !t.over {
+			switch err := c.serve(ctx, t, lead); {
+			case !t.over:
+				return err
+			case ctx.Err() != nil && !stopped(ctx, err) && !stopped(t.ctx, err):
 				return err
 			}
 			pause = time.Duration(t.pause.Load())
@@ -141,22 +143,38 @@ func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, term
 			}
 		}
 		pause = max(pause, clock.Jitter(clock.BackOff(quick, firstPause, lastPause)))
-		if err := clock.Sleep(ctx, pause); err != nil {
-			return err
+		if clock.Sleep(ctx, pause) != nil {
+			return nil // it was asked to stop
 		}
 	}
 }
 
-// IsLeader reports whether this candidate leads, and may act. It asks nobody.
+// stopped reports whether err says that ctx has ended.
+func stopped(ctx context.Context, err error) bool {
+	return errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
+}
+
+// FromContext returns the term of the election with this name, if ctx is the context of the function
+// that leads, or derived from it. It returns false if ctx has no such term, or if its lease has ended.
+// It uses the innermost lease of that name, from any Client. During the margin, when the function must
+// stop, it still returns the term, for the last writes.
+func FromContext(ctx context.Context, name string) (term uint64, ok bool) {
+	lease, ok := locker.FromContext(ctx, name)
+	if ok {
+		term, _ = lease.Token()
+	}
+	return term, ok
+}
+
+// IsLeader reports whether this candidate leads, and may act. It sends no request.
 func (c *Candidate) IsLeader() bool {
 	t := c.term.Load()
 	return t != nil && t.lasts()
 }
 
-// StepDown ends the present term, and returns before lead has. The candidate does not
-// stand again for the pause, so that another gets to lead; if none stands, nobody
-// leads meanwhile. StepDown does nothing, and returns false, if this candidate does
-// not lead.
+// StepDown ends the present term, and returns before lead does. The candidate does not stand again
+// during pause, so that another can lead; if no other stands, nobody leads meanwhile. If this candidate
+// does not lead, StepDown does nothing and returns false.
 func (c *Candidate) StepDown(pause time.Duration) bool {
 	t := c.term.Load()
 	if t == nil || t.ctx.Err() != nil {
@@ -168,20 +186,20 @@ func (c *Candidate) StepDown(pause time.Duration) bool {
 }
 
 // serve leads for one term, and releases the lock.
-func (c *Candidate) serve(ctx context.Context, t *term, lead func(context.Context, uint64) error) error {
+func (c *Candidate) serve(ctx context.Context, t *term, lead func(context.Context) error) error {
 	inLease, cancel := t.lease.Context(ctx)
 	defer cancel()
 	t.ctx, t.end = context.WithCancelCause(inLease)
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
-	defer func() { // also when lead panics
+	defer func() { // even if lead panics
 		t.over = t.ctx.Err() != nil
 		t.end(nil)
 		stop()
 		keeping.Wait()
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_ = t.lease.Unlock(late) // what fails is tried again in the background, and ends with the TTL
+		_ = t.lease.Unlock(late) // a failed release is retried in the background, and the lock ends with its TTL
 	}()
 	if !t.lasts() {
 		t.end(t.late())
@@ -190,17 +208,16 @@ func (c *Candidate) serve(ctx context.Context, t *term, lead func(context.Contex
 	keeping.Go(func() { t.renew(renewing) })
 	keeping.Go(func() { t.watch(renewing, stop) })
 	c.term.Store(t)
-	number, _ := t.lease.Token()
-	return lead(t.ctx, number)
+	return lead(t.ctx)
 }
 
-// term is one time of leading.
+// term is one period of leading.
 type term struct {
 	lease *locker.Lease
 	opts  *Options
 	ctx   context.Context // of lead
 	end   context.CancelCauseFunc
-	over  bool         // before lead had returned
+	over  bool         // its context ended before lead returned
 	pause atomic.Int64 // of StepDown
 }
 
@@ -216,15 +233,15 @@ func (t *term) late() error {
 		t.opts.Margin, locker.ErrLost)
 }
 
-// watch ends lead's context when the margin begins, whatever a renewal waits for, and
-// lets the lock go if lead has not returned in the time of grace after that.
+// watch ends lead's context when the margin begins, even if a renewal hangs. If lead has not returned
+// within the grace period, it stops renewing, or releases a lock without a deadline.
 func (t *term) watch(renewing context.Context, stop func()) {
 	for t.lasts() {
 		_ = clock.Sleep(t.ctx, min(t.left(), time.Second)) // a second: a machine may have slept
 	}
 	t.end(t.late())
 	if clock.Sleep(renewing, t.opts.Grace) != nil {
-		return // it has returned
+		return // lead has returned
 	}
 	stop()
 	if clock.Endless(t.lease.Until()) {
@@ -232,8 +249,8 @@ func (t *term) watch(renewing context.Context, stop func()) {
 	}
 }
 
-// renew renews the lease until ctx ends. The lease is not renewed by itself, so that
-// it ends if lead does not return.
+// renew renews the lease until ctx ends. The Client does not renew it, so that it can end if lead does
+// not return.
 func (t *term) renew(ctx context.Context) {
 	every := t.opts.TTL / 3
 	for wait := time.Duration(0); clock.Sleep(ctx, wait) == nil; {

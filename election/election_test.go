@@ -19,7 +19,8 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/election"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 // remote is the service of one client, which can be cut off from it: a request then
 // fails, or hangs.
 type remote struct {
-	*memory.Backend
+	*memlock.Backend
 	cut, hang atomic.Bool
 	lose      atomic.Int32 // requests that are not answered
 }
@@ -76,7 +77,9 @@ func (h remoteHold) Renew(ctx context.Context) (v driver.Validity, err error) {
 	return v, err
 }
 
-func (h remoteHold) Release(ctx context.Context) error { return h.end(ctx, h.Hold.Release) }
+func (h remoteHold) Release(ctx context.Context, keep time.Duration) error {
+	return h.end(ctx, func(ctx context.Context) error { return h.Hold.Release(ctx, keep) })
+}
 
 func (h remoteHold) Undo(ctx context.Context) error { return h.end(ctx, h.Hold.Undo) }
 
@@ -91,15 +94,15 @@ func (h remoteHold) end(ctx context.Context, how func(context.Context) error) er
 type world struct {
 	t       *testing.T
 	ctx     context.Context
-	locks   *memory.Backend
+	locks   *memlock.Backend
 	running sync.WaitGroup
 	leading atomic.Int32 // contexts of lead that have not ended
 	last    atomic.Uint64
 }
 
-func inAWorld(t *testing.T, locks func() *memory.Backend, test func(t *testing.T, w *world)) {
+func inAWorld(t *testing.T, expiring bool, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, locks: locks()}
+		w := &world{t: t, locks: memlock.New(expiring)}
 		defer w.running.Wait()
 		var cancel func()
 		w.ctx, cancel = context.WithCancel(context.Background())
@@ -109,7 +112,7 @@ func inAWorld(t *testing.T, locks func() *memory.Backend, test func(t *testing.T
 }
 
 func (w *world) client(b driver.Backend) *locker.Client {
-	c := locker.New(b, &locker.Options{Label: "client"})
+	c := locktest.Must(locker.New(b, &locker.Options{Label: "client"}))
 	w.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -117,11 +120,12 @@ func (w *world) client(b driver.Backend) *locker.Client {
 // candidate is one process that stands for election until the test ends, or stop.
 type candidate struct {
 	*election.Candidate
-	remote *remote
-	stop   context.CancelFunc
-	mu     sync.Mutex
-	terms  []term // of which the last may go on
-	err    error  // of Run
+	remote  *remote
+	stop    context.CancelFunc
+	stopped atomic.Bool
+	mu      sync.Mutex
+	terms   []term // of which the last may go on
+	err     error  // of Run
 }
 
 type term struct {
@@ -150,7 +154,9 @@ func (w *world) stand(address string, slow time.Duration, opts election.Options)
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(w.ctx)
 	w.running.Go(func() {
-		c.err = c.Run(ctx, func(ctx context.Context, number uint64) error {
+		c.err = c.Run(ctx, func(ctx context.Context) error {
+			number, leads := election.FromContext(ctx, "boss")
+			assert.True(w.t, leads)
 			assert.EqualValues(w.t, 1, w.leading.Add(1), "%s leads beside another", address)
 			assert.Greater(w.t, number, w.last.Swap(number))
 			assert.True(w.t, c.IsLeader())
@@ -166,6 +172,9 @@ func (w *world) stand(address string, slow time.Duration, opts election.Options)
 			c.terms[len(c.terms)-1] = this
 			c.mu.Unlock()
 			time.Sleep(slow)
+			if c.stopped.Load() {
+				return this.cause
+			}
 			return errors.New("not told: the term was over")
 		})
 	})
@@ -183,7 +192,7 @@ func (w *world) leader() locker.State {
 
 // The errors that histories name.
 var named = map[string]error{
-	"lost": locker.ErrLost, "stepped-down": election.ErrSteppedDown, "canceled": context.Canceled,
+	"nil": nil, "lost": locker.ErrLost, "stepped-down": election.ErrSteppedDown, "canceled": context.Canceled,
 	"refused": errors.New("wrong password"), "unavailable": fmt.Errorf("restarting: %w", locker.ErrUnavailable),
 }
 
@@ -210,6 +219,7 @@ func (w *world) play(history string) {
 			grace, _ := time.ParseDuration(word[3])
 			all[word[0]] = w.stand(strings.TrimPrefix(word[0], "client"), slow, election.Options{Grace: grace})
 		case word[0] + " stops":
+			c.stopped.Store(true)
 			c.stop()
 		case word[0] + " cut", word[0] + " hangs", word[0] + " healed":
 			cut = time.Now()
@@ -218,7 +228,7 @@ func (w *world) play(history string) {
 		case word[0] + " misses": // the next answer
 			c.remote.lose.Store(1)
 		case "boss taken":
-			w.locks.Delete("boss")
+			w.locks.Lose("boss")
 		case "service is":
 			w.locks.Fail(named[word[2]])
 		case word[0] + " steps": // down, for so long
@@ -269,7 +279,7 @@ func must[T any](v T, err error) T {
 func TestHistories(t *testing.T) {
 	for name, history := range map[string]string{
 		"one leads and resigns": "nobody leads, a stands 2s, client stands, 5m, a leads, client follows, a stops, a ends canceled, " +
-			"client terms 0, a named, 2s, a returns canceled, client leads, between 2s 2s",
+			"client terms 0, a named, 2s, a returns nil, client leads, between 2s 2s",
 		"cut off": "a stands 6s, b stands, 5m0.123s, a cut, 31s, a ends lost, after-cut 13s 24s, b leads, between 6s 7s, " +
 			"a healed, 1m, b stops, 1m, a terms 2, a leads",
 		"requests hang": "a stands 6s, b stands, 5m0.123s, a hangs, 31s, a ends lost, after-cut 13s 24s, b leads, between 6s 7s, " +
@@ -288,49 +298,45 @@ func TestHistories(t *testing.T) {
 			"b returns refused, service is up",
 	} {
 		t.Run(name, func(t *testing.T) {
-			locks := memory.NewExpiring
-			if strings.Contains(name, "no deadline") {
-				locks = memory.New
-			}
-			inAWorld(t, locks, func(_ *testing.T, w *world) { w.play(history) })
+			inAWorld(t, !strings.Contains(name, "no deadline"), func(_ *testing.T, w *world) { w.play(history) })
 		})
 	}
 }
 
 // Somebody takes the lock away as soon as a candidate has it.
 func TestQuickTermsAreSlowedDown(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
+	inAWorld(t, true, func(t *testing.T, w *world) {
 		a := w.stand("a", 0, election.Options{})
 		for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); {
-			w.locks.Delete("boss")
+			w.locks.Lose("boss")
 			time.Sleep(10 * time.Millisecond)
 		}
 		assert.InDelta(t, 60, len(a.all()), 20, "about every 10 s in the end")
 		time.Sleep(2 * time.Minute)
 		n := len(a.all())
-		w.locks.Delete("boss")
+		w.locks.Lose("boss")
 		time.Sleep(time.Second)
 		assert.Equal(t, n+1, len(a.all()), "after a steady term it stands again soon")
 	})
 }
 
 func TestRunEndsWithLead(t *testing.T) {
-	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
+	inAWorld(t, true, func(t *testing.T, w *world) {
 		c := election.New(w.client(w.locks), "boss", nil)
 		mine := errors.New("mine")
 		for _, want := range []error{nil, mine} {
-			require.Equal(t, want, c.Run(t.Context(), func(context.Context, uint64) error {
+			require.Equal(t, want, c.Run(t.Context(), func(context.Context) error {
 				require.ErrorIs(t, c.Run(t.Context(), nil), locker.ErrInvalid, "twice")
 				return want
 			}))
 			assert.False(t, w.leader().Held)
 		}
 		assert.PanicsWithValue(t, mine, func() {
-			_ = c.Run(t.Context(), func(context.Context, uint64) error { panic(mine) })
+			_ = c.Run(t.Context(), func(context.Context) error { panic(mine) })
 		})
 		assert.False(t, w.leader().Held, "nobody leads after a panic")
 		assert.False(t, c.IsLeader())
-		require.NoError(t, c.Run(t.Context(), func(context.Context, uint64) error { return nil }))
+		require.NoError(t, c.Run(t.Context(), func(context.Context) error { return nil }))
 	})
 }
 
@@ -346,14 +352,14 @@ func (o odd) Lock(context.Context, string, ...locker.Option) (*locker.Lease, err
 // called, and nothing is left.
 func TestNobodyLeadsWithALeaseThatIsOver(t *testing.T) {
 	for name, spoil := range map[string]func(w *world, lease *locker.Lease, cancel func()){
-		"taken away":    func(w *world, _ *locker.Lease, _ func()) { w.locks.Delete("boss") },
+		"taken away":    func(w *world, _ *locker.Lease, _ func()) { w.locks.Lose("boss") },
 		"unlocked":      func(_ *world, l *locker.Lease, _ func()) { _ = l.Unlock(context.Background()) },
 		"expired":       func(*world, *locker.Lease, func()) { time.Sleep(time.Hour) },
 		"in the margin": func(*world, *locker.Lease, func()) { time.Sleep(ttl - margin) },
 		"cancelled":     func(_ *world, _ *locker.Lease, cancel func()) { cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
+			inAWorld(t, true, func(t *testing.T, w *world) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 				defer cancel()
 				c := w.client(w.locks)
@@ -369,11 +375,11 @@ func TestNobodyLeadsWithALeaseThatIsOver(t *testing.T) {
 					spoil(w, lease, cancel)
 					return lease, nil
 				}}
-				err := election.New(l, "boss", nil).Run(ctx, func(context.Context, uint64) error {
+				err := election.New(l, "boss", nil).Run(ctx, func(context.Context) error {
 					t.Error("it leads")
 					return nil
 				})
-				require.ErrorIs(t, err, ctx.Err())
+				require.NoError(t, err)
 				assert.False(t, w.leader().Held)
 			})
 		})
@@ -381,7 +387,7 @@ func TestNobodyLeadsWithALeaseThatIsOver(t *testing.T) {
 }
 
 func TestOptionsThatDoNotFit(t *testing.T) {
-	c := locker.New(memory.New(), nil)
+	c := locktest.Must(locker.New(memlock.New(false), nil))
 	defer func() { assert.NoError(t, c.Close()) }()
 	for _, opts := range []election.Options{
 		{Margin: 16 * time.Second}, {TTL: time.Second, Margin: time.Second}, {Margin: -1}, {Grace: -1}, {TTL: -1},
@@ -393,5 +399,86 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 	require.ErrorIs(t, election.New(nil, "boss", nil).Run(t.Context(), nil), locker.ErrInvalid)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, election.New(c, "boss", nil).Run(over, nil), context.Canceled)
+	require.NoError(t, election.New(c, "boss", nil).Run(over, nil), "asked to stop")
+}
+
+// Run was asked to stop, and says so only if lead has something else to say. Before, StepDown or the
+// service may have ended the term, and lead says that.
+func TestWhatRunReturnsWhenItsContextEnds(t *testing.T) {
+	mine, why, cause := errors.New("mine"), errors.New("shutting down"), errors.New("the cause of the term's end")
+	for what, test := range map[string]struct {
+		before      string // what has ended the term
+		leads, want error
+	}{
+		"nil":                            {"", nil, nil},
+		"the error of ctx":               {"", fmt.Errorf("scheduling: %w", context.Canceled), nil},
+		"the cause of ctx":               {"", why, nil},
+		"an error of its own":            {"", mine, mine},
+		"the deadline of another of its": {"", context.DeadlineExceeded, context.DeadlineExceeded},
+		"that it has stepped down":       {"steps down", cause, nil},
+		"that its context ended then":    {"steps down", context.Canceled, nil},
+		"that of ctx ended since":        {"steps down", context.DeadlineExceeded, nil},
+		"its own, after it stepped down": {"steps down", mine, mine},
+		"that it was lost":               {"lost", cause, nil},
+		"that it ended when it was lost": {"lost", context.Canceled, nil},
+		"its own, after a loss":          {"lost", mine, mine},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inAWorld(t, true, func(t *testing.T, w *world) {
+				ctx, stop := context.WithCancelCause(t.Context())
+				defer stop(nil)
+				c := election.New(w.client(w.locks), "boss", nil)
+				if test.before != "" {
+					var cancel func()
+					ctx, cancel = context.WithTimeoutCause(ctx, time.Minute, why)
+					defer cancel()
+				}
+				require.Equal(t, test.want, c.Run(ctx, func(term context.Context) error {
+					switch test.before {
+					case "steps down":
+						assert.True(t, c.StepDown(0))
+					case "lost":
+						assert.True(t, w.locks.Lose("boss"))
+					default:
+						stop(why)
+					}
+					<-term.Done()
+					<-ctx.Done()
+					if test.leads == cause { //nolint:errorlint // what stands for it
+						return context.Cause(term)
+					}
+					return test.leads
+				}))
+			})
+		})
+	}
+}
+
+// When a client closes, the next one leads at once: nobody sees a context of the term before that goes on.
+func TestATermEndsBeforeTheNextBegins(t *testing.T) {
+	locks := memlock.New(false)
+	before := context.Context(nil)
+	for range 300 {
+		c, next := locktest.Must(locker.New(locks, nil)), locktest.Must(locker.New(locks, nil))
+		led, returns, leads := make(chan context.Context), make(chan struct{}), make(chan bool)
+		go func() {
+			_ = election.New(c, "boss", nil).Run(t.Context(), func(ctx context.Context) error {
+				led <- ctx
+				<-returns
+				return nil
+			})
+		}()
+		before = <-led
+		go func() {
+			_ = election.New(next, "boss", nil).Run(t.Context(), func(context.Context) error {
+				leads <- before.Err() == nil
+				return nil
+			})
+		}()
+		go func() { assert.NoError(t, c.Close()) }()
+		two := <-leads
+		close(returns)
+		require.False(t, two, "two lead")
+		require.NoError(t, next.Close())
+	}
 }

@@ -95,7 +95,7 @@ func TestListGoesOverPages(t *testing.T) {
 
 // MinHold counts from the grant, is kept whatever becomes of the client, and ends when it is over: for a job that
 // runs in a process of its own. With StrictExpiry it was kept until somebody asked, and for a whole MinHold from
-// then on, so that an hourly job ran every second hour.
+// then on, so that an hourly job ran every second hour. It still is where the backend is closed under a holder.
 func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 	t.Parallel()
 	const keep = 4 * time.Second
@@ -104,28 +104,24 @@ func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, 1, version(strict)...)
 			ctx := t.Context()
-			b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
-			require.NoError(t, err)
-			c, other := locker.New(b, nil), client(t, s.Addrs(), time.Minute)
+			b, other := keepingBackend(t, s.Addrs(), strict), client(t, s.Addrs(), time.Minute)
 			before := locktest.Lock(t, other, "n")
-			waits := make(chan locked, 1)
-			go func() {
-				l, err := c.Lock(ctx, "n", locker.MinHold(keep))
-				waits <- locked{l, err, time.Now()}
-			}()
-			s.queued(t, "n", 3)
+			ask := func(name string) driver.Grant {
+				req := request(name, keep, true)
+				req.MinHold = keep
+				return locktest.Acquire(t, b, req)
+			}
+			waits := make(chan driver.Grant, 1)
+			go func() { waits <- ask("n") }()
+			s.queued(t, "n", 2)
 			time.Sleep(1500 * time.Millisecond)
 			began := time.Now()
 			require.NoError(t, before.Unlock(ctx))
-			got := s.get(t, waits, 30*time.Second)
-			held, err := c.Lock(ctx, "held", locker.MinHold(keep)) // when it is closed
-			require.NoError(t, err)
-			require.NoError(t, got.lease.Unlock(ctx)) // it is kept all the same
-			_ = c.Close()
+			require.NoError(t, (<-waits).Hold.Release(ctx, keep-time.Since(began)))
+			ask("held") // when it is closed
 			require.NoError(t, b.Close())
-			require.ErrorIs(t, held.Err(), driver.ErrClosed)
 			for _, name := range []string{"n", "held"} {
-				_, err = other.TryLock(ctx, name)
+				_, err := other.TryLock(ctx, name)
 				require.ErrorIs(t, err, driver.ErrHeld)
 			}
 			eventually(t, keep+5*time.Second, "it is over", func() bool { return len(all(t, s.admin)) == 0 })

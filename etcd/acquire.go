@@ -3,14 +3,23 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/queue"
 	"github.com/golockers/locker/internal/refusal"
+	"github.com/golockers/locker/internal/session"
 )
 
 // sessions is how many an attempt is made on, one after the other, if they expire.
@@ -26,215 +35,387 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		switch {
 		case err == nil:
 			return grant, nil
-		case errors.Is(err, errGone) && grant.Hold == nil && n < sessions:
+		case errors.Is(err, session.ErrGone) && grant.Hold == nil && n < sessions:
 			continue // nothing can come of it, and what may be left is not taken over
 		}
 		return refusal.Answer(grant, b.failure(ctx, err))
 	}
 }
 
-// attempt is one key on its way through a queue, on one session.
-type attempt struct {
-	b      *Backend
-	h      *hold
-	queued func() // told that others are before it; may be nil
-	// follows: this client has a key in the queue, of a holder or waiter, who is alone. It may not be free then.
-	follows bool
-	at      position
-	before  *mvccpb.KeyValue // the key before, if it is behind one
-}
-
-// position is where an attempt's key is:
-//
-//	outside ──► somewhere ──► behind ──► first
-//	   │            └──────────────────────▲
-//	   └───────────────────────────────────┘
-type position int
-
-const (
-	outside   position = iota
-	somewhere          // in the queue: which key is before it is not known yet
-	behind             // another key: attempt.before
-	first
-)
-
 // attempt asks for the lock on one session. What it may leave is in the Grant beside its error.
 func (b *Backend) attempt(ctx context.Context, req driver.Request) (driver.Grant, error) {
-	s, err := b.join(ctx, wholeSeconds(req.TTL))
+	l, err := b.join(ctx, wholeSeconds(req.TTL))
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	h := &hold{
-		b: b, s: s, queue: b.keys.queue(req.Name),
+		b: b, l: l, queue: b.keys.queue(req.Name), shared: req.Shared,
 		owner: req.Owner, label: req.Label, lost: req.Lost, minHold: req.MinHold,
 	}
-	switch {
-	case b.opts.StrictExpiry:
-		h.shadow = strict
-	case req.MinHold > 0:
-		h.shadow = kept
-	}
-	a := &attempt{b: b, h: h, queued: req.Queued, follows: b.name(h, req.Shared)}
-	v, err := a.run(ctx, req.Wait)
+	a := &attempt{h: h, follows: b.name(h)}
+	a.behind = h.key
+	v, err := a.run(ctx, req)
 	switch {
 	case err == nil && req.Shared:
-		return driver.Grant{Hold: h, Session: true, Validity: v}, nil
+		return driver.Grant{Hold: h, Validity: v}, nil
 	case err == nil:
-		return driver.Grant{Hold: h, Session: true, Validity: v, Token: h.tokens.Of(h.created)}, nil
+		return driver.Grant{Hold: h, Validity: v, Token: h.tokens.Of(h.created)}, nil
 	}
 	if leaseGone(err) {
-		s.become(gone)
-		err = errGone
+		l.Ended()
+		err = session.ErrGone
 	}
-	if errors.Is(err, errGone) {
+	if errors.Is(err, session.ErrGone) {
 		select { // its lease may have to be revoked, and etcd may be silent
-		case <-s.ended:
+		case <-l.Gone():
 		case <-ctx.Done():
 		case <-time.After(b.opts.Timeout):
 		}
 	}
 	b.mu.Lock()
-	left := h.left(s.life == gone, h.shadow != without)
+	left := h.left(l.IsGone())
 	b.mu.Unlock()
 	if left {
-		return driver.Grant{Hold: h, Session: true}, err // for the engine to take back (R7)
+		return driver.Grant{Hold: h}, err // for the engine to take back (R7)
 	}
 	h.settle()
 	return driver.Grant{}, err
 }
 
+var seed = maphash.MakeSeed()
+
 // name gives h a key of this client's that nothing can be under way for. Etcd keeps deleted keys in its index
-// until it is compacted, so they are used again. It reports whether one of the first two was in use.
-func (b *Backend) name(h *hold, shared bool) (follows bool) {
-	mark, number := "", func(try int) int { return try }
-	if shared {
-		mark, number = sharedMark, scattered(h.owner)
+// until it is compacted, so they are used again, but for that of a MinHold: its floor may be there for longer
+// than anybody here knows. It reports whether this client has another place in the queue, which may not be
+// free then.
+//
+// A sharer tries numbers that its owner draws: four times 0, four times one of the lowest two, then four,
+// eight, and so on. Some fifty tries find a free one among thousands, not much above them, and a repeated
+// request finds the same (R11).
+func (b *Backend) name(h *hold) (follows bool) {
+	mark, once, number := "", "", func(try int) int { return try }
+	if h.minHold > 0 {
+		once = "." + escape.Replace(h.owner)
+	}
+	if h.shared {
+		draw := rand.New(rand.NewPCG(maphash.String(seed, h.owner), 0)) //nolint:gosec // nobody has to guess it
+		mark, number = sharedMark, func(try int) int { return draw.IntN(1 << min(try/4, 30)) }
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for try := 0; ; try++ {
-		h.key = h.queue + mark + b.id + "." + strconv.Itoa(number(try))
+		h.key = h.queue + mark + b.id + once + "." + strconv.Itoa(number(try))
 		if user := b.inUse[h.key]; user == nil {
 			b.inUse[h.key] = h
-			return !shared && (try > 0 || b.inUse[h.queue+b.id+".1"] != nil)
-		} else if user.owner == h.owner && user.s == h.s {
+			return !h.shared && (try > 0 || b.inUse[h.queue+b.id+".1"] != nil)
+		} else if user.owner == h.owner && user.l == h.l {
 			return false // a repeated request (R11)
 		}
 	}
 }
 
+// attempt is one key on its way through a queue.
+type attempt struct {
+	h        *hold
+	follows  bool
+	revision int64  // as of which a watch has told that the way may be free; 0: none has
+	behind   string // the key that was in its way last
+}
+
+var _ queue.Place[mvccpb.KeyValue] = (*attempt)(nil)
+
 // run brings the key to the front of the queue.
-func (a *attempt) run(ctx context.Context, wait bool) (v driver.Validity, err error) {
-	if err = a.enter(ctx, wait); err != nil {
+func (a *attempt) run(ctx context.Context, req driver.Request) (v driver.Validity, err error) {
+	first, ahead, err := a.enter(ctx, req.Wait)
+	if err != nil {
 		return v, err
 	}
-	if err = a.wait(ctx); err != nil {
-		return v, err
-	}
-	if v, err = a.h.s.fresh(ctx); err != nil {
-		return v, err
-	}
-	if a.h.shadow == kept {
-		if err = a.h.keepShadow(ctx); err != nil {
+	if !first {
+		queued := req.Queued
+		if queued == nil {
+			queued = func() {}
+		}
+		if err = queue.Wait(ctx, a.h.l.Session, a, ahead, queued); err != nil {
 			return v, err
 		}
 	}
-	return v, a.h.grant()
+	if v, err = a.h.l.Validity(); err != nil {
+		a.h.l.Hurry()
+		limited, cancel := context.WithTimeout(ctx, a.h.b.opts.Timeout)
+		defer cancel()
+		if v, err = a.h.l.Fresh(limited); err != nil {
+			return v, err
+		}
+	}
+	return v, a.h.grant(ctx)
 }
 
 // errTakenBack: the void key of this attempt is there.
 var errTakenBack = errors.New("the attempt was taken back before it arrived")
 
-// enter takes the first place, or, if it is to wait, the last.
-func (a *attempt) enter(ctx context.Context, wait bool) error {
+// enter takes the first place, or, if it is to wait, the last. If it is not first, ahead is what is in its
+// way; nil: that is not known yet.
+//
+// A comparison with a queue costs the one thread that applies all writes time for each key that is there, so
+// it is made only where the name may be free. Behind others, the transaction looks for who is in the way
+// before it puts the key.
+func (a *attempt) enter(ctx context.Context, wait bool) (first bool, ahead *mvccpb.KeyValue, err error) {
+	h := a.h
 	for last := wait && a.follows; ; last = true {
 		resp, err := a.put(ctx, last, wait)
-		if err != nil {
-			return err
-		}
-		if resp.Succeeded {
-			return a.entered(ctx, last, resp)
-		}
-		held, dead := false, false
-		for _, r := range resp.Responses {
-			kvs := r.GetResponseRange().Kvs
-			switch found := front(kvs); {
-			case found == nil:
-			case a.h.isAt(found): // the request was carried out before (R11)
-				a.inQueue(found.CreateRevision, somewhere)
-				return nil
-			case !held:
-				held, dead = true, isDead(found) || hasShadow(kvs) && isShared(string(found.Key))
-			}
-		}
 		switch {
-		case wait && !last:
-			continue
-		case last, !held: // a key of that name which a copy has put is as good as the void key
-			return errTakenBack
-		case dead:
-			if err := a.b.sweep(ctx, a.h.queue); err != nil {
-				return err
-			}
+		case err != nil:
+			return false, nil, err
+		case resp.Succeeded && last:
+			a.inQueue(resp.Header.Revision)
+			ahead, err = a.ahead(ctx, resp.Responses)
+			return ahead == nil, ahead, err
+		case resp.Succeeded:
+			a.inQueue(resp.Header.Revision)
+			return true, nil, a.learn(ctx, resp.Responses)
 		}
-		return driver.ErrHeld
+		if mine := resp.Responses[0].GetResponseRange().Kvs; len(mine) > 0 && h.isAt(mine[0]) {
+			a.inQueue(mine[0].CreateRevision)
+			return false, nil, nil // the request was carried out before (R11)
+		}
+		if wait && !last {
+			continue
+		}
+		if last || !isHeld(resp) { // a key of that name which a copy has put is as good as the void key
+			return false, nil, errTakenBack
+		}
+		if err := a.discover(ctx, resp); err != nil {
+			return false, nil, err
+		}
+		return false, nil, driver.ErrHeld
 	}
 }
 
-// put makes a transaction that puts the key if nobody holds or waits, of a sharer: nobody alone; or, last, behind
-// all others: a comparison with a queue costs the one thread that applies all writes time for each key that is there.
+// put makes the transaction of enter.
 func (a *attempt) put(ctx context.Context, last, wait bool) (*clientv3.TxnResponse, error) {
 	h := a.h
-	then := []clientv3.Op{clientv3.OpPut(h.key, h.value(), h.s.onLease())}
-	if h.shadow != without {
-		then = append(then, clientv3.OpPut(shadowOf(h.key), h.shadowed()))
-	}
-	isAbsent := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
-	cmps := []clientv3.Cmp{isAbsent(h.queue), isAbsent(void(h.queue, h.owner))}
-	var orElse []clientv3.Op
-	if !wait {
-		orElse = []clientv3.Op{clientv3.OpGet(h.queue, oldest(h.inTheWay())...)}
-	}
+	cmps := []clientv3.Cmp{isAbsent(void(h.queue, h.owner))}
+	orElse := []clientv3.Op{clientv3.OpGet(h.key)}
+	then := a.needs()
 	switch {
 	case last:
-		cmps[0] = isAbsent(h.key)
-		orElse = []clientv3.Op{clientv3.OpGet(h.key)}
-	case h.isShared():
-		cmps[0] = cmps[0].WithRange(alone(h.queue))
-		cmps = append(cmps, isAbsent(h.key)) // which no other comparison sees
-		then = append(then, counting(h.queue)...)
-		if !wait {
-			orElse = append(orElse, clientv3.OpGet(h.key))
-		}
+		cmps = append(cmps, isAbsent(h.key))
+		then = append(a.looks(), then...)
+	case h.shared:
+		cmps = append(cmps, isAbsent(h.key), places(h.queue, true).isEmpty(), floors(h.queue, true).isEmpty())
 	default:
-		cmps[0] = cmps[0].WithRange(places(h.queue))
-		then = append(then, clientv3.OpGet(tokensKey(h.queue)))
+		cmps = append(cmps, everything(h.queue).isEmpty())
 	}
-	resp, f, err := a.b.pool.txn(ctx, ordinary, cmps, then, orElse)
-	a.b.mu.Lock()
-	defer a.b.mu.Unlock()
+	if !last && !wait {
+		oldest := append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())
+		orElse = append(orElse,
+			floors(h.queue, h.shared).get(clientv3.WithLimit(1)), places(h.queue, h.shared).get(oldest...))
+	}
+	then = append(then, clientv3.OpPut(h.key, h.value(), h.l.with())) // after the looks
+	resp, f, err := h.b.pool.txn(ctx, ordinary, cmps, then, orElse)
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
 	h.sent(f, err)
 	return resp, err
 }
 
-// entered notes what a transaction says that has put the key.
-func (a *attempt) entered(ctx context.Context, last bool, resp *clientv3.TxnResponse) (err error) {
-	if last {
-		a.inQueue(resp.Header.Revision, somewhere)
-		return nil
-	}
-	a.inQueue(resp.Header.Revision, first)
-	if a.h.isShared() {
-		return a.bounded(ctx, resp.Responses[len(resp.Responses)-2:])
-	}
-	a.h.tokens, err = readTokens(resp.Responses[len(resp.Responses)-1])
-	return err
+// inQueue notes that the key has been put.
+func (a *attempt) inQueue(created int64) {
+	a.h.b.mu.Lock()
+	defer a.h.b.mu.Unlock()
+	a.h.found(created)
 }
 
-// inQueue notes that the key has been put.
-func (a *attempt) inQueue(created int64, at position) {
-	a.at = at
-	a.b.mu.Lock()
-	defer a.b.mu.Unlock()
-	a.h.found(created)
+// isHeld reports whether somebody was in the way of a transaction that was to take a free name.
+func isHeld(resp *clientv3.TxnResponse) bool {
+	floors, places := resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Kvs
+	return len(floors)+len(places) > 0
+}
+
+// discover has the time of dead holders begin for one that is refused: it found a floor on no lease that may
+// not be that of the oldest place, which lives, or that of a sharer, behind which such floors may stand.
+func (a *attempt) discover(ctx context.Context, resp *clientv3.TxnResponse) error {
+	for _, floor := range resp.Responses[1].GetResponseRange().Kvs {
+		oldest := ""
+		for _, kv := range resp.Responses[2].GetResponseRange().Kvs {
+			oldest = string(kv.Key)
+		}
+		if isShared(floor.Key) || floor.Lease == 0 && placeOf(floor.Key) != oldest {
+			return a.h.b.sweep(ctx, a.h.queue)
+		}
+	}
+	return nil
+}
+
+// looks are for what is in the way: the last place of those that came before, or, if there is none, a floor
+// that one has left. All floors are in the way: nobody was granted the name behind one that waits.
+func (a *attempt) looks() []clientv3.Op {
+	newest := clientv3.WithLastCreate()
+	if a.h.created > 0 {
+		newest = append(newest, clientv3.WithMaxCreateRev(a.h.created-1))
+	}
+	return []clientv3.Op{
+		places(a.h.queue, a.h.shared).get(newest...), floors(a.h.queue, a.h.shared).get(clientv3.WithLimit(1)),
+	}
+}
+
+// needs are for what a holder has to know.
+func (a *attempt) needs() []clientv3.Op {
+	if count := clientv3.WithCountOnly(); a.h.shared {
+		return []clientv3.Op{sharers(a.h.queue).get(count), sharersFloors(a.h.queue).get(count)}
+	}
+	return []clientv3.Op{clientv3.OpGet(tokensKey(a.h.queue))}
+}
+
+// ahead says what the answers to looks have found in the way. If that is nothing, it learns from those to
+// needs, which come after them.
+func (a *attempt) ahead(ctx context.Context, found []*pb.ResponseOp) (ahead *mvccpb.KeyValue, err error) {
+	for _, r := range found[:2] {
+		for _, kv := range r.GetResponseRange().Kvs {
+			if placeOf(kv.Key) != a.h.key { // else it is the floor that a copy of this request has put (R11)
+				return kv, nil
+			}
+		}
+	}
+	return nil, a.learn(ctx, found[2:])
+}
+
+// learn reads the answers to needs, which came when nothing was in the way, or later: whoever held before
+// cannot raise the tokens any more, and the sharers that came before it are all that hold.
+//
+// A sharer is refused if driver.MaxSharers hold the lock before it. Where there are more floors than places,
+// some are those of the dead: they would pile up where nobody waits for them.
+func (a *attempt) learn(ctx context.Context, found []*pb.ResponseOp) (err error) {
+	h := a.h
+	if !h.shared {
+		h.tokens, err = readTokens(found[0])
+		return err
+	}
+	places, floors := found[0].GetResponseRange().Count, found[1].GetResponseRange().Count
+	if floors > places {
+		if err := h.b.sweep(ctx, h.queue); err != nil {
+			return err
+		}
+	}
+	if places < driver.MaxSharers {
+		return nil
+	}
+	// Some came later.
+	resp, err := h.b.pool.read(ctx, ordinary,
+		sharers(h.queue).get(clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(h.created-1)))
+	if err != nil {
+		return err
+	}
+	before := len(resp.Responses[0].GetResponseRange().Kvs)
+	if before < driver.MaxSharers {
+		return nil
+	}
+	if _, err := h.remove(ctx); err != nil {
+		return err
+	}
+	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(h.queue, h.b.keys.locks()), "/"))
+	return fmt.Errorf("%w: %d share %q, and no more can", driver.ErrRefused, before, name)
+}
+
+var (
+	// errWatchOver: there is no watch any more.
+	errWatchOver = errors.New("the watch ended")
+	// errDeleted: the key of a waiter is gone, with its session or by hand.
+	errDeleted = errors.New("its place in the queue is gone")
+)
+
+// Lost implements [queue.Place].
+func (a *attempt) Lost(err error) bool {
+	return errors.Is(err, errDeleted) || errors.Is(err, driver.ErrRefused) || outcomeOf(err) == refused
+}
+
+// Ahead implements [queue.Place].
+func (a *attempt) Ahead(ctx context.Context) (*mvccpb.KeyValue, error) {
+	strict, _ := floorsOf(a.behind)
+	resp, err := a.ask(ctx, readers, slices.Concat([]clientv3.Op{clientv3.OpGet(strict)}, a.looks(), a.needs())...)
+	if err != nil {
+		return nil, err
+	}
+	for _, floor := range resp.Responses[1].GetResponseRange().Kvs {
+		if floor.Lease == 0 {
+			// It has died, and its time begins now, whoever else is in the way.
+			if err := a.h.b.sweep(ctx, a.h.queue); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return a.ahead(ctx, resp.Responses[2:])
+}
+
+// ask makes requests behind one for our own key: an attempt that did not look could believe in a lock that it
+// does not have.
+func (a *attempt) ask(ctx context.Context, in line, gets ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	h := a.h
+	gets = append([]clientv3.Op{clientv3.OpGet(h.key, clientv3.WithKeysOnly())}, gets...)
+	if a.revision > 0 {
+		// Any member will do that has come so far, and most have.
+		local := make([]clientv3.Op, len(gets))
+		for i, op := range gets {
+			clientv3.WithSerializable()(&op)
+			local[i] = op
+		}
+		resp, err = h.b.pool.read(ctx, in, local...)
+	}
+	if a.revision == 0 || err == nil && resp.Header.Revision < max(a.revision, h.created) {
+		resp, err = h.b.pool.read(ctx, in, gets...)
+	}
+	if a.revision = 0; err != nil {
+		return nil, err
+	}
+	if createRevision(resp.Responses[0]) != h.created {
+		h.b.mu.Lock()
+		defer h.b.mu.Unlock()
+		h.missing()
+		return nil, errDeleted
+	}
+	return resp, nil
+}
+
+// Pauses after a watch that failed, and the least time after which waiters look again, in requests that many
+// share: a watch may have missed it (R14).
+const (
+	firstRewatch = 20 * time.Millisecond
+	lastRewatch  = time.Second
+	rareLook     = 20 * time.Second
+)
+
+// Await implements [queue.Place]. It looks when etcd has confirmed the watch, and when it has failed to.
+func (a *attempt) Await(ctx context.Context, before *mvccpb.KeyValue) error {
+	l, key := a.h.l, string(before.Key)
+	a.behind = placeOf(before.Key)
+	if isFloor(before.Key) && (before.Lease == 0 || isShared(before.Key)) { // more may stand behind a sharer's
+		if err := a.h.b.sweep(ctx, a.h.queue); err != nil {
+			return err
+		}
+	}
+	ticks := time.NewTicker(clock.Jitter(max(l.ttl, rareLook)))
+	defer ticks.Stop()
+	told, stop := a.h.b.watches.deletion(key)
+	defer stop()
+	for {
+		select {
+		case n := <-told:
+			if a.revision = n.revision; n.is == deleted {
+				return nil
+			}
+			resp, err := a.ask(ctx, ordinary, clientv3.OpGet(key, clientv3.WithKeysOnly()))
+			switch {
+			case err != nil, createRevision(resp.Responses[1]) != before.CreateRevision:
+				return err
+			case n.is == failed:
+				return errWatchOver
+			}
+		case <-ticks.C:
+			if l.isMissing(ctx, a.h.key, a.h.created) || l.isMissing(ctx, key, before.CreateRevision) {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

@@ -132,7 +132,7 @@ func TestTokenThatHasExpiredIsRenewed(t *testing.T) {
 					go func() {
 						g, err := locktest.Ask(ctx, b, request(fmt.Sprint("n", i), time.Hour, false))
 						if err == nil {
-							err = g.Hold.Release(ctx)
+							err = g.Hold.Release(ctx, 0)
 						}
 						answers <- err
 					}()
@@ -142,7 +142,7 @@ func TestTokenThatHasExpiredIsRenewed(t *testing.T) {
 				}
 			}
 			assert.Less(t, logins.Load(), int64(callers/2), "not each for itself")
-			require.NoError(t, held.Hold.Release(ctx))
+			require.NoError(t, held.Hold.Release(ctx, 0))
 		})
 	}
 }

@@ -109,7 +109,7 @@ const oldestMinor = 4
 // voters returns how many voting members the cluster has.
 func (b *Backend) voters(ctx context.Context) (n int, err error) {
 	resp := new(pb.MemberListResponse)
-	_, err = b.pool.invoke(ctx, ordinary, "Cluster/MemberList", new(pb.MemberListRequest), resp)
+	_, err = b.pool.send(ctx, ordinary, "Cluster/MemberList", new(pb.MemberListRequest), resp)
 	if err != nil {
 		return 0, err
 	}

@@ -2,8 +2,10 @@ package etcd_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -41,7 +44,7 @@ func TestHolderKnowsBeforeCloseRevokesItsSession(t *testing.T) {
 				}
 				return err
 			}))
-			holder := locker.New(b, &locker.Options{TTL: time.Minute})
+			holder := locktest.Must(locker.New(b, &locker.Options{TTL: time.Minute}))
 			held = locktest.Lock(t, holder, name)
 			answer := lockLater(t.Context(), client(t, s.Addrs(), time.Minute), name)
 			s.queued(t, name, 2)
@@ -55,6 +58,52 @@ func TestHolderKnowsBeforeCloseRevokesItsSession(t *testing.T) {
 			_ = holder.Close() // it may say that not all could be released
 		})
 	}
+}
+
+// Somebody deletes the key of a session, whose lease lives on. Revoking it lets the next holders in: all that
+// held on it have been notified before, however long that takes.
+func TestHoldersKnowBeforeASessionWhoseKeyIsGoneIsRevoked(t *testing.T) {
+	s := parallelScene(t, 1)
+	const many = 8
+	var notified atomic.Int32
+	revoked := make(chan int32, 10) // how many had been notified when a revocation was sent
+	b := backend(t, s.Addrs(), intercepted(func(_ context.Context, method string, send func() error) error {
+		if strings.HasSuffix(method, "/LeaseRevoke") {
+			revoked <- notified.Load()
+		}
+		return send()
+	}))
+	for i := range many {
+		req := request(fmt.Sprint(i), time.Minute, false)
+		req.Lost = func() {
+			time.Sleep(5 * time.Millisecond)
+			notified.Add(1)
+		}
+		locktest.Acquire(t, b, req)
+	}
+	s.delete(t, "locker/1/session/", clientv3.WithPrefix())
+	assert.EqualValues(t, many, <-revoked)
+}
+
+// Close deletes the floor of a holder that it has notified, and only if it knows that the place is gone: a
+// revocation that is not answered may not have been carried out.
+func TestCloseDeletesTheFloorsOfSessionsThatAreGone(t *testing.T) {
+	s := parallelScene(t, 1)
+	for _, answered := range []bool{true, false} {
+		b, err := etcd.New(dial(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
+			if !answered && strings.HasSuffix(method, "/LeaseRevoke") {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return send()
+		})), &etcd.Options{StrictExpiry: true})
+		require.NoError(t, err)
+		locktest.Acquire(t, b, request(fmt.Sprint(answered), 20*time.Second, false))
+		require.Len(t, locksIn(t, s.admin, fmt.Sprint(answered)), 2)
+		require.NoError(t, b.Close())
+	}
+	assert.Empty(t, locksIn(t, s.admin, "true"))
+	assert.Len(t, locksIn(t, s.admin, "false"), 2, "the place and the floor")
 }
 
 // An acquire that is answered while Close revokes the session comes too late.
@@ -103,15 +152,14 @@ func intercepted(f func(ctx context.Context, method string, send func() error) e
 	}
 }
 
-// After Close, what is undone is known only if etcd has confirmed that the session is gone, or it is known that nothing
-// was left.
+// After Close, what is undone is known only if etcd has confirmed that the session is gone, or it is known
+// that nothing was left.
 func TestUndoAfterClose(t *testing.T) {
 	s := parallelScene(t, 1)
 	for _, mode := range []lab.Mode{lab.Pass, lab.Drop} {
 		network := lab.StartProxy(t)
 		b := backend(t, s.Addrs(), through(network))
 		held := locktest.Acquire(t, b, request("n", time.Minute, false))
-		assert.True(t, held.Session)
 		undone := locktest.Acquire(t, b, request("other", time.Minute, false))
 		require.NoError(t, undone.Hold.Undo(t.Context()))
 		network.Set(mode)

@@ -129,7 +129,7 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 		assert.False(t, wrote(t, two))
 		// One of the two is gone: the client that was refused finds the other one alone.
 		g := locktest.Acquire(t, both, request("n", 6*time.Second, false))
-		require.NoError(t, g.Hold.Release(ctx))
+		require.NoError(t, g.Hold.Release(ctx, 0))
 	})
 }
 
@@ -149,7 +149,7 @@ func TestAForeignEndpointDoesNotHideAnOutage(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	eventually(t, 30*time.Second, "it works", func() bool {
 		g, err := locktest.Ask(t.Context(), b, request("n", time.Minute, false))
-		return err == nil && g.Hold.Release(t.Context()) == nil
+		return err == nil && g.Hold.Release(t.Context(), 0) == nil
 	})
 	proxy.Set(lab.Hold)
 	late.Store(true)
@@ -206,7 +206,7 @@ func TestTheStatusOfAMember(t *testing.T) {
 			all.Wait()
 			assert.LessOrEqual(t, asked.Load(), int64(5), "the connection may have changed meanwhile")
 			g := locktest.Acquire(t, b, request(code.String(), time.Minute, false))
-			require.NoError(t, g.Hold.Release(t.Context()))
+			require.NoError(t, g.Hold.Release(t.Context(), 0))
 		})
 	}
 }

@@ -33,9 +33,8 @@
 // A writer watches one key at a time, the last before its own, and reads the queue
 // when that goes: of n readers who leave in any order it meets some ln n so. With
 // StrictExpiry, a dead reader keeps writers out for one more TTL, as any holder, and its
-// time begins when it is found: by a writer that waits directly behind it, or tries while
-// the oldest reader has StrictExpiry, too; by a reader, if more are dead than alive; and
-// by any writer when those who live have left.
+// time begins when it is found: by a writer that waits directly behind it, or tries; by a
+// reader, if more are dead than alive; and by any writer when those who live have left.
 //
 // # What it rests on
 //
@@ -64,11 +63,11 @@
 //     the earlier holder, most often within a millisecond; but if that holder is cut
 //     off at this moment, it does not learn of it for up to a TTL.
 //     Options.StrictExpiry (strict_expiry=true) makes this impossible, at a price:
-//     the lock of a dead holder is then free one TTL, or a MinHold that is longer,
-//     after somebody first finds its lease gone, which can be two TTLs in all, and
-//     each lock writes one more key. It is off by default because such a pause is
-//     rare, because fencing tokens also cover it, and because dead holders are not
-//     rare. Each holder decides for itself: clients with and without it can be mixed.
+//     the lock of a dead holder is then free one TTL after somebody first finds its
+//     lease gone, which can be two TTLs in all, and each lock takes one more write. It
+//     is off by default because such a pause is rare, because fencing tokens also cover
+//     it, and because dead holders are not rare. Each holder decides for itself:
+//     clients with and without it can be mixed.
 //   - If somebody deletes a holder's key by hand, the holder learns of it at its next
 //     renewal, within a third of the TTL, and not before the next holder gets the
 //     lock.
@@ -80,11 +79,9 @@
 // A lock is a key PREFIX/1/lock/NAME/CLIENT.N, or NAME/sCLIENT.N if it is shared. Of all
 // keys below one NAME, the key with the lowest create revision holds the lock; each other
 // client watches the key before its own, and a sharer the one before that is not shared.
-// Earlier releases of this package take a sharer's key for one like their own, and wait
-// for it; they do not find a dead sharer with StrictExpiry, for which a client of this one
-// has to ask. In NAME, % and / are written %25 and %2F; the 1 is the version of
-// this layout. A prefix that contains /1/lock is refused: its keys would be in the
-// queue of a shorter prefix.
+// In NAME, % and / are written %25 and %2F; the 1 is the version of this layout. A
+// prefix that contains /1/lock is refused: its keys would be in the queue of a shorter
+// prefix.
 //
 // A key's value begins with the owner, which is new for each attempt; so is the
 // create revision. A grant is for a create revision, and every removal compares the
@@ -115,15 +112,27 @@
 // client had when the Backend was made: later SetEndpoints and AutoSync do not count.
 // Names are looked up anew for each connection, so a name may move to another address.
 //
-// With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or s!CLIENT.N, put in the same transaction
-// and deleted with it, but not on the session's lease. When the key goes without it, the shadow still holds
-// the queue. With StrictExpiry, the client that finds it puts it on a lease of the holder's TTL, or MinHold
-// if that is longer, that nobody renews. No leader ends that one early: what a leader can have missed are
-// renewals. With MinHold alone, the shadow is on such a lease from the grant on, and with both from when the
-// holder's backend is closed: so only a holder that died makes MinHold begin again. A shadow without its key
-// that was never granted the lock, since an older place is still in its way, is deleted at once: any number
-// of dead waiters cost no more than one dead holder. Shadows of dead sharers do not pile up: a sharer that
-// comes and finds more shadows than keys of sharers looks for them.
+// A beat of a session has less time: a member that does not answer within a sixteenth of
+// the TTL may wait for a leader that hangs, and the next one is asked at once. From then
+// on, the question whether the session's key is there goes through the log, as a write
+// that does nothing: a member of etcd 3.4 that has asked a hanging leader for a read keeps
+// all reads waiting for some 6 s.
+//
+// A floor keeps others out where the key of a holder is gone. It is another key,
+// NAME/!CLIENT.N or NAME/!sCLIENT.N, put with the grant while the first one is there, and
+// deleted with it. No waiter has one, so any number of dead waiters leave nothing. With
+// StrictExpiry, it is on no lease. The client that finds it alone puts it on one of the
+// holder's TTL that nobody renews. No leader ends that one early: what a leader can have
+// missed are renewals. The floors of dead sharers do not pile up: a sharer that comes and
+// finds more floors than keys of sharers looks for them.
+//
+// MinHold has a floor of its own, NAME/!CLIENT.OWNER.N+, on a lease of that length from
+// the grant on (1 % and a second longer, for the clocks of leader and holder). A grant
+// that takes more than that second is given back. A lock that is released before its
+// MinHold is over is kept: its key is deleted, and this floor is not. Neither the session
+// nor the client has to live on. The lock is free up to three seconds after MinHold, or
+// later if the leader changes, which makes the lease begin again. The names of such keys
+// are never used again, since nobody knows for certain when they go.
 //
 // What can go wrong in the middle, and what covers it:
 //
@@ -141,6 +150,14 @@
 //     any others.
 //   - The backend is closed while locks are held: it tells their holders, and then
 //     revokes the sessions.
+//   - A release with MinHold gets no answer, or comes twice, or late: a second one finds
+//     the floor, and changes nothing; after a removal it finds nothing. If the session
+//     ends before it, the lock was lost, and the floor ends when it was to end.
+//   - A floor is put late, after the release: that compares that the key is there. The
+//     time of one begins late, or twice: that compares that the floor is as it was, and
+//     that the key is not there.
+//   - The backend is closed under holders with StrictExpiry: their floors are deleted once
+//     the revocation was answered, and those of a MinHold stay.
 //   - Two ask at once, of either kind: etcd carries out one transaction after the other,
 //     and what each compares covers whatever is in its way. A sharer's request that
 //     arrives twice finds its own key, also if a writer has come since, which is behind it.
@@ -149,7 +166,7 @@
 //   - The session expires while one waits: its watch tells, or its next keep-alive,
 //     and the waiter queues again, at the end. Having got to the
 //     front it reads its own key before it believes it. A session whose own key was
-//     deleted by hand is revoked first.
+//     deleted by hand is revoked, after its holders have been notified.
 //   - A watch is refused or cancelled (compaction, a member without a leader, a token
 //     that expired, a broken connection): the waiter looks, and watches again on a new
 //     stream, which logs in again. The watch hangs with its member: the next

@@ -37,8 +37,8 @@ type Options struct {
 	// while the one before still believes: most often until its watch tells it, a
 	// millisecond later, and for up to a TTL if it is cut off. With it two never
 	// hold at once; the lock of a holder that died is free up to twice the TTL
-	// after, or one TTL after somebody first asks for it, and each lock writes one
-	// more key. Guarantees.DeadHolder is then RecoveryWatched. It need not be equal in
+	// after, or one TTL after somebody first asks for it, and each lock takes one
+	// more write. Guarantees.DeadHolder is then RecoveryWatched. It need not be equal in
 	// all clients: it is each holder's own.
 	StrictExpiry bool
 
@@ -67,17 +67,18 @@ type Backend struct {
 	owned   bool   // Open made the client: Close closes it
 	id      string // what this backend's keys are known by
 	pool    *pool
-	watches *watches
+	watches watcher
+	beat    func(*lease) (since time.Time, err error) // (*lease).beat; the search has a service of its own
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	work    sync.WaitGroup // all sessions
 	closing sync.Once
 
-	mu       sync.Mutex
-	closed   bool
-	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
-	inUse    map[string]*hold   // by key
+	mu     sync.Mutex
+	closed bool
+	leases map[int64]*lease // by TTL in seconds: those that new locks are taken on
+	inUse  map[string]*hold // by key
 }
 
 var (
@@ -95,7 +96,7 @@ var (
 // forgotten is noticed only by the kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	b := &Backend{
-		client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{},
+		client: client, leases: map[int64]*lease{}, inUse: map[string]*hold{},
 	}
 	if opts != nil {
 		b.opts = *opts
@@ -117,18 +118,24 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
-	if o.MaxTTL == 0 && o.StrictExpiry {
-		o.MaxTTL = driver.DefaultTTL
-	}
+	o.MaxTTL = o.maxTTL()
 	b.keys = keys{base: o.Prefix + "/1/"}
 	b.id = rand.Text() // of A-Z and 2-7, all before the void mark
 	var err error
 	if b.pool, err = newPool(client, o.Timeout); err != nil {
 		return nil, fmt.Errorf("%w: etcd: %w", driver.ErrInvalid, err)
 	}
-	b.watches = &watches{pool: b.pool}
+	b.watches, b.beat = &watches{pool: b.pool}, (*lease).beat
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
+}
+
+// maxTTL is MaxTTL or its default; 0: no bound.
+func (o *Options) maxTTL() time.Duration {
+	if o.MaxTTL == 0 && o.StrictExpiry {
+		return driver.DefaultTTL
+	}
+	return o.MaxTTL
 }
 
 // check reports what is wrong with the options.
@@ -154,23 +161,15 @@ func (o *Options) check() error {
 func (b *Backend) Queue() bool { return true }
 
 // Guarantees says what this cluster promises: see the package documentation.
-func (b *Backend) Guarantees() driver.Guarantees {
-	g := Guarantees(b.opts.Members)
-	g.MaxTTL = b.opts.MaxTTL
-	if b.opts.StrictExpiry {
-		g.SurvivesPause = true
-		g.DeadHolder = driver.RecoveryWatched
-		g.DeadHolderSlack += time.Duration(wholeSeconds(g.MaxTTL)) * time.Second
-		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL from when somebody " +
-			"asks for it; DeadHolderSlack has room for the TTL before (MaxTTL)"
-	}
-	return g
-}
+func (b *Backend) Guarantees() driver.Guarantees { return Guarantees(&b.opts) }
 
-// Guarantees says what a Backend on a cluster of so many voting members
-// promises without StrictExpiry, which makes it survive a leader's pause. 0: how
-// many there are is not known, and nothing that depends on it is claimed.
-func Guarantees(members int) driver.Guarantees {
+// Guarantees says what a Backend with these options promises; nil stands for the defaults. Only Members, StrictExpiry
+// and MaxTTL matter.
+func Guarantees(opts *Options) driver.Guarantees {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
 	g := driver.Guarantees{
 		Backend:         "etcd",
 		Scope:           driver.ScopeNetwork,
@@ -180,20 +179,29 @@ func Guarantees(members int) driver.Guarantees {
 		MaxMinHold:      366 * 24 * time.Hour,
 		Shared:          driver.SharingTokenless,
 		DeadHolder:      driver.RecoveryAfterTTL,
-		DeadHolderSlack: deadHolderSlack,
+		DeadHolderSlack: leaseSlack,
+		MinHoldSlack:    leaseSlack,
 		SurvivesRestart: true,
 		// The members count leases by their monotonic clocks.
 		SurvivesClockJump: true,
 		MinTTL:            MinTTL,
+		MaxTTL:            o.maxTTL(),
 		RestsOn: "Raft and members that keep what they have confirmed (fsync); " +
 			"clocks of leader and holder that run at the same speed; " +
 			"no leader stands still for longer than a TTL and goes on, or StrictExpiry; " +
 			"tokens: nobody restores a backup, unless with --bump-revision; TTLs are rounded up to whole seconds " +
 			"and to etcd's minimum of 1.5 election timeouts, and start again when the leader changes",
 	}
-	if members > 0 {
-		g.ServerCrashes = (members - 1) / 2
+	if o.Members > 0 {
+		g.ServerCrashes = (o.Members - 1) / 2
 		g.SurvivesFailover = g.ServerCrashes > 0
+	}
+	if o.StrictExpiry {
+		g.SurvivesPause = true
+		g.DeadHolder = driver.RecoveryWatched
+		g.DeadHolderSlack += time.Duration(wholeSeconds(g.MaxTTL)) * time.Second
+		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL from when somebody " +
+			"asks for it; DeadHolderSlack has room for the TTL before (MaxTTL)"
 	}
 	return g
 }
@@ -204,10 +212,10 @@ func Guarantees(members int) driver.Guarantees {
 // the locks per second, with one caller as with 256.
 func (b *Backend) Prompt() bool { return true }
 
-// deadHolderSlack: up to a second for whole seconds, as much for etcd's own
+// leaseSlack: up to a second for whole seconds, as much for etcd's own
 // minimum at its default election timeout, half of one until the leader looks,
 // and some for the revocation.
-const deadHolderSlack = 3 * time.Second
+const leaseSlack = 3 * time.Second
 
 // Close revokes the sessions, and with them everything that is still held or
 // waited for, and returns within a few seconds even if etcd does not answer:

@@ -18,6 +18,7 @@ import (
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 func TestMain(m *testing.M) {
@@ -87,7 +88,7 @@ func patientBackend(t testing.TB, addrs []string, opts ...func(*clientv3.Config)
 // client returns a Client on a Backend of its own, which sits out what a busy machine does to its connection.
 func client(t testing.TB, addrs []string, ttl time.Duration, opts ...func(*clientv3.Config)) *locker.Client {
 	t.Helper()
-	c := locker.New(backend(t, addrs, opts...), &locker.Options{TTL: ttl, Patience: 30 * time.Second})
+	c := locktest.Must(locker.New(backend(t, addrs, opts...), &locker.Options{TTL: ttl, OutageTimeout: 30 * time.Second}))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

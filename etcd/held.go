@@ -14,8 +14,10 @@ import (
 
 // Key is what [driver.Lease].As tells of a lock in etcd: give it a *Key.
 type Key struct {
-	Key            string
-	CreateRevision int64 // of the key: the fencing token, unless the lease is shared or tokens were raised
+	Key string
+	// CreateRevision is that of the key: the fencing token, unless the lease is shared or tokens were
+	// raised.
+	CreateRevision int64
 	Lease          clientv3.LeaseID
 }
 
@@ -23,7 +25,7 @@ type Key struct {
 func (h *hold) As(target any) bool {
 	k, ok := target.(*Key)
 	if ok {
-		*k = Key{Key: h.key, CreateRevision: h.created, Lease: clientv3.LeaseID(h.s.id)}
+		*k = Key{Key: h.key, CreateRevision: h.created, Lease: clientv3.LeaseID(h.l.id)}
 	}
 	return ok
 }
@@ -42,18 +44,16 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 		if then != now.Tokens {
 			put = append(put, clientv3.OpPut(key, then.String()))
 		}
-		held := clientv3.Compare(clientv3.CreateRevision(h.key), "=", h.created)
 		same := clientv3.Compare(clientv3.ModRevision(key), "=", now.at)
 		look := []clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(h.key)}
-		resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{held, same}, put, look)
+		resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{is(h.key, h.created), same}, put, look)
 		switch {
 		case err != nil:
 			return h.b.failure(ctx, err)
 		case resp.Succeeded:
 			return nil
 		}
-		mine := resp.Responses[1].GetResponseRange().Kvs
-		if len(mine) == 0 || mine[0].CreateRevision != h.created {
+		if createRevision(resp.Responses[1]) != h.created {
 			return h.isLost("is")
 		}
 		if now, err = readTokens(resp.Responses[0]); err != nil {
@@ -98,5 +98,5 @@ func Held(lease driver.Lease) (clientv3.Cmp, error) {
 	if err := lease.Err(); err != nil {
 		return clientv3.Cmp{}, err
 	}
-	return clientv3.Compare(clientv3.CreateRevision(k.Key), "=", k.CreateRevision), nil
+	return is(k.Key, k.CreateRevision), nil
 }

@@ -14,58 +14,112 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/queue"
 	"github.com/golockers/locker/internal/raised"
 )
 
 // listPage is how many keys List reads at a time.
 const listPage = 1000
 
+// entry is one who holds or waits: a place, or what is left of one, with its floors.
+type entry struct {
+	key     string // of the place, which may be gone
+	created int64  // its create revision
+	place   *mvccpb.KeyValue
+	strict  *mvccpb.KeyValue // the floor of StrictExpiry
+	minHold *mvccpb.KeyValue // that of a MinHold
+}
+
+func (e *entry) shared() bool { return isShared([]byte(e.key)) }
+
+// keys are those that are there.
+func (e *entry) keys() []*mvccpb.KeyValue {
+	all := []*mvccpb.KeyValue{e.place, e.strict, e.minHold}
+	return slices.DeleteFunc(all, func(kv *mvccpb.KeyValue) bool { return kv == nil })
+}
+
+// split parts the keys of a queue into those that hold the name and those that wait. A floor stands where its
+// place stood: whoever waits came later.
+func split(kvs []*mvccpb.KeyValue) (hold, wait []*entry) {
+	all := map[string]*entry{}
+	var entries []*entry
+	for _, kv := range kvs {
+		key := placeOf(kv.Key)
+		e := all[key]
+		if e == nil {
+			e = &entry{key: key}
+			all[key], entries = e, append(entries, e)
+		}
+		switch {
+		case !isFloor(kv.Key):
+			e.place, e.created = kv, kv.CreateRevision
+		case strings.HasSuffix(string(kv.Key), keptMark):
+			e.minHold = kv
+		default:
+			e.strict = kv
+		}
+		if e.place == nil {
+			_, e.created = numbers(kv)
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(a.created, b.created) })
+	return queue.Split(entries, (*entry).shared)
+}
+
 // Inspect implements [driver.Operator].
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
-	queue, tokens, err := b.queue(ctx, name)
+	kvs, tokens, err := b.queue(ctx, name)
 	if err != nil {
 		return driver.State{Name: name}, b.failure(ctx, err)
 	}
-	st := state(name, queue, tokens)
-	have, _ := holders(queue)
-	left := map[int64]int64{} // of leases
-	for place := range eachPlace(queue) {
-		if len(have) == 0 || place[0].CreateRevision > have[len(have)-1].CreateRevision {
-			break
-		}
-		var lasts, then int64 // the shadow of StrictExpiry is counted when the lease is over
-		for _, kv := range place {
+	st := state(name, kvs, tokens)
+	hold, _ := split(kvs)
+	now, left := time.Now(), map[int64]*pb.LeaseTimeToLiveResponse{}
+	for i, e := range hold {
+		var lasts, then time.Duration // the floor of StrictExpiry is counted when the lease is over
+		for _, kv := range e.keys() {
 			if kv.Lease == 0 {
-				then = seconds(kv)
-			} else if _, asked := left[kv.Lease]; !asked {
+				seconds, _ := numbers(kv)
+				then = time.Duration(seconds) * time.Second
+				continue
+			}
+			if left[kv.Lease] == nil {
 				if left[kv.Lease], err = b.left(ctx, kv.Lease); err != nil {
 					return driver.State{}, b.failure(ctx, err)
 				}
 			}
-			lasts = max(lasts, left[kv.Lease])
+			// After a change of the leader, it can be said to last longer than was granted.
+			l := left[kv.Lease]
+			of := time.Duration(max(0, min(l.TTL, l.GrantedTTL))) * time.Second
+			lasts = max(lasts, of)
+			if kv == e.minHold && of > 0 {
+				if until := now.Add(of); until.After(st.KeptUntil) {
+					st.KeptUntil = until
+				}
+				if i == 0 {
+					st.Since = now.Add(of - time.Duration(l.GrantedTTL)*time.Second)
+				}
+			}
 		}
-		st.Remaining = max(st.Remaining, time.Duration(lasts+then)*time.Second)
+		st.Remaining = max(st.Remaining, lasts+then)
 	}
 	return st, nil
 }
 
-// left is how many seconds a lease lasts; -1: it is gone. After a change of the leader, it can be said to last
-// longer than was granted.
-func (b *Backend) left(ctx context.Context, lease int64) (int64, error) {
+// left asks how long a lease lasts. Of one that is gone, it says nothing.
+func (b *Backend) left(ctx context.Context, lease int64) (*pb.LeaseTimeToLiveResponse, error) {
 	resp := new(pb.LeaseTimeToLiveResponse)
-	_, err := b.pool.invoke(ctx, ordinary, "Lease/LeaseTimeToLive", &pb.LeaseTimeToLiveRequest{ID: lease}, resp)
+	_, err := b.pool.send(ctx, ordinary, "Lease/LeaseTimeToLive", &pb.LeaseTimeToLiveRequest{ID: lease}, resp)
 	if leaseGone(err) {
-		return -1, nil
+		err = nil
 	}
-	return min(resp.TTL, resp.GrantedTTL), err
+	return resp, err
 }
 
-// queue returns the keys of those who hold or wait for name, in their order, and
-// what is added to their revisions.
+// queue returns the keys of those who hold or wait for name, and what is added to their revisions.
 func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, raised.Tokens, error) {
 	queue := b.keys.queue(name)
-	resp, err := b.pool.read(ctx, ordinary,
-		clientv3.OpGet(queue, inOrder(queue)...), clientv3.OpGet(tokensKey(queue)))
+	resp, err := b.pool.read(ctx, ordinary, everything(queue).get(), clientv3.OpGet(tokensKey(queue)))
 	if err != nil {
 		return nil, raised.Tokens{}, err
 	}
@@ -76,31 +130,28 @@ func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, r
 // maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
 const maxWaiting = 16
 
-// state is what the keys of one queue say, which it puts in their order.
-func state(name string, queue []*mvccpb.KeyValue, tokens raised.Tokens) driver.State {
-	slices.SortStableFunc(queue, func(a, b *mvccpb.KeyValue) int {
-		return cmp.Compare(a.CreateRevision, b.CreateRevision)
-	})
-	have, wait := holders(queue)
-	if len(have) == 0 {
+// state is what the keys of one queue say.
+func state(name string, kvs []*mvccpb.KeyValue, tokens raised.Tokens) driver.State {
+	hold, wait := split(kvs)
+	if len(hold) == 0 {
 		return driver.State{Name: name}
 	}
 	st := driver.State{
-		Name: name, Held: true, Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait),
-		Holder: fmt.Sprintf(holderForm, have[0].CreateRevision, have[len(have)-1].CreateRevision),
+		Name: name, Held: true, Label: label(hold[0].keys()[0]), Waiters: len(wait), Waiting: labels(wait),
+		Holder: fmt.Sprintf(holderForm, hold[0].created, hold[len(hold)-1].created),
 	}
-	if isShared(string(have[0].Key)) {
-		st.Sharers, st.Sharing = len(have), labels(have)
+	if hold[0].shared() {
+		st.Sharers, st.Sharing = len(hold), labels(hold)
 	} else {
-		st.Token = tokens.Of(have[0].CreateRevision)
+		st.Token = tokens.Of(hold[0].created)
 	}
 	return st
 }
 
-// labels are those of the first places, each once.
-func labels(places []*mvccpb.KeyValue) (all []string) {
-	for _, kv := range places[:min(len(places), maxWaiting)] {
-		if l := label(kv); !slices.Contains(all, l) {
+// labels are those of the first entries, each once.
+func labels(entries []*entry) (all []string) {
+	for _, e := range entries[:min(len(entries), maxWaiting)] {
+		if l := label(e.keys()[0]); !slices.Contains(all, l) {
 			all = append(all, l)
 		}
 	}
@@ -128,7 +179,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 			}
 			page := resp.Responses[0].GetResponseRange()
 			for _, kv := range page.Kvs {
-				of, place, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), b.keys.locks()), "/")
+				of, rest, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), b.keys.locks()), "/")
 				if of != name {
 					if !tell() {
 						return
@@ -137,7 +188,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 				}
 				if string(kv.Key) == tokensKey(b.keys.locks()+of+"/") {
 					tokens, _ = raised.Parse(string(kv.Value))
-				} else if !strings.HasPrefix(place, voidMark) {
+				} else if !strings.HasPrefix(rest, voidMark) {
 					queue = append(queue, kv)
 				}
 				from = string(kv.Key) + "\x00"
@@ -153,33 +204,40 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 // holderForm is that of State.Holder: the create revisions of the first and the last that have the lock.
 const holderForm = "etcd %d-%d"
 
-// Break implements [driver.Operator]: it takes the lock from the holder that State.Holder names, or from all that
-// share it with one who did then. A copy of it finds others, or nobody. It deletes shadows, too: the next one is let
-// in at once, whatever those before believe. The oldest sharers go last: as long as one is there, they are the same.
+// Break implements [driver.Operator]: it takes the lock from the holder that State.Holder names, or from all
+// that share it with one who did then. A copy of it finds others, or nobody. It deletes floors, too: the next
+// one is let in at once, whatever those before believe. The oldest sharers go last: as long as one is there,
+// they are the same.
 func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	var first, last int64
 	_, _ = fmt.Sscanf(st.Holder, holderForm, &first, &last)
 	if st.Holder != "" && st.Holder != fmt.Sprintf(holderForm, first, last) {
 		return fmt.Errorf("%w: %q is no Holder of this backend", driver.ErrInvalid, st.Holder)
 	}
-	queue, _, err := b.queue(ctx, st.Name)
+	kvs, _, err := b.queue(ctx, st.Name)
 	if err != nil {
 		return b.failure(ctx, err)
 	}
-	have, _ := holders(queue)
-	if len(have) == 0 || have[0].CreateRevision < first || have[0].CreateRevision > last ||
-		first != last && !isShared(string(have[0].Key)) {
+	hold, _ := split(kvs)
+	if len(hold) == 0 || hold[0].created < first || hold[0].created > last || first != last && !hold[0].shared() {
 		return nil
 	}
-	slices.Reverse(have)
-	for chunk := range slices.Chunk(have, keysAtOnce/same) {
+	slices.Reverse(hold)
+	for chunk := range slices.Chunk(hold, keysAtOnce/2) {
 		var ops []clientv3.Op
-		for _, kv := range chunk {
-			key := base(kv.Key)
-			for _, key := range []string{key, shadowOf(key)} {
-				is := clientv3.Compare(clientv3.CreateRevision(key), "=", kv.CreateRevision)
-				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{clientv3.OpDelete(key)}, nil))
+		for _, e := range chunk {
+			strict, minHold := floorsOf(e.key)
+			var floors, all []clientv3.Op // if the place has gone, and if it is there
+			for _, kv := range e.keys() {
+				if isFloor(kv.Key) {
+					mine := []clientv3.Cmp{hasValue(string(kv.Key), string(kv.Value))}
+					floors = append(floors, clientv3.OpTxn(mine, []clientv3.Op{clientv3.OpDelete(string(kv.Key))}, nil))
+				}
 			}
+			for _, key := range []string{e.key, strict, minHold} {
+				all = append(all, clientv3.OpDelete(key))
+			}
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is(e.key, e.created)}, all, floors))
 		}
 		if _, _, err := b.pool.txn(ctx, ordinary, nil, ops, nil); err != nil {
 			return b.failure(ctx, err)

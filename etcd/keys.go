@@ -1,10 +1,7 @@
 package etcd
 
 import (
-	"cmp"
 	"fmt"
-	"iter"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,21 +40,69 @@ func (k keys) session(lease int64) string {
 	return k.base + "session/" + strconv.FormatInt(lease, 16)
 }
 
-// places is the end of the range that begins with a queue and has the keys of
-// those who hold or wait in it, and not the void ones.
-func places(queue string) string { return queue + voidMark }
+// What follows a queue in the names of its keys, in etcd's order:
+//
+//	!ID, !ID+     floors of those that were granted the name alone
+//	!sID, !sID+   floors of sharers
+//	ID            places of those that hold or wait for the name alone
+//	sID           places of sharers
+//	~OWNER        void keys
+//	~/tokens      what is added to the create revisions
+//
+// An ID begins with a capital letter or a digit.
+const (
+	floorMark  = "!"
+	afterFloor = "\""
+	sharedMark = "s"
+	voidMark   = "~"
+	keptMark   = "+" // of the floor of a MinHold; without it, it is that of StrictExpiry
+)
 
-// alone is the end of the range that has the keys of those who hold or wait for a queue's name alone.
-func alone(queue string) string { return queue + sharedMark }
+var escape = strings.NewReplacer("%", "%25", "/", "%2F")
+var unescape = strings.NewReplacer("%25", "%", "%2F", "/")
 
-// sharers reads the keys of those who hold or wait for it together, and sharersShadows their shadows.
-func sharers(queue string, opts ...clientv3.OpOption) clientv3.Op {
-	from := clientv3.GetPrefixRangeEnd(alone(queue) + shadowMark)
-	return clientv3.OpGet(from, append(opts, clientv3.WithRange(places(queue)))...)
+// span is a range of keys.
+type span struct{ from, end string }
+
+func (s span) get(opts ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpGet(s.from, append(opts, clientv3.WithRange(s.end))...)
 }
 
-func sharersShadows(queue string, opts ...clientv3.OpOption) clientv3.Op {
-	return clientv3.OpGet(alone(queue)+shadowMark, append(opts, clientv3.WithPrefix())...)
+func (s span) isEmpty() clientv3.Cmp { return isAbsent(s.from).WithRange(s.end) }
+
+// everything is all of a queue that may be in somebody's way.
+func everything(queue string) span { return span{queue + floorMark, queue + voidMark} }
+
+// places are those in the way of one that comes later, and floors are the floors in its way.
+func places(queue string, shared bool) span {
+	if shared {
+		return span{queue + afterFloor, queue + sharedMark}
+	}
+	return span{queue + afterFloor, queue + voidMark}
+}
+
+func floors(queue string, shared bool) span {
+	if shared {
+		return span{queue + floorMark, queue + floorMark + sharedMark}
+	}
+	return span{queue + floorMark, queue + afterFloor}
+}
+
+// sharers are the places of sharers, and sharersFloors their floors.
+func sharers(queue string) span { return span{queue + sharedMark, queue + voidMark} }
+
+func sharersFloors(queue string) span {
+	return span{queue + floorMark + sharedMark, queue + afterFloor}
+}
+
+func is(key string, created int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", created)
+}
+
+func isAbsent(key string) clientv3.Cmp { return is(key, 0) }
+
+func hasValue(key, value string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(key), "=", value)
 }
 
 // void is the key that, if it is there, makes the acquire with that owner do
@@ -70,125 +115,54 @@ func void(queue, owner string) string { return queue + voidMark + escape.Replace
 // is like it, as the slash in an owner is escaped.
 func tokensKey(queue string) string { return queue + voidMark + "/tokens" }
 
-// The name of a client's key begins with a capital letter or a digit. sharedMark, which a sharer's has
-// before it, sorts behind them, and voidMark behind both: all places of a queue are one range, and those of
-// each kind.
-const (
-	sharedMark = "s"
-	voidMark   = "~"
-)
+// ofQueue returns the queue of a key, and what follows.
+func ofQueue(key string) (queue, rest string) {
+	at := strings.LastIndexByte(key, '/') + 1
+	return key[:at], key[at:]
+}
 
-var escape = strings.NewReplacer("%", "%25", "/", "%2F")
-var unescape = strings.NewReplacer("%25", "%", "%2F", "/")
+// isFloor reports whether a key is a floor.
+func isFloor(key []byte) bool {
+	_, rest := ofQueue(string(key))
+	return strings.HasPrefix(rest, floorMark)
+}
 
-// A key's value is OWNER:LABEL. Beside the key KEY there can be a shadow, KEY!, which is not on the
-// session's lease and stays when it is gone. The shadow of a sharer's sKEY is s!KEY, so that the ones are
-// counted without the others. A shadow's value is OWNER/SECONDS:LABEL.
+// isShared reports whether a key is a sharer's place, or the floor of one.
+func isShared(key []byte) bool {
+	_, rest := ofQueue(string(key))
+	return strings.HasPrefix(strings.TrimPrefix(rest, floorMark), sharedMark)
+}
+
+// placeOf returns the place that a key is a floor of, or the key itself.
+func placeOf(key []byte) string {
+	queue, rest := ofQueue(string(key))
+	if floor, ok := strings.CutPrefix(rest, floorMark); ok {
+		return queue + strings.TrimSuffix(floor, keptMark)
+	}
+	return queue + rest
+}
+
+// floorsOf returns the floors that a place may have: that of StrictExpiry, and that of a MinHold.
+func floorsOf(place string) (strict, kept string) {
+	queue, rest := ofQueue(place)
+	return queue + floorMark + rest, queue + floorMark + rest + keptMark
+}
+
+// The value of a place is OWNER:LABEL, and that of a floor OWNER/SECONDS/CREATED:LABEL, with the seconds of
+// the session and the create revision of the place.
 const (
 	labelMark   = ":"
 	secondsMark = "/"
-	shadowMark  = "!"
 )
 
-// shadow is how long the shadow of a key keeps the lock.
-type shadow int
-
-const (
-	without shadow = iota
-	// strict (Options.StrictExpiry): for its SECONDS from when somebody finds that its key is gone. Until
-	// then it is on no lease. With MinHold, the SECONDS are the longer of that and the TTL.
-	strict
-	// kept (Request.MinHold): for as long as the lease of its own lasts that it is put on with the grant. Its
-	// SECONDS are 0: one that is on no lease was never granted.
-	kept
-)
-
-// shadowOf returns the key of a key's shadow.
-func shadowOf(key string) string {
-	if isShared(key) {
-		at := strings.LastIndexByte(key, '/') + 1 + len(sharedMark)
-		return key[:at] + shadowMark + key[at:]
-	}
-	return key + shadowMark
-}
-
-// base returns the key that a key is a shadow of, or itself.
-func base(shadow []byte) string {
-	key := string(shadow)
-	if isShared(key) {
-		at := strings.LastIndexByte(key, '/') + 1 + len(sharedMark)
-		return key[:at] + strings.TrimPrefix(key[at:], shadowMark)
-	}
-	return strings.TrimSuffix(key, shadowMark)
-}
-
-// same is how many keys can have been put at one time: a key and its shadow. They are one place of the queue.
-const same = 2
-
-// oldest and newest are options for the place up to end that was there first or last, inOrder for all
-// places of a queue.
-func oldest(end string) []clientv3.OpOption {
-	return append(clientv3.WithFirstCreate(), clientv3.WithRange(end), clientv3.WithLimit(same))
-}
-
-func newest(end string) []clientv3.OpOption {
-	return append(clientv3.WithLastCreate(), clientv3.WithRange(end), clientv3.WithLimit(same))
-}
-
-func inOrder(queue string) []clientv3.OpOption {
-	return append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(0))
-}
-
-// eachPlace yields the keys of each place of a queue that is in order.
-func eachPlace(kvs []*mvccpb.KeyValue) iter.Seq[[]*mvccpb.KeyValue] {
-	return func(yield func([]*mvccpb.KeyValue) bool) {
-		for len(kvs) > 0 {
-			n := 1
-			for n < len(kvs) && kvs[n].CreateRevision == kvs[0].CreateRevision {
-				n++
-			}
-			if !yield(kvs[:n:n]) {
-				return
-			}
-			kvs = kvs[n:]
-		}
-	}
-}
-
-// front returns the key that stands for the first place of kvs: the one on the session's lease, if it is
-// still there, or else its shadow.
-func front(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
-	for place := range eachPlace(kvs) {
-		return slices.MinFunc(place, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(len(a.Key), len(b.Key)) })
-	}
-	return nil
-}
-
-// isShared reports whether a key is a sharer's, or the shadow of one.
-func isShared(key string) bool {
-	return strings.HasPrefix(key[strings.LastIndexByte(key, '/')+1:], sharedMark)
-}
-
-// hasShadow reports whether the first place of a queue has two keys.
-func hasShadow(kvs []*mvccpb.KeyValue) bool {
-	return len(kvs) >= same && kvs[0].CreateRevision == kvs[1].CreateRevision
-}
-
-// isDead reports whether kv, a front, is a shadow whose key is gone.
-func isDead(kv *mvccpb.KeyValue) bool { return base(kv.Key) != string(kv.Key) }
-
-// isUncounted reports whether kv is a shadow that nobody has begun to count the time of.
-func isUncounted(kv *mvccpb.KeyValue) bool { return isDead(kv) && kv.Lease == 0 }
-
-// wasNeverGranted reports whether kv, a front, is all that is left of an attempt that was not granted.
-func wasNeverGranted(kv *mvccpb.KeyValue) bool { return isUncounted(kv) && seconds(kv) == 0 }
-
-// seconds are those of a shadow's value.
-func seconds(kv *mvccpb.KeyValue) int64 {
-	owner, _, _ := strings.Cut(string(kv.Value), labelMark)
-	_, digits, _ := strings.Cut(owner, secondsMark)
-	n, _ := strconv.ParseInt(digits, 10, 64)
-	return n
+// numbers returns the seconds and the revision in the value of a floor.
+func numbers(floor *mvccpb.KeyValue) (seconds, created int64) {
+	owner, _, _ := strings.Cut(string(floor.Value), labelMark)
+	_, text, _ := strings.Cut(owner, secondsMark)
+	first, second, _ := strings.Cut(text, secondsMark)
+	seconds, _ = strconv.ParseInt(first, 10, 64)
+	created, _ = strconv.ParseInt(second, 10, 64)
+	return seconds, created
 }
 
 // label returns what a key's value says of its holder.

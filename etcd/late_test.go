@@ -129,13 +129,13 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 			require.NoError(t, err, "the session has lived on")
 			// With a void key beside it, the queue is as good as empty.
 			if c.held > 0 {
-				require.NoError(t, before.Hold.Release(t.Context()))
+				require.NoError(t, before.Hold.Release(t.Context(), 0))
 			}
 			for _, wait := range []bool{false, true} {
 				next := locktest.Acquire(t, holder, request("ghost", ttl, wait))
-				require.NoError(t, next.Hold.Release(t.Context()))
+				require.NoError(t, next.Hold.Release(t.Context(), 0))
 			}
-			require.NoError(t, other.Hold.Release(t.Context()))
+			require.NoError(t, other.Hold.Release(t.Context(), 0))
 			require.NoError(t, b.Close())
 			assert.Empty(t, all(t, admin), "the void key has gone with the session")
 		})
@@ -175,42 +175,6 @@ func TestLateGrantDoesNotBringASessionBack(t *testing.T) {
 	assert.Empty(t, all(t, admin))
 }
 
-// A release that got no answer is made again, and the lock taken by the same
-// client once more: when the first one arrives, it finds nothing of its own.
-func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {
-	t.Parallel()
-	s := lab.StartEtcd(t, 1)
-	admin := dial(t, s.Addrs())
-	for how, release := range map[string]func(driver.Hold, <-chan struct{}){
-		"answered by a copy": func(h driver.Hold, _ <-chan struct{}) { require.NoError(t, h.Release(t.Context())) },
-		"given up and made again": func(h driver.Hold, kept <-chan struct{}) {
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() {
-				<-kept
-				cancel()
-			}()
-			require.ErrorIs(t, h.Release(ctx), context.Canceled)
-			require.NoError(t, h.Release(t.Context()))
-		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			var network laggard
-			b := backend(t, []string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, network.config) // a copy goes to another
-			first := locktest.Acquire(t, b, request("ghost", time.Minute, false))
-			network.keep(0, queue("ghost"))
-			release(first.Hold, network.kept)
-			second := locktest.Acquire(t, b, request("ghost", time.Minute, false))
-			mine := locksIn(t, admin, "ghost")
-			require.Len(t, mine, 1)
-			require.NoError(t, network.late()) // now it arrives
-			assert.Equal(t, mine, locksIn(t, admin, "ghost"))
-			_, err := second.Hold.Renew(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, second.Hold.Release(t.Context()))
-		})
-	}
-}
-
 // Void keys pile up where a network loses many requests: another session takes
 // over, and the old one ends, with all that it left, when its last lock does.
 func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
@@ -241,7 +205,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 				g, err := locktest.Ask(ctx, b, request(fmt.Sprint("lost", n), ttl, false))
 				if err == nil || g.Hold != nil {
 					for {
-						if err := g.Hold.Release(t.Context()); err == nil || errors.Is(err, driver.ErrLost) {
+						if err := g.Hold.Release(t.Context(), 0); err == nil || errors.Is(err, driver.ErrLost) {
 							break
 						}
 					}
@@ -258,12 +222,12 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 		if sessionOf(next) != old {
 			return true
 		}
-		require.NoError(t, next.Hold.Release(t.Context()))
+		require.NoError(t, next.Hold.Release(t.Context(), 0))
 		return false
 	})
 	_, err := held.Hold.Renew(t.Context())
 	require.NoError(t, err, "those that it has go on")
-	require.NoError(t, held.Hold.Release(t.Context()))
+	require.NoError(t, held.Hold.Release(t.Context(), 0))
 	eventually(t, 30*time.Second, "it is revoked, and nothing of it is left", func() bool {
 		ttl, err := admin.TimeToLive(t.Context(), old)
 		return err == nil && ttl.TTL <= 0
@@ -271,46 +235,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	for _, k := range all(t, admin) {
 		assert.True(t, strings.HasPrefix(k, queue("next")), k)
 	}
-	require.NoError(t, next.Hold.Release(t.Context()))
-}
-
-// The member that is asked first hangs, and another grants the lock: what the first one
-// does when it wakes after the release leaves no lock that nobody holds.
-func TestCopyThatArrivesAfterTheReleaseIsNoGhost(t *testing.T) {
-	t.Parallel()
-	for what, c := range waysIn {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := lab.StartEtcd(t, 1)
-			addr := s.Nodes[0].Addr()
-			admin := dial(t, s.Addrs())
-			var network laggard
-			b := backend(t, []string{addr, addr}, network.config) // a copy goes to another
-			const ttl = time.Minute
-			other := locktest.Acquire(t, b, request("other", ttl, false))
-			var before driver.Grant
-			if c.held > 0 {
-				before = locktest.Acquire(t, backend(t, s.Addrs()), request("ghost", ttl, false))
-			}
-			network.keep(c.held, queue("ghost"))
-			granted := make(chan driver.Grant, 1)
-			go func() {
-				asks := request("ghost", ttl, c.wait)
-				asks.Shared = c.shared
-				g, err := locktest.Ask(t.Context(), b, asks)
-				assert.NoError(t, err)
-				granted <- g
-			}()
-			<-network.kept
-			if c.held > 0 {
-				require.NoError(t, before.Hold.Release(t.Context()))
-			}
-			require.NoError(t, (<-granted).Hold.Release(t.Context()))
-			require.NoError(t, network.late()) // now it arrives
-			assert.Empty(t, locksIn(t, admin, "ghost"))
-			require.NoError(t, other.Hold.Release(t.Context()))
-		})
-	}
+	require.NoError(t, next.Hold.Release(t.Context(), 0))
 }
 
 // A request that was taken back before it arrived finds nobody: that is not "held".

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
@@ -49,14 +50,48 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 			}
 			assert.Len(t, locksIn(t, s.admin, "n"), c.held)
 			if c.held > 0 {
-				require.NoError(t, before.Hold.Release(ctx), "so is a release")
+				require.NoError(t, before.Hold.Release(ctx, 0), "so is a release")
 			}
 			s.spaceAlarm(t, etcdserverpb.AlarmRequest_DEACTIVATE)
 			grant = locktest.Acquire(t, b, request("n", time.Minute, c.wait))
-			require.NoError(t, grant.Hold.Release(ctx))
+			require.NoError(t, grant.Hold.Release(ctx, 0))
 			assert.Empty(t, all(t, s.admin))
 		})
 	}
+}
+
+// The alarm refuses writes. Sessions are kept alive all the same, also after a member was late once.
+func TestSessionIsKeptAliveUnderTheAlarm(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	var hangs atomic.Bool
+	b := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return &lateOnce{s, &hangs} }))
+	g := locktest.Acquire(t, b, request("n", 8*time.Second, false))
+	s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
+	hangs.Store(true)
+	eventually(t, 30*time.Second, "a member that was late", func() bool { return !hangs.Load() })
+	late := time.Now()
+	eventually(t, 30*time.Second, "the session is kept alive", func() bool {
+		v, err := g.Hold.Renew(ctx)
+		require.NotErrorIs(t, err, driver.ErrLost)
+		return v.Since.After(late)
+	})
+	require.NoError(t, g.Hold.Release(ctx, 0))
+}
+
+// lateOnce gives no answer to the next keep-alive.
+type lateOnce struct {
+	grpc.ClientStream
+	hangs *atomic.Bool
+}
+
+func (s *lateOnce) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if _, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && s.hangs.CompareAndSwap(true, false) {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	return err
 }
 
 // spaceAlarm raises or ends the alarm of a full store.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/oneline"
 	"github.com/golockers/locker/internal/tlsurl"
 )
 
@@ -62,11 +63,11 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 	}
 	b, err := New(client, &o)
 	if err != nil {
-		return nil, errors.Join(err, client.Close())
+		return nil, oneline.Join(err, client.Close())
 	}
 	b.owned = true
 	if err := b.check(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+		return nil, oneline.Join(fmt.Errorf("%s: %w", u, err), b.Close())
 	}
 	if b.opts.Members == 0 {
 		// Who may not ask claims nothing that depends on it.

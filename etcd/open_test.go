@@ -96,8 +96,8 @@ func TestOpenTellsThatNobodyIsThere(t *testing.T) {
 	require.Less(t, time.Since(began), 2*time.Second)
 }
 
-// HTTPS_PROXY names a proxy for the web, and is not for lock services. A child opens, since a process reads the variable
-// once.
+// HTTPS_PROXY names a proxy for the web, and is not for lock services. A child opens, since a process reads
+// the variable once.
 func TestOpenAsksNoHTTPProxy(t *testing.T) {
 	t.Parallel()
 	child := lab.StartChild(t, "proxied")
@@ -250,7 +250,7 @@ func testReplacedCertificates(t *testing.T, version ...lab.Option) {
 	q := url.QueryEscape
 	c, err := locker.Open(t.Context(), "etcds://"+road.Addr()+"?ca="+q(certs.CAFile)+
 		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")),
-		&locker.Options{TTL: 10 * time.Second, Patience: -1}, openers)
+		&locker.Options{TTL: 10 * time.Second, OutageTimeout: -1}, openers)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	held := locktest.Lock(t, c, "n")
@@ -303,4 +303,16 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		require.Less(t, time.Since(began), 2*time.Second)
 	}
 	require.ErrorContains(t, err, "connection refused")
+}
+
+// What the options promise is known before there is a server, and is what a Backend with them declares.
+func TestGuaranteesAreThoseOfTheOptions(t *testing.T) {
+	c := dial(t, []string{"127.0.0.1:1"})
+	for _, o := range []*etcd.Options{nil, {Members: 3}, {StrictExpiry: true}, {StrictExpiry: true, MaxTTL: time.Minute}} {
+		b, err := etcd.New(c, o)
+		require.NoError(t, err)
+		assert.Equal(t, etcd.Guarantees(o), b.Guarantees())
+		assert.Equal(t, o != nil && o.StrictExpiry, b.Guarantees().SurvivesPause)
+		require.NoError(t, b.Close())
+	}
 }

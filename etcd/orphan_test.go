@@ -59,18 +59,17 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 				req := request("n", ttl, true)
 				req.MinHold = c.minHold
 				locktest.Acquire(t, b, req)
-				const keys = 2 // of a place: it has a shadow
 				for i := range dead - 1 {
 					req := request("n", ttl, true)
 					req.MinHold = c.minHold
 					all.Go(func() { _, _ = locktest.Ask(dying, b, req) })
-					s.queued(t, "n", keys*(i+2))
+					s.queued(t, "n", i+3) // and the floor of the holder
 				}
 				next := client(t, s.Addrs(), time.Minute)
 				var answer <-chan locked
 				if asks == "waits" {
 					answer = lockLater(ctx, next, "n")
-					s.queued(t, "n", keys*dead+1)
+					s.queued(t, "n", dead+2)
 				}
 				network.Set(lab.Drop) // they die
 				began := time.Now()

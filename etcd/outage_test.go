@@ -71,9 +71,9 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 	for range 2 {
 		a := <-answers
 		require.NoError(t, a.err)
-		require.NoError(t, a.grant.Hold.Release(ctx))
+		require.NoError(t, a.grant.Hold.Release(ctx, 0))
 	}
-	require.NoError(t, other.Hold.Release(ctx))
+	require.NoError(t, other.Hold.Release(ctx, 0))
 }
 
 // A name of a key is a cost to etcd until it is compacted: a client uses the

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/oneline"
 )
 
 // pool sends all requests to one member, and to another once that one does not answer (R23). The driver's own
@@ -26,6 +27,7 @@ type pool struct {
 	driver  clientv3.Client // a copy of the caller's, which dials
 	timeout time.Duration
 	lines   [urgent]chan struct{}
+	send    sender // invoke; the search has a service of its own
 
 	work sync.WaitGroup
 	life context.Context
@@ -41,6 +43,11 @@ type pool struct {
 	cluster uint64 // of the first answer; 0: there is none yet
 	first   string // whose that was
 }
+
+// sender makes one request.
+type sender func(
+	ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption,
+) (fate, error)
 
 // member is one server, on a connection of its own.
 type member struct {
@@ -76,6 +83,7 @@ func newPool(client *clientv3.Client, timeout time.Duration) (*pool, error) {
 	addrs := client.Endpoints()
 	p := &pool{driver: *client, timeout: timeout, agreeing: make(chan struct{}, 1)}
 	_ = client.Endpoints()
+	p.send = p.invoke
 	p.driver.Auth = &logins{client.Auth, p}
 	for i := range p.lines {
 		p.lines[i] = make(chan struct{}, atOnce)
@@ -87,11 +95,11 @@ func newPool(client *clientv3.Client, timeout time.Duration) (*pool, error) {
 		if m, dialErr := p.newMember(addr); dialErr == nil {
 			p.members = append(p.members, m)
 		} else {
-			err = errors.Join(err, dialErr)
+			err = oneline.Join(err, dialErr)
 		}
 	}
 	if len(p.members) == 0 {
-		return nil, errors.Join(err, p.close())
+		return nil, oneline.Join(err, p.close())
 	}
 	// Any of them, so that clients spread over the members.
 	p.current = p.members[clock.UpTo(time.Duration(len(p.members)))]
@@ -122,7 +130,7 @@ func (p *pool) close() (err error) {
 	p.end()
 	p.work.Wait()
 	for _, m := range p.members {
-		err = errors.Join(err, m.conn.Close())
+		err = oneline.Join(err, m.conn.Close())
 	}
 	return err
 }

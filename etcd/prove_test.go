@@ -27,7 +27,7 @@ func TestProveLocksOutliveAllVersions(t *testing.T) {
 		b, err := etcd.New(dial(t, s.Addrs()),
 			&etcd.Options{StrictExpiry: i%2 == 0, MaxTTL: 10 * time.Second})
 		require.NoError(t, err)
-		c := locker.New(b, &locker.Options{TTL: 10 * time.Second, Patience: 20 * time.Second})
+		c := locktest.Must(locker.New(b, &locker.Options{TTL: 10 * time.Second, OutageTimeout: 20 * time.Second}))
 		t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
 		clients = append(clients, c)
 	}

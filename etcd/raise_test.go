@@ -73,7 +73,7 @@ func TestRaiseIsRepeated(t *testing.T) {
 		at.Go(func() { assert.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
 	}
 	at.Wait()
-	require.NoError(t, g.Hold.Release(ctx))
+	require.NoError(t, g.Hold.Release(ctx, 0))
 	assert.Len(t, all(t, s.admin), 1, "one key stays")
 	g2 := locktest.Acquire(t, b, request("n", time.Minute, true))
 	assert.Greater(t, g2.Token, uint64(far+7))

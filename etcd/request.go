@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -61,7 +59,7 @@ func (r *txnRequest) Txn(ctx context.Context, req *pb.TxnRequest, opts ...grpc.C
 ) {
 	resp := new(pb.TxnResponse)
 	var err error
-	if r.fate, err = r.pool.invoke(ctx, r.line, "KV/Txn", req, resp, opts...); err != nil {
+	if r.fate, err = r.pool.send(ctx, r.line, "KV/Txn", req, resp, opts...); err != nil {
 		return nil, err
 	}
 	return resp, nil
@@ -73,16 +71,11 @@ func (p *pool) read(ctx context.Context, in line, gets ...clientv3.Op) (*clientv
 	return resp, err
 }
 
-// newLease returns an ID for the lease of a shadow: a copy of the request makes no other, and whoever gets no
-// answer can revoke it. A copy that is late makes it once more when it is gone, which does no harm: what puts a
-// shadow on it compares what is there.
-func newLease() int64 { return 1 + rand.Int64N(math.MaxInt64) } //nolint:gosec // it is no secret
-
 // grantLease has etcd grant a lease of that ID, or, if it is 0, of one that etcd chooses: then no copy makes one
 // of that ID again, once it is gone, but another one, which nobody uses and which expires by itself.
-func (p *pool) grantLease(ctx context.Context, id, seconds int64) (*pb.LeaseGrantResponse, error) {
+func (p *pool) grantLease(ctx context.Context, in line, id, seconds int64) (*pb.LeaseGrantResponse, error) {
 	resp := new(pb.LeaseGrantResponse)
-	f, err := p.invoke(ctx, ordinary, "Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: id, TTL: seconds}, resp)
+	f, err := p.send(ctx, in, "Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: id, TTL: seconds}, resp)
 	if f.carriedOut && errors.Is(err, rpctypes.ErrLeaseExist) {
 		return &pb.LeaseGrantResponse{ID: id, TTL: seconds}, nil // by a copy (R11); etcd grants no less
 	}
@@ -91,7 +84,7 @@ func (p *pool) grantLease(ctx context.Context, id, seconds int64) (*pb.LeaseGran
 
 func (p *pool) revokeLease(ctx context.Context, id int64) error {
 	req := &pb.LeaseRevokeRequest{ID: id}
-	_, err := p.invoke(ctx, urgent, "Lease/LeaseRevoke", req, new(pb.LeaseRevokeResponse))
+	_, err := p.send(ctx, urgent, "Lease/LeaseRevoke", req, new(pb.LeaseRevokeResponse))
 	return err
 }
 

@@ -52,16 +52,16 @@ func loseAnswer(meant func(req *etcdserverpb.TxnRequest) bool) func(*clientv3.Co
 	})
 }
 
-// shadowLease returns the lease that a transaction, or one in it, puts a shadow on; 0 if it does not.
-func shadowLease(req *etcdserverpb.TxnRequest) clientv3.LeaseID {
+// floorLease returns the lease that a transaction, or one in it, puts a floor on; 0 if it does not.
+func floorLease(req *etcdserverpb.TxnRequest) clientv3.LeaseID {
 	if len(req.Success) != 1 {
 		return 0
 	}
 	if in := req.Success[0].GetRequestTxn(); in != nil {
-		return shadowLease(in)
+		return floorLease(in)
 	}
 	put := req.Success[0].GetRequestPut()
-	if put == nil || !strings.HasSuffix(string(put.Key), "!") {
+	if put == nil || !strings.Contains(string(put.Key), "/!") {
 		return 0
 	}
 	return clientv3.LeaseID(put.Lease)
@@ -75,7 +75,7 @@ func strictBackend(t *testing.T, s scene) *etcd.Backend {
 	return b
 }
 
-// orphan leaves the shadow of a lock whose key is gone.
+// orphan leaves the floor of a lock whose place is gone.
 func (s scene) orphan(t *testing.T, name string, ttl time.Duration) {
 	t.Helper()
 	locktest.Acquire(t, strictBackend(t, s), request(name, ttl, false))
@@ -84,30 +84,13 @@ func (s scene) orphan(t *testing.T, name string, ttl time.Duration) {
 	s.queued(t, name, 1)
 }
 
-// The copy finds what the first one has done: it is no other's.
-func TestShadowStaysWhenItsAdoptionIsSentTwice(t *testing.T) {
-	s := parallelScene(t, 1)
-	s.orphan(t, "n", time.Minute)
-	addr := s.Nodes[0].Addr()
-	next := backend(t, []string{addr, addr},
-		loseAnswer(func(req *etcdserverpb.TxnRequest) bool { return shadowLease(req) != 0 }))
-	for range 2 {
-		_, err := locktest.Ask(t.Context(), next, request("n", time.Minute, false))
-		require.ErrorIs(t, err, driver.ErrHeld)
-	}
-	leases, _ := s.queued(t, "n", 1)
-	left, err := s.admin.TimeToLive(t.Context(), *leases[0])
-	require.NoError(t, err)
-	assert.Greater(t, left.TTL, int64(30))
-}
-
-// The lease of a shadow is gone before it is used: the session has lost nothing.
-func TestLeaseOfAShadowThatIsGoneEndsNoLock(t *testing.T) {
+// The lease of a floor is gone before it is used: the session has lost nothing.
+func TestLeaseOfAFloorThatIsGoneEndsNoLock(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
 	s.orphan(t, "orphan", time.Minute)
 	revoking := onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
-		if id := shadowLease(req); id != 0 {
+		if id := floorLease(req); id != 0 {
 			if _, err := s.admin.Revoke(ctx, id); err != nil {
 				return err
 			}
@@ -126,12 +109,12 @@ func TestLeaseOfAShadowThatIsGoneEndsNoLock(t *testing.T) {
 			other, err := locktest.Ask(ctx, b, req)
 			require.ErrorIs(t, err, driver.ErrUnavailable)
 			if other.Hold != nil {
-				require.NoError(t, other.Hold.Release(ctx))
+				require.NoError(t, other.Hold.Release(ctx, 0))
 			}
 			_, err = held.Hold.Renew(ctx)
 			require.NoError(t, err)
 			assert.False(t, lost.Load())
-			require.NoError(t, held.Hold.Release(ctx))
+			require.NoError(t, held.Hold.Release(ctx, 0))
 		})
 	}
 }
@@ -153,7 +136,7 @@ func TestLeaseOfASessionThatIsOverBeforeItIsUsed(t *testing.T) {
 	_, err := locktest.Ask(t.Context(), b, request("n", time.Minute, true))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	g := locktest.Acquire(t, b, request("n", time.Minute, true))
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 }
 
 func TestBreakThatIsSentTwiceBreaksOne(t *testing.T) {
@@ -173,12 +156,12 @@ func TestBreakThatIsSentTwiceBreaksOne(t *testing.T) {
 	require.NoError(t, next.lease.Unlock(t.Context()))
 }
 
-// Its shadow is left when somebody deletes the key by hand: the client does not
+// Its floor is left when somebody deletes the key by hand: the client does not
 // stand in its own way.
 func TestStrictLockThatIsDeletedCanBeTakenAgain(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
-	c := locker.New(strictBackend(t, s), &locker.Options{TTL: 3 * time.Second})
+	c := locktest.Must(locker.New(strictBackend(t, s), &locker.Options{TTL: 3 * time.Second}))
 	t.Cleanup(func() { _ = c.Close() })
 	held := locktest.Lock(t, c, "n")
 	_, names := s.queued(t, "n", 2)
@@ -189,22 +172,19 @@ func TestStrictLockThatIsDeletedCanBeTakenAgain(t *testing.T) {
 	eventually(t, 30*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
 }
 
-// What stands at the place of a shadow may be another's by now.
-func TestCloseLeavesTheShadowsOfOthers(t *testing.T) {
+// What stands at the key of a floor may be another's by now.
+func TestCloseLeavesTheFloorsOfOthers(t *testing.T) {
 	s := parallelScene(t, 1)
 	b := strictBackend(t, s)
 	for _, name := range []string{"mine", "other"} {
 		locktest.Acquire(t, b, request(name, time.Minute, false))
 	}
 	_, names := s.queued(t, "other", 2)
-	shadow := names[0]
-	if !strings.HasSuffix(shadow, "!") {
-		shadow = names[1]
-	}
-	_, err := s.admin.Put(t.Context(), shadow, "another/60:")
+	floor := names[1]
+	_, err := s.admin.Put(t.Context(), floor, "another/60/1:")
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
-	assert.Equal(t, []string{shadow}, all(t, s.admin))
+	assert.Equal(t, []string{floor}, all(t, s.admin))
 }
 
 // A key of the same name that was put later is not the one that is held.
@@ -224,13 +204,13 @@ func TestKeyThatIsPutAgainIsNotTheLock(t *testing.T) {
 }
 
 // The holder's lease ends between two copies of a Break, the first of which is lost: its
-// shadow is broken as well.
-func TestBreakThatIsLostBreaksTheShadow(t *testing.T) {
+// floor is broken as well.
+func TestBreakThatIsLostBreaksTheFloor(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
 	locktest.Acquire(t, strictBackend(t, s), request("n", time.Minute, false))
 	leases, _ := s.queued(t, "n", 2)
-	holder := *leases[0] + *leases[1] // the shadow has none
+	holder := *leases[0]
 	var lost atomic.Bool
 	addr := s.Nodes[0].Addr()
 	b := backend(t, []string{addr, addr}, onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
@@ -248,21 +228,18 @@ func TestBreakThatIsLostBreaksTheShadow(t *testing.T) {
 	assert.Empty(t, all(t, s.admin))
 }
 
-// A Break breaks nobody but the holder that its State tells of: not those who hold when it comes late, though a
-// sharer that died waiting has left its shadow before them, and not by a State of another cluster, or of before a
-// restore, with higher revisions.
+// A Break breaks nobody but the holder that its State tells of: not those who hold when it comes late, and not by
+// a State of another cluster, or of before a restore, with higher revisions.
 func TestBreakOfAnotherHolderBreaksNobody(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
-	_, err := s.admin.Put(ctx, queue("n")+"s!DEAD.0", "owner/0:label")
-	require.NoError(t, err)
 	b := backend(t, s.Addrs())
 	share := request("n", time.Minute, false)
 	share.Shared = true
 	first := locktest.Acquire(t, b, share)
 	late, err := b.Inspect(ctx, "n")
 	require.NoError(t, err)
-	require.NoError(t, first.Hold.Release(ctx))
+	require.NoError(t, first.Hold.Release(ctx, 0))
 	share.Owner = "next"
 	next := locktest.Acquire(t, b, share)
 	require.NoError(t, b.Break(ctx, late))

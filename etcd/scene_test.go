@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // lockLater calls Lock on a goroutine of its own.
@@ -156,7 +157,7 @@ func twoRoads(t *testing.T, s scene, ttl time.Duration) (c *locker.Client, roads
 		roads = append(roads, lab.StartProxy(t, s.Nodes[0].Addr()))
 	}
 	b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
-	c = locker.New(b, &locker.Options{TTL: ttl})
+	c = locktest.Must(locker.New(b, &locker.Options{TTL: ttl}))
 	return c, roads, func() {
 		for _, p := range roads {
 			p.Set(lab.Pass)

@@ -146,7 +146,7 @@ func (s scene) queuedAt(t testing.TB, c *clientv3.Client, name string, n int) {
 
 func TestOutageIsToldInTimeAndHeals(t *testing.T) {
 	s := parallelScene(t, 3)
-	c := locktest.Client(t, backend(t, s.Addrs()), &locker.Options{TTL: 3 * time.Second, Patience: locker.NoPatience})
+	c := locktest.Client(t, backend(t, s.Addrs()), &locker.Options{TTL: 3 * time.Second, OutageTimeout: -1})
 	l := locktest.Lock(t, c, "n")
 	leader := s.Leader(t)
 	follower := s.Follower(t)
@@ -193,7 +193,7 @@ func TestRequestCarriesWhatTheCallerSends(t *testing.T) {
 		g, err := locktest.Ask(ctx, b, request("n", time.Minute, false))
 		require.NoError(t, err)
 		release := clock.Within(ctx, time.Minute) // as the engine does
-		require.NoError(t, g.Hold.Release(release))
+		require.NoError(t, g.Hold.Release(release, 0))
 		release.Cancel()
 		for range 2 {
 			got := <-sent
@@ -235,12 +235,12 @@ func TestRequestWhoseCallerHasNoTimeLeftBlamesNobody(t *testing.T) {
 	hangs.Store(true)
 	soon := clock.Within(t.Context(), 20*time.Millisecond)
 	defer soon.Cancel()
-	require.ErrorIs(t, g.Hold.Release(soon), context.DeadlineExceeded)
+	require.ErrorIs(t, g.Hold.Release(soon, 0), context.DeadlineExceeded)
 	hangs.Store(false)
 	var before *grpc.ClientConn
 	for len(asked) > 0 {
 		before = <-asked
 	}
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 	assert.True(t, before == <-asked, "another member is asked")
 }

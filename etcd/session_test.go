@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func TestWaiterWhoseKeyIsDeletedNeverHoldsALockThatItDoesNotHave(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
 	holder := client(t, s.Addrs(), time.Minute)
-	waiter := locker.New(backend(t, s.Addrs()), &locker.Options{TTL: time.Minute})
+	waiter := locktest.Must(locker.New(backend(t, s.Addrs()), &locker.Options{TTL: time.Minute}))
 	t.Cleanup(func() { _ = waiter.Close() })
 	for range 5 {
 		held := locktest.Lock(t, holder, "n")
@@ -125,7 +126,7 @@ func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.False(t, lost.Load())
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 }
 
 // Etcd falls silent just when a session is over, so that its lease is not revoked: whoever asked on it is told in
@@ -196,6 +197,31 @@ func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
 	require.NoError(t, l.Unlock(t.Context()))
 }
 
+// A watch tells at once that a session is gone, also while the look that came before it gets no answer.
+func TestLossIsToldWhileALookHangs(t *testing.T) {
+	s := parallelScene(t, 1)
+	hangs, answer := make(chan struct{}, 8), make(chan struct{})
+	defer close(answer)
+	b := patientBackend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		if strings.Contains(string(req.Success[0].GetRequestRange().GetKey()), "/session/") {
+			hangs <- struct{}{}
+			<-answer
+		}
+		return send()
+	}))
+	req, lost := request("n", time.Minute, false), make(chan struct{})
+	req.Lost = sync.OnceFunc(func() { close(lost) })
+	var k etcd.Key
+	require.True(t, locktest.Acquire(t, b, req).Hold.(driver.Aser).As(&k))
+	<-hangs
+	s.revoke(t, k.Lease)
+	select {
+	case <-lost:
+	case <-time.After(5 * time.Second):
+		assert.Fail(t, "the holder is not notified before the look has ended")
+	}
+}
+
 // A keep-alive counts from before it is sent, whenever its answer comes (R1).
 func TestKeepAliveCountsFromBeforeItsRequest(t *testing.T) {
 	s := parallelScene(t, 1)
@@ -211,7 +237,7 @@ func TestKeepAliveCountsFromBeforeItsRequest(t *testing.T) {
 		assert.False(t, v.Since.After(*sent.Load()), "it counts from %v after its request", v.Since.Sub(*sent.Load()))
 		return true
 	})
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 }
 
 // timed notes when a keep-alive is sent.
@@ -265,7 +291,7 @@ func TestTTLThatEtcdRaisesIsTheOneThatCounts(t *testing.T) {
 	v, err := g.Hold.Renew(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, 3*time.Second, v.TTL)
-	require.NoError(t, g.Hold.Release(ctx))
+	require.NoError(t, g.Hold.Release(ctx, 0))
 }
 
 // The session is gone, and its keep-alive has not found out yet.
@@ -278,8 +304,8 @@ func TestLockOnASessionThatIsGoneIsTakenOnAnother(t *testing.T) {
 		leases, _ := s.queued(t, "first", 1)
 		s.revoke(t, *leases[0])
 		next := locktest.Acquire(t, b, request(fmt.Sprint("next", i), time.Minute, wait))
-		require.ErrorIs(t, g.Hold.Release(ctx), driver.ErrLost)
-		require.NoError(t, next.Hold.Release(ctx))
+		require.ErrorIs(t, g.Hold.Release(ctx, 0), driver.ErrLost)
+		require.NoError(t, next.Hold.Release(ctx, 0))
 	}
 }
 
@@ -298,7 +324,7 @@ func TestSessionsAreSharedAndEndWithTheBackend(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, leases.Leases, 2, "one for 2 s, one for 20 s")
 	for _, g := range grants {
-		require.NoError(t, g.Hold.Release(ctx))
+		require.NoError(t, g.Hold.Release(ctx, 0))
 	}
 	require.NoError(t, b.Close())
 	leases, err = s.admin.Leases(ctx)

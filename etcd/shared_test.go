@@ -53,7 +53,7 @@ func TestFreeNamesTakeOneTransaction(t *testing.T) {
 	}
 	release := func(g driver.Grant) {
 		before := sent
-		require.NoError(t, g.Hold.Release(ctx))
+		require.NoError(t, g.Hold.Release(ctx, 0))
 		assert.Equal(t, before+1, sent)
 	}
 	for _, wait := range []bool{false, true} {
@@ -123,7 +123,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 					request("n", ttl, true), sharedRequest("n", ttl, true), sharedRequest("n", ttl, true),
 				} {
 					all.Go(func() { _, _ = locktest.Ask(dying, w, req) })
-					s.queued(t, "n", 2*(many+2+i))
+					s.queued(t, "n", 2*(many+1)+1+i)
 				}
 			}
 			network.Set(lab.Drop)
@@ -131,7 +131,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 			began := time.Now()
 			over := func() bool {
 				resp, err := s.admin.Get(ctx, queue("n")+"s", clientv3.WithRange(queue("n")+"~"))
-				return err == nil && len(resp.Kvs) <= 2+many
+				return err == nil && len(resp.Kvs) == 1
 			}
 			if asks == "joins" {
 				eventually(t, 30*time.Second, "their leases are over", over)
@@ -162,7 +162,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 					assert.Less(t, time.Since(began), 2*ttl, "the dead waiters were never granted the lock")
 				}
 				s.queued(t, "n", 2)
-				require.NoError(t, stays.Hold.Release(ctx))
+				require.NoError(t, stays.Hold.Release(ctx, 0))
 				return
 			}
 			// Who lives leaves when the leases of the others have been over for some time.
@@ -172,7 +172,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 			} else {
 				time.Sleep(ttl / 4)
 			}
-			require.NoError(t, stays.Hold.Release(ctx))
+			require.NoError(t, stays.Hold.Release(ctx, 0))
 			require.NoError(t, <-done)
 			took := time.Since(began)
 			t.Logf("free %v after %d died, %v are declared", took, many, declared)
@@ -182,7 +182,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 	}
 }
 
-// As many as may be share a name, with a shadow each, and one more is told so. A writer gets in behind them.
+// As many as may be share a name, with a floor each, and one more is told so. A writer gets in behind them.
 func TestProveAsManySharersAsMayBe(t *testing.T) {
 	lab.NeedProve(t)
 	s := newScene(t, 1)
@@ -201,7 +201,7 @@ func TestProveAsManySharersAsMayBe(t *testing.T) {
 		st, err := locktest.Break(ctx, b, "n")
 		require.NoError(t, err)
 		assert.Equal(t, driver.MaxSharers, st.Sharers)
-		require.NoError(t, (<-in).Hold.Release(ctx))
+		require.NoError(t, (<-in).Hold.Release(ctx, 0))
 		s.queued(t, "n", 0)
 	})
 }
@@ -225,11 +225,42 @@ func TestManySharersWhoFindDeadOnes(t *testing.T) {
 	}
 	s.queued(t, "n", many+1)
 	for i := range many + 1 {
-		_, err := s.admin.Put(ctx, fmt.Sprintf("%ss!DEAD.%d", queue("n"), i), fmt.Sprintf("%040d/0:", i))
+		_, err := s.admin.Put(ctx, fmt.Sprintf("%s!sDEAD.%d", queue("n"), i), fmt.Sprintf("%040d/1/1:", i))
 		require.NoError(t, err)
 	}
-	require.NoError(t, writer.Hold.Release(ctx))
+	require.NoError(t, writer.Hold.Release(ctx, 0))
 	for range many {
 		require.NoError(t, <-granted)
+	}
+}
+
+// The time of a sharer that died begins when a writer tries or waits, also if others, released before their MinHold
+// was over, keep the name for longer.
+func TestADeadSharerIsFoundAmongThoseThatAreKept(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	for range 6 { // so that the floor of one stands before that of the dead
+		req := sharedRequest("n", time.Minute, false)
+		req.MinHold = time.Minute
+		g := locktest.Acquire(t, backend(t, s.Addrs()), req)
+		require.NoError(t, g.Hold.Release(ctx, time.Minute))
+	}
+	for _, wait := range []bool{false, true} {
+		g := locktest.Acquire(t, strictBackend(t, s), sharedRequest("n", 2*time.Second, false))
+		var k etcd.Key
+		require.True(t, g.Hold.(driver.Aser).As(&k))
+		s.revoke(t, k.Lease)
+		asking, cancel := context.WithCancel(ctx)
+		asked := make(chan error, 1)
+		go func() {
+			_, err := locktest.Ask(asking, backend(t, s.Addrs()), request("n", time.Minute, wait))
+			asked <- err
+		}()
+		eventually(t, 10*time.Second, "its floor is gone, after its TTL", func() bool {
+			resp, err := s.admin.Get(ctx, queue("n"), clientv3.WithRange(queue("n")+"\""))
+			return err == nil && len(resp.Kvs) == 6
+		})
+		cancel()
+		require.ErrorIs(t, <-asked, driver.ErrHeld)
 	}
 }

@@ -9,6 +9,11 @@ import (
 	"google.golang.org/grpc"
 )
 
+// watcher makes watches: see [watches].
+type watcher interface {
+	deletion(key string) (told <-chan news, stop func())
+}
+
 // watches makes watches, many on one stream. The driver's own have a goroutine each, and hang for ever where
 // etcd refuses a watch in the moment in which the last of a stream ends.
 type watches struct {

@@ -144,7 +144,7 @@ func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
 	}()
 	_, names := s.queued(t, "n", 2)
 	s.watched(t, 1)
-	require.NoError(t, held.Hold.Release(ctx))
+	require.NoError(t, held.Hold.Release(ctx, 0))
 	waitsAgain := make(chan error, 1)
 	go func() {
 		var err error
@@ -159,7 +159,7 @@ func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
 	case <-time.After(2 * time.Minute):
 		require.Fail(t, "it waits for who is behind it")
 	}
-	require.NoError(t, mine.Hold.Release(ctx))
+	require.NoError(t, mine.Hold.Release(ctx, 0))
 	require.NoError(t, <-waitsAgain)
-	require.NoError(t, again.Hold.Release(ctx))
+	require.NoError(t, again.Hold.Release(ctx, 0))
 }

@@ -8,17 +8,16 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// Guard protects state that this process owns: it allows a write only if it has seen
-// no higher token for the resource. The zero value is ready to use. Its methods may
-// be called from many goroutines at once. A Guard must not be copied.
+// Guard protects state that this process owns: it allows a write only if it has seen no higher token
+// for the resource. The zero value is ready to use. Its methods may be called from many goroutines at
+// once. Do not copy a Guard.
 //
-// The marks are in memory, and end with the process. So the state must end with the
-// process too; state that outlives the process needs a guard in its own store.
+// The marks are in memory and end with the process. So the state must end with the process too; state
+// that outlives it needs a guard in its own store.
 type Guard struct {
-	// Keep is how long a mark is remembered after its last use, so that the number
-	// of marks does not grow for ever; 0: for ever. When a mark is forgotten, a token
-	// of any age passes: choose a time longer than any holder can be paused. Set
-	// Keep before the first use of the Guard.
+	// Keep is how long a mark is remembered after its last use, so that the number of marks does not
+	// grow forever; 0: forever. Once a mark is forgotten, a token of any age passes: choose a time
+	// longer than any holder can be paused. Set Keep before the first use of the Guard.
 	Keep time.Duration
 
 	mu    sync.Mutex
@@ -26,25 +25,23 @@ type Guard struct {
 	sweep int // the number of resources above which old ones are removed
 }
 
-// guarded is the mark of one resource, and the queue of the writes to it.
+// guarded is the mark of one resource, and the queue of writes to it.
 type guarded struct {
 	mark  Token
 	used  time.Time
-	free  chan struct{} // holds one element when nobody writes
-	users int           // the writer and the callers that wait
+	free  chan struct{} // has one element when nobody writes
+	users int           // the writer and the waiting callers
 }
 
-// Do calls write if token is not lower than the highest token that it has accepted
-// for resource, and remembers token. Writes to one resource happen one at a time; Do
-// waits for its turn until ctx is done, and does nothing then: the error is that of ctx, with
-// its cause, such as the loss of the lease. resource is a name for the
-// state that is written. The name of the lock that protects it is a good choice, since
-// tokens of different locks must not meet in one mark.
+// Do calls write if token is not lower than the highest token that it has accepted for resource, and
+// remembers token. Writes to one resource happen one at a time. Do waits for its turn until ctx is
+// done; then it does nothing, and the error is that of ctx with its cause, such as the loss of the
+// lease. resource is a name for the state that is written. The name of the lock that protects it is a
+// good choice, because tokens of different locks must not share a mark.
 //
-// If the token is too low, the error is a [*StaleError], and write is not called. If
-// write returns an error, it must have written nothing: the mark stays where it was,
-// and Do returns that error. If write panics, Do cannot know what was written, and
-// the mark moves.
+// If the token is too low, the error is a [*StaleError], and write is not called. If write returns an
+// error, it must have written nothing: the mark does not move, and Do returns that error. If write
+// panics, Do cannot know what was written, and the mark moves.
 func (g *Guard) Do(ctx context.Context, resource string, token Token, write func() error) (err error) {
 	if err = Admit(resource, token, 0); err != nil {
 		return err
@@ -70,12 +67,12 @@ func (g *Guard) Do(ctx context.Context, resource string, token Token, write func
 			r.mark, r.used = token, time.Now()
 			g.forgetOld(r.used)
 		}
-		r.free <- struct{}{} // the mark has moved before
+		r.free <- struct{}{} // after the mark has moved
 		g.dismiss(resource, r)
 	}()
 	mark, _ := g.Mark(resource)
 	if err = Admit(resource, token, mark); err == nil {
-		err = clock.Over(ctx) // the turn may have come although the caller had already given up
+		err = clock.Over(ctx) // the turn may come after the caller has given up
 	}
 	if err == nil && write != nil {
 		err = write()
@@ -84,15 +81,13 @@ func (g *Guard) Do(ctx context.Context, resource string, token Token, write func
 	return err
 }
 
-// Raise moves the mark of resource up to token and writes nothing. After it has
-// returned, no write with a lower token can happen. A holder calls it before it
-// reads the state on which its write depends.
+// Raise moves the mark of resource up to token and writes nothing. After it has returned, no write with
+// a lower token can happen. A holder calls it before reading the state on which its write depends.
 func (g *Guard) Raise(ctx context.Context, resource string, token Token) error {
 	return g.Do(ctx, resource, token, nil)
 }
 
-// Mark returns the highest token that was accepted for resource, or false if there
-// was none.
+// Mark returns the highest token accepted for resource, or false if there is none.
 func (g *Guard) Mark(resource string) (Token, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +98,7 @@ func (g *Guard) Mark(resource string) (Token, bool) {
 	return r.mark, true
 }
 
-// Forget removes the mark of a resource that is no more.
+// Forget removes the mark of a resource that no longer exists.
 func (g *Guard) Forget(resource string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,7 +109,7 @@ func (g *Guard) Forget(resource string) {
 	}
 }
 
-// user adds a user to what is kept of a resource.
+// user adds a user to the entry of a resource.
 func (g *Guard) user(resource string) *guarded {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,8 +133,8 @@ func (g *Guard) dismiss(resource string, r *guarded) {
 	}
 }
 
-// forgetOld removes old marks whenever the number of resources has doubled, so that the
-// cost is spread over the writes. The caller holds g.mu.
+// forgetOld removes old marks whenever the number of resources has doubled, so that the cost is spread
+// over the writes. The caller holds g.mu.
 func (g *Guard) forgetOld(now time.Time) {
 	const few = 64
 	if g.Keep <= 0 || len(g.of) <= max(g.sweep, few) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,10 +62,12 @@ func TestSharersNeedTokens(t *testing.T) {
 				asked: func() { assert.NoError(t, want, "the service was asked") }}, nil)
 		_, err := fencing.WithTokens(c, locker.Shared())
 		require.ErrorIs(t, err, want)
-		l, err := fencing.WithTokens(c, locker.Patience(0))
+		l, err := fencing.WithTokens(c, locker.TTL(0))
 		require.NoError(t, err)
-		assert.Equal(t, want == nil, l.Guarantees().Shared == locker.SharingWithTokens)
-		assert.Equal(t, want != nil, l.Guarantees().Shared == locker.SharingNone)
+		g, known := locker.GuaranteesOf(l)
+		assert.True(t, known)
+		assert.Equal(t, want == nil, g.Shared == locker.SharingWithTokens)
+		assert.Equal(t, want != nil, g.Shared == locker.SharingNone)
 		for _, lock := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){l.TryLock, l.Lock} {
 			_, err = lock(t.Context(), "n", locker.Shared())
 			require.ErrorIs(t, err, cmp.Or(want, fencing.ErrMissing))
@@ -128,8 +131,8 @@ func TestDoTellsTokensThatWereSetBackFromALostLock(t *testing.T) {
 	service := memory.New()
 	err := fencing.Do(t.Context(), locktest.Client(t, service, nil), "n", write)
 	require.ErrorIs(t, err, fencing.ErrStale)
-	require.ErrorContains(t, err, "the lease on \"n\" still lasts, however")
-	require.ErrorContains(t, err, "token_base is above all that were given out, 1000000 at least")
+	require.ErrorContains(t, err, "the lease on \"n\" is still held, however")
+	require.ErrorContains(t, err, "token_base is above all granted so far, 1000000 at least")
 
 	moved := locktest.Client(t, service, &locker.Options{TokenBase: 1_000_000})
 	require.NoError(t, fencing.Do(t.Context(), moved, "n", write))
@@ -186,7 +189,7 @@ func TestARefusalSaysWhatHelps(t *testing.T) {
 	// Redis counts in microseconds, etcd in revisions: after a move everything is refused, and the error says
 	// what helps.
 	err := fencing.Admit("stock/7", 812, 1_763_700_000_000_000)
-	assert.ErrorContains(t, err, "token_base is above all that were given out, 1763700000000000 at least")
+	assert.ErrorContains(t, err, "token_base is above all granted so far, 1763700000000000 at least")
 	assert.NotContains(t, err.Error(), "\n")
 }
 
@@ -203,7 +206,7 @@ func TestTheContextCarriesTheTokenOfEachLock(t *testing.T) {
 	assert.Equal(t, fencing.Token(7), token)
 	_, err = fencing.TokenFor(ctx, "b")
 	require.ErrorIs(t, err, fencing.ErrMissing)
-	assert.ErrorContains(t, err, `the lock "b" in the context, which has tokens of "a"`)
+	assert.ErrorContains(t, err, `the lock "b": the context is inside no held lease on it, and has tokens of "a"`)
 
 	inner := fencing.NewContext(ctx, "b", 9)
 	_, err = fencing.FromContext(inner)
@@ -225,4 +228,46 @@ func TestTheContextCarriesTheTokenOfEachLock(t *testing.T) {
 	token, err = fencing.FromContext(hidden)
 	require.NoError(t, err)
 	assert.Equal(t, fencing.Token(9), token, "the only one left")
+}
+
+// A lease that is inside of a token comes before it, and one around it does not: another Client's lease
+// must not lend its token.
+func TestTheTokenIsThatOfTheInnermost(t *testing.T) {
+	a, b := locktest.Client(t, memory.New(), nil), locktest.Client(t, memory.New(), &locker.Options{TokenBase: 1000})
+	token := func(ctx context.Context) fencing.Token {
+		token, err := fencing.TokenFor(ctx, "n")
+		require.NoError(t, err)
+		return token
+	}
+	ctx := fencing.NewContext(t.Context(), "n", 0)
+	_, err := fencing.TokenFor(ctx, "n")
+	require.ErrorIs(t, err, fencing.ErrMissing)
+	require.NoError(t, locker.Do(ctx, b, "n", func(ctx context.Context) error {
+		assert.EqualValues(t, 1001, token(ctx), "a lease inside of a token of 0")
+		lost := context.Context(nil)
+		err := fencing.Do(ctx, a, "n", func(ctx context.Context) error {
+			assert.EqualValues(t, 1, token(ctx))
+			lost = context.WithoutCancel(ctx)
+			return nil
+		})
+		assert.EqualValues(t, 1, token(lost), "its own, though the lease around it is held")
+		require.NoError(t, locker.Do(lost, a, "n", func(ctx context.Context) error {
+			assert.EqualValues(t, 2, token(ctx), "that of the lease since")
+			return nil
+		}))
+		return err
+	}))
+}
+
+// Nobody has used what has no token: no MinHold keeps it.
+func TestALeaseWithoutATokenIsGivenBack(t *testing.T) {
+	c := locktest.Client(t, tokenless{Backend: memory.New(), claims: locker.FencingWhileKept}, nil)
+	l, err := fencing.WithTokens(c)
+	require.NoError(t, err)
+	for range 2 {
+		_, err = l.TryLock(t.Context(), "n", locker.MinHold(time.Hour))
+		require.ErrorIs(t, err, fencing.ErrMissing)
+		err = fencing.TryDo(t.Context(), c, "n", func(context.Context) error { return nil }, locker.MinHold(time.Hour))
+		require.ErrorIs(t, err, fencing.ErrMissing)
+	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-// MaxNameLen is the greatest length of a resource's name, in bytes of UTF-8: that of
-// a lock's name with its Client's prefix.
+// MaxNameLen is the greatest length of a resource's name, in bytes of UTF-8: that of a lock's name with
+// its Client's prefix.
 const MaxNameLen = locker.MaxNameLen + locker.MaxPrefixLen
 
 // CheckName returns an error that matches [locker.ErrInvalid] if name is not 1 to
@@ -27,8 +27,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Check returns an error if a caller of a guard has named no resource, as [CheckName] says it, or if token is none,
-// which matches [ErrMissing]. It is for authors of guards, before anything is sent.
+// Check returns the error of [CheckName] if resource is not a valid name, or an error that matches
+// [ErrMissing] if token is 0. It is for authors of guards, to be called before anything is sent.
 func Check(resource string, token Token) error {
 	if err := CheckName(resource); err != nil {
 		return fmt.Errorf("fencing: %w", err)

@@ -12,25 +12,24 @@ import (
 // about each other. 0 is no token: all functions that take a Token refuse it with
 // [ErrMissing].
 //
-// The text of a Token is the number in decimal digits, for a message, a queue or an
-// environment variable (locker run sets LOCKER_TOKEN). In JSON it is a string, since
-// many readers of JSON round numbers above 2⁵³.
+// The text of a Token is the number in decimal digits, for a message, a queue or an environment
+// variable (locker run sets LOCKER_TOKEN). In JSON it is a string, because many JSON parsers round
+// numbers above 2⁵³.
 type Token uint64
 
-// Of returns the token of a lease, or an error that matches [ErrMissing] if the
-// backend gave none; [WithTokens] notices this when the program starts.
+// Of returns the token of a lease, or an error that matches [ErrMissing] if it has none; [WithTokens]
+// finds that when the program starts.
 func Of(lease *locker.Lease) (Token, error) {
 	n, ok := lease.Token()
 	if !ok {
-		return 0, fmt.Errorf("%w: the lease on %q has none: its backend gives out none, or not as it is set",
+		return 0, fmt.Errorf("%w: the lease on %q has none: its backend has none, or not with these settings",
 			ErrMissing, lease.Name())
 	}
 	return Token(n), nil
 }
 
-// Parse reads a token from its text: 1 to 20 decimal digits, no sign, no
-// space, no leading zero. The error matches [ErrMissing] if text is empty or
-// "0", and [locker.ErrInvalid] if it is no token.
+// Parse reads a token from its text: 1 to 20 decimal digits, no sign, no space, no leading zero. The
+// error matches [ErrMissing] if text is empty or "0", and [locker.ErrInvalid] if it is not a token.
 func Parse(text string) (Token, error) {
 	if text == "" || text == "0" {
 		return 0, fmt.Errorf("%w: the text is %q", ErrMissing, text)

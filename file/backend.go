@@ -17,9 +17,8 @@ import (
 	"github.com/golockers/locker/internal/refusal"
 )
 
-// Backend keeps locks as locked files in a directory. It is a
-// [driver.Backend]; programs give it to locker.New and use the Client. It
-// may be shared by many Clients.
+// Backend keeps locks as locked files in a directory. It is a [driver.Backend]: programs pass it to
+// locker.New and use the Client. Many Clients may share it.
 type Backend struct {
 	dir     string // absolute
 	dirMode fs.FileMode
@@ -28,21 +27,21 @@ type Backend struct {
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	waits   map[waited][]chan locked // what a thread is blocked for, and who waits, the longest waiting first
-	sharers map[string]int           // by path: how many holds of this Backend share it
+	waits   map[waited][]chan locked // what a thread is blocked for, and its waiters in order
+	sharers map[string]int           // by path: how many holds of this Backend share the file
 
-	turns sync.Mutex // of those in this process who take the turn of sharers for a moment
+	turns sync.Mutex // serializes the sharers of this process that take a turn for a moment
 }
 
 var _ driver.Backend = (*Backend)(nil)
 
-// New returns a Backend with its locks in dir. It does not create dir: a directory
-// with a mistyped name would exclude nobody. If dir does not exist (then the error
-// matches [fs.ErrNotExist]), if files cannot be created in it, or if its file system is
-// not local to this host, the error says what to change. If this system or that file
-// system has no usable file locks, the error matches [errors.ErrUnsupported].
+// New returns a Backend with its locks in dir. It does not create dir, because a mistyped directory
+// would exclude nobody. If dir does not exist (then the error matches [fs.ErrNotExist]), if files
+// cannot be created in it, or if its file system is not local to this host, the error says what to
+// change. If this system or that file system has no usable file locks, the error matches
+// [errors.ErrUnsupported].
 //
-// A relative dir starts at the current directory of the process.
+// A relative dir is relative to the current directory of the process.
 func New(dir string) (*Backend, error) {
 	info, abs, err := checkDir(dir)
 	if err != nil {
@@ -58,7 +57,7 @@ func New(dir string) (*Backend, error) {
 	return b, nil
 }
 
-// Guarantees returns the promises of the package comment.
+// Guarantees returns the promises described in the package comment.
 func (b *Backend) Guarantees() driver.Guarantees {
 	return driver.Guarantees{
 		Backend:           "file",
@@ -69,18 +68,21 @@ func (b *Backend) Guarantees() driver.Guarantees {
 		DeadHolder:        driver.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
-		// By the clock of the host: if that is set forward, the lock ends early.
-		MaxMinHold: 366 * 24 * time.Hour,
+		// By the host's clock: if it is set forward, the lock ends early.
+		MaxMinHold:   366 * 24 * time.Hour,
+		MinHoldSlack: minHoldSlack,
 		RestsOn: "the file locks of one kernel, for the users who can write to the directory" +
 			"; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
-			"tokens rise while their file is kept, and after its loss unless the clock was set back; " +
-			"a MinHold is kept by the host's clock; a holder that is stuck holds for ever, unless MaxHold " +
-			"bounds it",
+			"tokens increase while their file is kept, and after its loss unless the clock was set back; " +
+			"a MinHold is kept by the host's clock; a stuck holder holds forever unless MaxHold bounds it",
 	}
 }
 
-// Acquire takes the lock if it is free. If it is not, Acquire waits for the
-// kernel to grant it if req.Wait is set, and is refused otherwise.
+// minHoldSlack is ample: a waiting writer checks five times a second.
+const minHoldSlack = time.Second
+
+// Acquire takes the lock if it is free. Otherwise it waits for the kernel to grant it if req.Wait is
+// set, and is refused if not.
 func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -107,11 +109,11 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	return refusal.Answer(g, unavailable(err))
 }
 
-// try lets a writer in if nobody has the lock, and a sharer unless a writer has it, or waits for it.
+// try admits a writer if nobody has the lock, and a sharer unless a writer has it or waits for it.
 func (b *Backend) try(req driver.Request) (driver.Grant, error) {
 	path, how := b.path(req.Name), localfile.Exclusive
 	if req.Shared {
-		// Within a process, they do not have to try again and again.
+		// Within a process, they need not retry.
 		b.turns.Lock()
 		defer b.turns.Unlock()
 		turn, err := b.tryLock(turnOf(path), req.Name, how)
@@ -128,9 +130,9 @@ func (b *Backend) try(req driver.Request) (driver.Grant, error) {
 	return b.enter(f, req)
 }
 
-// waitAlone is Acquire for a writer that has to wait. It takes the turn, now or when it is had, and so keeps new
-// sharers out. It does not wait for the turn: it is in the kernel's queue for the lock, and a waiter that is
-// stopped with the turn is in no writer's way.
+// waitAlone is Acquire for a writer that must wait. It takes the turn as soon as possible, which keeps
+// new sharers out. It does not wait for the turn: it is in the kernel's queue for the lock, and a
+// waiter that is stopped with the turn blocks no writer.
 func (b *Backend) waitAlone(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	path := b.path(req.Name)
 	_, leave := b.wait(waited{turnOf(path), localfile.Exclusive})
@@ -151,12 +153,13 @@ func (b *Backend) waitAlone(ctx context.Context, req driver.Request) (driver.Gra
 	}
 }
 
-// keptLook is how often a writer looks whether a MinHold still keeps it out: it may be taken back, or broken.
+// keptLook is how often a writer checks whether a MinHold still keeps it out: it may be taken back or
+// broken.
 const keptLook = 200 * time.Millisecond
 
-// enter makes a hold of f, which is locked for the request, or lets go of it. A MinHold that keeps the lock makes
-// the error a *refusal.Error. A sharer has the turn, so that it is the only one that writes; if it gets the lock
-// alone for a moment, those before it are gone.
+// enter makes a hold of f, which is locked for the request, or unlocks it. If a MinHold keeps the lock,
+// the error is a *refusal.Error. A sharer has the turn, so that it is the only one that writes; if it
+// can lock the file exclusively for a moment, all earlier sharers are gone.
 func (b *Backend) enter(f *os.File, req driver.Request) (g driver.Grant, err error) {
 	now := time.Now()
 	h := &hold{file: f, name: req.Name}
@@ -174,7 +177,7 @@ func (b *Backend) enter(f *os.File, req driver.Request) (g driver.Grant, err err
 		h.sharers = b
 		alone = localfile.Flock(f, localfile.Exclusive|localfile.NoWait) == nil
 		if !alone {
-			// The attempt may have cost it what it had.
+			// The attempt may have cost it the shared lock.
 			if err = localfile.Flock(f, localfile.Shared|localfile.NoWait); err != nil {
 				return g, err
 			}
@@ -182,7 +185,7 @@ func (b *Backend) enter(f *os.File, req driver.Request) (g driver.Grant, err err
 	}
 	old, content, err := read(f, req.Name)
 	if err != nil {
-		return g, err // never over what may hold a higher token, or is not ours
+		return g, err // never overwrite what may hold a higher token, or is not ours
 	}
 	r, err := old.next(req, alone, now)
 	if err != nil {
@@ -201,15 +204,15 @@ func (b *Backend) enter(f *os.File, req driver.Request) (g driver.Grant, err err
 	return driver.Grant{Hold: h, Validity: driver.Validity{Since: now}, Token: r.Token}, err
 }
 
-// A visitor has the lock for some microseconds, or until the system runs it again: an
-// abandoned wait that is granted and releases, or a look by Inspect. If only visitors
-// may have a lock, TryLock looks again, for some 25 ms in all, before it says "held".
+// A visitor has the lock for some microseconds, or until the system runs it again: an abandoned wait
+// that is granted and releases, or an Inspect. If only visitors may have a lock, TryLock tries again,
+// for some 25 ms in all, before it says "held".
 const (
 	visitorTries = 10
 	visitorPause = 50 * time.Microsecond
 )
 
-// again calls try until it does not find the file locked by somebody who may be a visitor.
+// again calls try while it finds the file locked by a possible visitor.
 func again[T any](ctx context.Context, try func() (T, error)) (T, error) {
 	pause := visitorPause
 	for tries := 1; ; tries++ {
@@ -227,8 +230,8 @@ func again[T any](ctx context.Context, try func() (T, error)) (T, error) {
 	}
 }
 
-// tryLock locks the file unless another holder has locked it, and then returns
-// ErrHeld, or localfile.ErrBusy if that may be a visitor.
+// tryLock locks the file. If another has locked it, it returns ErrHeld, or localfile.ErrBusy if that
+// may be a visitor.
 func (b *Backend) tryLock(path, name string, how localfile.How) (*os.File, error) {
 	f, err := b.openLocked(path, how|localfile.NoWait)
 	if errors.Is(err, localfile.ErrBusy) && !onlyVisitors(path, name, how) {
@@ -237,9 +240,9 @@ func (b *Backend) tryLock(path, name string, how localfile.How) (*os.File, error
 	return f, err
 }
 
-// onlyVisitors reports whether a refused lock may have no holder: the file names
-// none, or a dead one; or sharers, who keep out no sharer, but for the last one as it
-// leaves, nor a look at who shares.
+// onlyVisitors reports whether a refused lock may have no holder: the file names none or a dead one, or
+// it names sharers. Sharers keep out neither a sharer (except the last one as it leaves) nor an Inspect
+// of the sharers.
 func onlyVisitors(path, name string, how localfile.How) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|localfile.OpenFlags, 0)
 	if err != nil {
@@ -253,9 +256,9 @@ func onlyVisitors(path, name string, how localfile.How) bool {
 	return r.Shared && (how == localfile.Shared || errors.Is(visit(f, localfile.Shared), localfile.ErrBusy))
 }
 
-// Close ends every wait with ErrClosed, and refuses later calls. Held locks stay
-// until they are released. A thread whose wait was given up stays until the kernel
-// grants it the lock. Close always returns nil.
+// Close ends every wait with ErrClosed, and refuses later calls. Held locks stay until they are
+// released. A thread whose caller gave up stays until the kernel grants it the lock. Close always
+// returns nil.
 func (b *Backend) Close() error {
 	b.stop()
 	return nil
@@ -263,7 +266,7 @@ func (b *Backend) Close() error {
 
 func (b *Backend) path(name string) string { return filepath.Join(b.dir, fileName(name)) }
 
-// unavailable makes an error match ErrUnavailable if its cause may pass by itself.
+// unavailable makes an error match ErrUnavailable if its cause may be temporary.
 func unavailable(err error) error {
 	if !localfile.Passes(err) && !errors.Is(err, localfile.ErrReplaced) || errors.Is(err, driver.ErrUnavailable) {
 		return err

@@ -56,7 +56,7 @@ func TestEveryNameAndLabelIsReadBack(t *testing.T) {
 				require.Equal(t, label, st.Label)
 			}
 			require.Equal(t, g.Token, st.Token)
-			require.NoError(t, g.Hold.Release(t.Context()))
+			require.NoError(t, g.Hold.Release(t.Context(), 0))
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestInspectGoesByTheKernelsLock(t *testing.T) {
 	assert.Equal(t, driver.State{Name: "n", Held: true, Holder: "file 0", Waiters: -1}, st)
 	_, err := c.TryLock(t.Context(), "n")
 	assert.ErrorIs(t, err, driver.ErrHeld)
-	assert.ErrorContains(t, c.Break(t.Context(), st), "does not say which it is")
+	assert.ErrorContains(t, c.Break(t.Context(), st), "does not identify itself")
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_UN))
 	mustLock(t, c, "n")
 }

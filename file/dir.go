@@ -15,24 +15,21 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-// supported is where this package has been tried.
+// supported are the systems on which this package has been tested.
 const supported = runtime.GOOS == "linux" || runtime.GOOS == "darwin"
 
-// DefaultDir returns the default directory for locks, and creates it if it is
-// missing: .local/state/locker in the home directory of the user that runs the
-// process.
+// DefaultDir returns the default directory for locks, and creates it if it is missing:
+// .local/state/locker in the home directory of the user who runs the process.
 //
-// All processes of one user get the same directory, and nothing deletes files in it:
-// an error is better than two processes that lock in two places. So the home
-// directory comes from /etc/passwd (on macOS from its user database) and not from $HOME
-// or $XDG_STATE_HOME, which differ between a shell, a cron job and a service; and it is not
-// in $XDG_RUNTIME_DIR, in the cache or in /tmp, where files are deleted. A user without an
-// entry there, as in many containers or in an LDAP directory, has no default
-// directory, however the program was built.
+// All processes of one user get the same directory, and nothing deletes files in it: an error is better
+// than two processes that lock in two places. So the home directory comes from /etc/passwd (on macOS
+// from its user database), not from $HOME or $XDG_STATE_HOME, which differ between a shell, a cron job
+// and a service. The directory is not in $XDG_RUNTIME_DIR, the cache or /tmp, where files get deleted.
+// A user without an entry, as in many containers or with an LDAP directory, has no default directory,
+// however the program was built.
 //
-// A directory that is open to other users is refused.
-// Processes of two users do NOT exclude each other there: see "Several users" in the
-// package comment.
+// A directory that is open to other users is refused. Processes of different users do NOT exclude each
+// other with it: see "Several users" in the package comment.
 func DefaultDir() (string, error) {
 	if !supported {
 		return "", errUnsupported()
@@ -72,8 +69,7 @@ func homeOf(uid string) (string, error) {
 		"not asked)", uid)
 }
 
-// makePrivate creates dir if it is missing, and returns an error if others than this
-// user have rights on it.
+// makePrivate creates dir if it is missing, and returns an error if other users have rights on it.
 func makePrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make lock directory %s: %w", dir, err)
@@ -86,9 +82,8 @@ func makePrivate(dir string) error {
 	return err
 }
 
-// checkDir returns the file info of dir and its absolute path, or an error that says
-// why no locks can be kept in it. It does not create dir: a mistyped directory would
-// exclude nobody (R27).
+// checkDir returns the file info of dir and its absolute path, or an error that says why it cannot keep
+// locks. It does not create dir, because a mistyped directory would exclude nobody (R27).
 func checkDir(dir string) (fs.FileInfo, string, error) {
 	if !supported {
 		return nil, "", errUnsupported()
@@ -114,10 +109,10 @@ func checkDir(dir string) (fs.FileInfo, string, error) {
 }
 
 func noDir(dir string) error {
-	return fmt.Errorf("lock directory %s does not exist: write its name as everybody else does, or make "+
-		"it: %w", dir, fs.ErrNotExist)
+	return fmt.Errorf("lock directory %s does not exist: create it, or check the spelling: all "+
+		"programs must use the same directory: %w", dir, fs.ErrNotExist)
 }
 
 func errUnsupported() error {
-	return fmt.Errorf("no file locks to build on under %s: %w", runtime.GOOS, errors.ErrUnsupported)
+	return fmt.Errorf("no usable file locks on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }

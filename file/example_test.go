@@ -16,7 +16,7 @@ import (
 // The two Clients could as well be in two programs.
 func Example() {
 	ctx := context.Background()
-	// a program has a place of its own, such as /var/lib/myprogram/locks
+	// a program uses its own directory, such as /var/lib/myprogram/locks
 	dir, err := os.MkdirTemp("", "locks")
 	if err != nil {
 		fmt.Println(err)
@@ -37,7 +37,7 @@ func Example() {
 	}
 	defer day.Close()
 
-	err = locker.Do(ctx, night, "backup", func(ctx context.Context, _ *locker.Lease) error {
+	err = locker.Do(ctx, night, "backup", func(ctx context.Context) error {
 		_, err := day.TryLock(ctx, "backup")
 		fmt.Println("held:", errors.Is(err, driver.ErrHeld))
 		state, err := day.Inspect(ctx, "backup")

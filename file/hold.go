@@ -20,11 +20,12 @@ type hold struct {
 	name    string
 	token   uint64
 	kept    time.Time // the end of its MinHold; zero: none
-	sharers *Backend  // where it is one of them; nil: it holds alone
+	sharers *Backend  // set for a sharer; nil: the hold is exclusive
 
 	mu       sync.Mutex
 	released bool
-	left     bool // nothing of it is in the file
+	marked   bool // as kept, by Release
+	left     bool // nothing of it is left in the file
 }
 
 var (
@@ -33,8 +34,8 @@ var (
 	_ driver.TokenRaiser = (*hold)(nil)
 )
 
-// Renew checks that the file is still the one at its path, where others lock it.
-// There is no deadline to move.
+// Renew checks that the file is still the one at its path, which others lock. There is no deadline to
+// move.
 func (h *hold) Renew(context.Context) (driver.Validity, error) {
 	now := time.Now()
 	if err := h.check(); err != nil {
@@ -43,21 +44,38 @@ func (h *hold) Renew(context.Context) (driver.Validity, error) {
 	return driver.Validity{Since: now}, nil
 }
 
-// Release unlocks the file, also for children that have inherited it. It fails if a MinHold cannot be removed.
-func (h *hold) Release(context.Context) error {
+// Release unlocks the file, also for children that have inherited it. It fails if it cannot write the
+// new end of a MinHold; the next Release tries again.
+func (h *hold) Release(ctx context.Context, keep time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released {
-		return fmt.Errorf("%w: released before", driver.ErrLost)
+		return h.amend(ctx, keep)
 	}
 	h.released = true
 	err := h.check()
-	left := h.leave(h.file)
+	left := h.leave(ctx, h.file, keep)
 	h.letGo()
 	if errors.Is(err, driver.ErrLost) {
 		return err
 	}
-	return left // whatever else could not be looked at: it is unlocked now
+	return left // whatever else could not be checked, it is unlocked now
+}
+
+// amend writes the new end of the MinHold of an already released hold.
+func (h *hold) amend(ctx context.Context, keep time.Duration) error {
+	if !h.keeps() {
+		return fmt.Errorf("%w: released before", driver.ErrLost)
+	}
+	f, err := os.OpenFile(h.file.Name(), os.O_RDWR|localfile.OpenFlags, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: its file was deleted", driver.ErrLost)
+	case err != nil:
+		return unavailable(err)
+	}
+	defer localfile.LetGo(f)
+	return h.leave(ctx, f, keep)
 }
 
 // letGo unlocks the file.
@@ -70,56 +88,98 @@ func (h *hold) letGo() {
 
 // Undo implements [driver.Hold].
 func (h *hold) Undo(ctx context.Context) error {
-	if err := h.Release(ctx); !errors.Is(err, driver.ErrLost) && err != nil {
-		return err
+	err := h.Release(ctx, 0)
+	if errors.Is(err, driver.ErrLost) {
+		err = h.Release(ctx, 0) // even if its file was closed, its MinHold may remain
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.keeps() {
+	if errors.Is(err, driver.ErrLost) {
 		return nil
 	}
-	f, err := os.OpenFile(h.file.Name(), os.O_RDWR|localfile.OpenFlags, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return unavailable(err)
-	}
-	defer localfile.LetGo(f)
-	return h.leave(f)
+	return err
 }
 
-// keeps reports whether a MinHold of this hold's own still keeps the lock, or may yet.
+// keeps reports whether this hold's own MinHold still keeps the lock, or may do so.
 func (h *hold) keeps() bool { return !h.left && h.kept.After(time.Now()) }
 
-// leave takes out of the file what this hold has written, if it can lock the file alone: its MinHold, and its name,
-// which only helps TryLock and Inspect. Where several sharers have asked for a MinHold, the file has only the longest,
-// and that stays until its time.
-func (h *hold) leave(f *os.File) error {
-	keeps := h.keeps()
-	err := localfile.Flock(f, localfile.Exclusive|localfile.NoWait)
-	var r record
-	var content []byte
-	if err == nil {
-		r, content, err = read(f, h.name)
-	}
-	switch {
-	case err != nil, r.Token != h.token: // others have come
-	case keeps && r.Several:
-		err = errors.New("that of another is there, too")
-	default:
-		if keeps {
-			r.Kept = time.Time{}
-		}
-		if r.left(time.Now()) <= 0 {
-			r = r.free()
-		}
-		err = write(f, h.name, r, content)
-	}
-	if h.left = err == nil; h.left || !keeps {
+// leave removes from the file what this hold has written, if it may write: its name, which only helps
+// TryLock and Inspect, and its MinHold beyond keep. If several sharers have asked for a MinHold, the
+// file has only the longest, and that one stays until its end.
+func (h *hold) leave(ctx context.Context, f *os.File, keep time.Duration) error {
+	if keep == 0 && !h.keeps() {
+		_ = h.write(f, time.Time{})
+		h.left = true
 		return nil
 	}
-	return fmt.Errorf("%w: its MinHold is still in %s: %w", driver.ErrUnavailable, f.Name(), err)
+	var end time.Time
+	if keep > 0 {
+		end = time.Now().Add(keep)
+	}
+	_, err := again(ctx, func() (struct{}, error) { return struct{}{}, h.write(f, end) })
+	switch {
+	case errors.Is(err, driver.ErrLost):
+		h.left = true
+		return err
+	case err == nil && keep == 0:
+		h.left = true
+	case err == nil && !h.marked:
+		h.kept, h.marked = end, true
+	case err == nil:
+	case f == h.file && keep > 0 && h.kept.Sub(end) <= minHoldSlack: // the file already says nearly that
+		h.marked = true
+	default:
+		return fmt.Errorf("%w: its MinHold is still in %s: %w", driver.ErrUnavailable, f.Name(), err)
+	}
+	return nil
+}
+
+// write replaces the record of an ending hold by one that keeps the lock until end, or not at all if
+// end is zero. It has the lock exclusively or, if other sharers have it too, takes the turn for a
+// MinHold of its own, as a joining sharer does.
+func (h *hold) write(f *os.File, end time.Time) error {
+	alone, keeps := true, h.keeps() || !end.IsZero()
+	err := localfile.Flock(f, localfile.Exclusive|localfile.NoWait)
+	if errors.Is(err, localfile.ErrBusy) && h.sharers != nil && keeps {
+		alone = false
+		h.sharers.turns.Lock()
+		defer h.sharers.turns.Unlock()
+		turn, busy := h.sharers.tryLock(turnOf(h.file.Name()), h.name, localfile.Exclusive)
+		if busy != nil {
+			return busy
+		}
+		defer localfile.LetGo(turn)
+		err = localfile.Flock(f, localfile.Shared|localfile.NoWait)
+	}
+	if err != nil {
+		return err
+	}
+	r, content, err := read(f, h.name)
+	now := time.Now()
+	switch {
+	case err != nil:
+		return err
+	case r.Token != h.token && f == h.file && end.IsZero():
+		return nil // other sharers have come
+	case r.Token != h.token, f != h.file && r.left(now) <= 0:
+		return fmt.Errorf("%w: its MinHold was ended", driver.ErrLost)
+	case h.marked && !end.IsZero():
+		return nil // it is already kept
+	case r.Several && !end.IsZero() && !r.Kept.Equal(h.kept):
+		return nil // another sharer has a longer one
+	case keeps && r.Several:
+		return errors.New("another sharer's MinHold is in it, too")
+	case keeps:
+		r.Kept = end.UTC()
+	}
+	if r.Since.After(now) {
+		r.Since = now.UTC() // the clock was set back: see record.left
+	}
+	if alone {
+		r.Process = 0
+	}
+	if alone && r.left(now) <= 0 {
+		r = r.free()
+	}
+	return write(f, h.name, r, content)
 }
 
 // RaiseToken implements [driver.TokenRaiser].

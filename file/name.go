@@ -14,10 +14,10 @@ const (
 	maxFileName = 143
 )
 
-// fileName returns the name of the file for the lock called name. It is injective,
-// even on a file system that ignores case and normalizes Unicode: file names consist
-// of small letters, digits and some punctuation, and every escape begins with a
-// character that is used for nothing else. Only a shortened name contains a ~.
+// fileName returns the name of the file for the lock called name. It is injective, even on a file
+// system that ignores case and normalizes Unicode: file names consist of lower-case letters, digits and
+// some punctuation, and every escape begins with a character that is used for nothing else. Only a
+// shortened name contains a ~.
 func fileName(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

@@ -22,11 +22,11 @@ var (
 	_ driver.Checker  = (*Backend)(nil)
 )
 
-// Inspect implements [driver.Operator], with the label and the token of the holder.
-// Only the kernel knows how many wait.
+// Inspect implements [driver.Operator], with the label and the token of the holder. Only the kernel
+// knows how many waiters there are.
 //
-// If the file is not locked, Inspect takes a shared lock on it for some microseconds.
-// TryLock allows for that; `flock --nonblock` in a shell script does not.
+// If the file is not locked, Inspect takes a shared lock on it for some microseconds. TryLock tolerates
+// that; `flock --nonblock` in a shell script does not.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	st, _, err := b.look(ctx, name)
 	return st, err
@@ -54,36 +54,41 @@ func (b *Backend) look(ctx context.Context, name string) (driver.State, record, 
 		}
 		r, _, unreadable = read(f, name)
 		left := r.left(time.Now())
-		shared := busy == nil && r.Shared // which does not say that somebody does
+		shared := busy == nil && r.Shared // but there may be no sharer
 		if shared && left <= 0 {
 			shared = errors.Is(visit(f, localfile.Exclusive), localfile.ErrBusy)
 		}
 		switch {
 		case busy == nil && !shared && left <= 0:
-			return record{}, nil // it was free, whatever is in it
-		case r.Process == 0 || r.Shared != shared:
+			return record{}, nil // it was free, whatever it contains
+		case r.Process == 0 && left <= 0, r.Shared != shared:
 			return r, localfile.ErrBusy // the holder is about to write its record, or there is no holder
 		}
 		return r, nil
 	})
 	switch {
 	case errors.Is(err, driver.ErrHeld) && unreadable != nil:
-		return st, record{}, fmt.Errorf("it is held, by whom is not readable: %w", unreadable)
+		return st, record{}, fmt.Errorf("it is held, but its holder is not readable: %w", unreadable)
 	case errors.Is(err, driver.ErrHeld):
-		r = record{} // of somebody else
+		r = record{} // of another holder
 	case err != nil:
 		return st, record{}, unavailable(err)
-	case r.Process == 0:
+	case r == record{}:
 		return st, r, ctx.Err()
 	case r.Shared:
 		st.Sharers = sharersOf(f)
 	}
 	st.Held, st.Holder, st.Label, st.Token = true, r.holder(), r.Label, r.Token
-	st.Remaining = max(r.left(time.Now()), 0)
+	if !r.Shared { // unknown for the first sharer
+		st.Since = r.Since
+	}
+	if left := r.left(time.Now()); left > 0 {
+		st.Remaining, st.KeptUntil = left, r.Kept
+	}
 	return st, r, ctx.Err()
 }
 
-// visit locks f for a moment, in which it is in the way of others.
+// visit locks f for a moment, and blocks others meanwhile.
 func visit(f *os.File, how localfile.How) error {
 	err := localfile.Flock(f, how|localfile.NoWait)
 	if err == nil {
@@ -92,8 +97,9 @@ func visit(f *os.File, how localfile.How) error {
 	return err
 }
 
-// sharersOf returns how many have locked f shared, 1 where the system does not tell. The system's table changes
-// while it is read: so it is read until it says the same twice, a few times at most.
+// sharersOf returns how many processes have locked f shared; 1 if the system does not show it. The
+// system's table changes while it is read, so it is read until it says the same twice, a few times at
+// most.
 func sharersOf(f *os.File) int {
 	info, err := f.Stat()
 	n, last := 0, -1
@@ -111,8 +117,7 @@ func sharersOf(f *os.File) int {
 	return max(n, 1)
 }
 
-// List implements [driver.Operator] for names that are held. Only the kernel knows who
-// waits.
+// List implements [driver.Operator] for names that are held. Only the kernel knows the waiters.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
 	return func(yield func(driver.State, error) bool) {
 		entries, err := os.ReadDir(b.dir)
@@ -141,8 +146,8 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 	}
 }
 
-// nameIn returns the name of the lock whose file e is; ok is false if e is not a lock
-// file, or is gone. Anybody may have put a pipe or a huge file into the directory.
+// nameIn returns the name of the lock in file e; ok is false if e is not a lock file, or is gone.
+// Anybody may have put a pipe or a huge file into the directory.
 func (b *Backend) nameIn(e fs.DirEntry) (name string, ok bool) {
 	if !e.Type().IsRegular() || !strings.HasSuffix(e.Name(), suffix) {
 		return "", false
@@ -174,7 +179,7 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	}
 	path := b.path(st.Name)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil // it was deleted: no new one is made
+		return nil // it was deleted: do not create a new one
 	}
 	f, err := again(ctx, func() (*os.File, error) { return b.tryLock(path, st.Name, localfile.Exclusive) })
 	if err == nil {
@@ -193,14 +198,14 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	case err != nil, now.Holder != st.Holder:
 		return err
 	case r.Process == 0:
-		return fmt.Errorf("the kernel keeps the lock for a process that does not say which it is, as flock(1): "+
+		return fmt.Errorf("the kernel keeps the lock for a process that does not identify itself, such as flock(1): "+
 			"end that process: %w", errors.ErrUnsupported)
 	}
-	return fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and "+
-		"takes it from no process that lives: end that process: %w", r.Process, r.Label, errors.ErrUnsupported)
+	return fmt.Errorf("the kernel keeps the lock for process %d (its own process ID; %q), and "+
+		"cannot take it from a living process: end that process: %w", r.Process, r.Label, errors.ErrUnsupported)
 }
 
-// manyFiles is how many lock files Check says nothing of (R25).
+// manyFiles is the number of lock files that Check does not report (R25).
 const manyFiles = 10_000
 
 // Check implements [driver.Checker].
@@ -210,10 +215,10 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	switch {
 	case err != nil:
 		f.Severity, f.Found = driver.SeverityProblem, err.Error()
-		f.Advice = "what is held in it may exclude nobody who comes: find out what has changed it"
+		f.Advice = "locks held in it may not exclude newcomers: find out what has changed it"
 	case info.Mode()&0o002 != 0:
 		f.Severity, f.Found = driver.SeverityWarning, info.Mode().String()
-		f.Advice = "every user can hold every lock for ever, or delete its file: give it a group instead; " +
+		f.Advice = "every user can hold every lock forever, or delete its file: give it a group instead; " +
 			"install -d -m 2770 -g GROUP /var/lib/locker, and file:///var/lib/locker for all of them"
 	default:
 		f.Found = info.Mode().String()
@@ -222,8 +227,8 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	n, err := b.countFiles(ctx)
 	if err == nil && n >= manyFiles {
 		found = append(found, driver.Finding{Severity: driver.SeverityInfo, What: "lock files in " + b.dir,
-			Found: strconv.Itoa(n), Advice: "each name that was ever used has one, which stays: at a time when no " +
-				"program uses the directory and no MinHold lasts, find '" + b.dir + "' -maxdepth 1 -name '*.lock' -delete -o " +
+			Found: strconv.Itoa(n), Advice: "each name that was ever used has one, which stays: while no " +
+				"program uses the directory and no MinHold is running, find '" + b.dir + "' -maxdepth 1 -name '*.lock' -delete -o " +
 				"-name '*.turn' -delete"})
 	}
 	return found, ctx.Err()

@@ -71,7 +71,7 @@ func TestTokenThatCannotRiseIsAnError(t *testing.T) {
 	req := driver.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
 	hold := must(locktest.Ask(t.Context(), b, req)).Hold
 	require.NoError(t, hold.(driver.TokenRaiser).RaiseToken(t.Context(), 1<<64-1))
-	require.NoError(t, hold.Release(t.Context()))
+	require.NoError(t, hold.Release(t.Context(), 0))
 	req.Owner = "b"
 	_, err := locktest.Ask(t.Context(), b, req)
 	assert.ErrorContains(t, err, "cannot rise")
@@ -97,7 +97,7 @@ func TestCheckCountsTheFiles(t *testing.T) {
 	b := newBackend(t, dir)
 	req := driver.Request{Name: "n", Owner: "a", TTL: time.Minute, Lost: func() {}}
 	g := must(locktest.Ask(t.Context(), b, req))
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 	for i := range 9_998 {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i, []string{".lock", ".turn"}[i%2])), nil, 0o600))
 	}
@@ -108,7 +108,7 @@ func TestCheckCountsTheFiles(t *testing.T) {
 	require.Len(t, found, 2)
 	assert.Equal(t, "10000", found[1].Found)
 
-	_, command, _ := strings.Cut(found[1].Advice, "lasts, ")
+	_, command, _ := strings.Cut(found[1].Advice, "running, ")
 	require.NoError(t, exec.Command("sh", "-c", command).Run(), command)
 	left := must(os.ReadDir(dir))
 	require.Len(t, left, 1)

@@ -21,20 +21,20 @@ import (
 // record is the content of a lock file. The holder writes it while it has the lock;
 // the kernel keeps the lock itself.
 type record struct {
-	Token   uint64    `json:"-"`                // the last one given out
-	Raised  uint64    `json:"raised,omitzero"`  // later tokens are greater than this, too; 0: not asked for
-	Process int       `json:"process,omitzero"` // the holder's, as it sees itself; 0: released
+	Token   uint64    `json:"-"`                // the last one granted
+	Raised  uint64    `json:"raised,omitzero"`  // later tokens are also greater than this; 0: not raised
+	Process int       `json:"process,omitzero"` // the holder's, as it sees itself; 0: released, or kept
 	Label   string    `json:"label,omitzero"`
-	Shared  bool      `json:"shared,omitzero"` // the holder is a sharer, and those beside it have the same token
+	Shared  bool      `json:"shared,omitzero"` // the holder is a sharer; all sharers have this token
 	Since   time.Time `json:"since,omitzero"`
-	Kept    time.Time `json:"kept,omitzero"`    // up to here the lock is not free, whoever holds it or not
+	Kept    time.Time `json:"kept,omitzero"`    // until then the lock is not free, held or not
 	Several bool      `json:"several,omitzero"` // the MinHolds of more than one sharer keep it
 }
 
 const (
 	magic = "locker 1: do not edit, do not delete while in use\n"
-	// The first headerLen bytes have all that ever changes: not more than a disk
-	// writes at once, so that even the crash of a machine does not tear it.
+	// The first headerLen bytes hold everything that changes. A disk writes them at once, so that even
+	// a crash of the machine does not tear them.
 	headerLen = 512
 	// maxContent is more than the length of any record.
 	maxContent = 4096
@@ -59,8 +59,8 @@ func (r record) encode(name string) []byte {
 
 var errRecord = errors.New("not what this release writes into the lock file of this name")
 
-// decode reads the output of encode. Of a new file, a crash of the machine may have left nothing, or zeros. Later
-// records replace no more than the first sector, at once.
+// decode reads the output of encode. A crash of the machine may have left a new file empty or full of
+// zeros. Later records replace only the first sector, at once.
 func decode(content []byte, name string) (r record, err error) {
 	if len(bytes.Trim(content, "\x00")) == 0 {
 		return r, nil
@@ -68,7 +68,7 @@ func decode(content []byte, name string) (r record, err error) {
 	_, _ = fmt.Sscanf(string(content), magic+"token %d\n", &r.Token)
 	_, text, _ := bytes.Cut(content, []byte("\n{"))
 	_ = json.Unmarshal(fmt.Appendf(nil, "{%s", bytes.Split(text, []byte("\n"))[0]), &r)
-	if !bytes.Equal(content, r.encode(name)) { // damaged, or of somebody else
+	if !bytes.Equal(content, r.encode(name)) { // damaged, or not ours
 		return record{}, errRecord
 	}
 	return r, nil
@@ -87,7 +87,7 @@ func read(f *os.File, name string) (record, []byte, error) {
 	return r, content, err
 }
 
-// contentOf returns what is in f, but not more than maxContent.
+// contentOf returns the content of f, at most maxContent.
 func contentOf(f *os.File) ([]byte, error) {
 	content := make([]byte, maxContent)
 	n, err := f.ReadAt(content, 0)
@@ -97,8 +97,8 @@ func contentOf(f *os.File) ([]byte, error) {
 	return content[:n], nil
 }
 
-// left returns how long a MinHold still keeps the lock. It is never more than the
-// requested MinHold, however far the clock was set back.
+// left returns how long a MinHold still keeps the lock: never more than the requested MinHold, however
+// far the clock was set back.
 func (r record) left(now time.Time) time.Duration {
 	return min(r.Kept.Sub(now), r.Kept.Sub(r.Since))
 }
@@ -111,9 +111,9 @@ const holderForm = "file %d"
 // free is the record after that of the last holder.
 func (r record) free() record { return record{Token: r.Token, Raised: r.Raised} }
 
-// next returns the record of the holder that comes after r, with a token above all earlier tokens. A sharer joins
-// those of r, unless it has the lock alone, and no MinHold of theirs is left. What a dead process has written is
-// replaced, so that the record names somebody who lives.
+// next returns the record of the holder after r, with a token above all earlier ones. A sharer joins
+// the sharers of r, unless it has the lock alone and no MinHold of theirs is left. It replaces what a
+// dead process has written, so that the record names a living one.
 func (r record) next(req driver.Request, alone bool, now time.Time) (record, error) {
 	left, now := r.left(now), now.UTC()
 	kept := now.Add(req.MinHold)
@@ -132,8 +132,8 @@ func (r record) next(req driver.Request, alone bool, now time.Time) (record, err
 	case last == math.MaxUint64:
 		return record{}, errors.New("the token in its file cannot rise any more")
 	default:
-		// The clock matters if the file was deleted or lost its last changes;
-		// otherwise tokens rise without it.
+		// The clock matters if the file was deleted or lost its last changes; otherwise tokens increase
+		// without it.
 		r = record{Token: max(last+1, uint64(max(now.UnixMicro(), 0))), Shared: req.Shared, Since: now}
 		if req.MinHold > 0 {
 			r.Kept = kept

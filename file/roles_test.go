@@ -45,7 +45,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func clientIn(dir string) *locker.Client { return locker.New(must(file.New(dir)), nil) }
+func clientIn(dir string) *locker.Client { return locktest.Must(locker.New(must(file.New(dir)), nil)) }
 
 // hold locks a name, says its token, and unlocks when it is told to.
 func hold(p *lab.Parent) {
@@ -109,7 +109,7 @@ func nobody(p *lab.Parent) {
 	dropRights()
 	b, err := file.New(p.Args[0])
 	if err == nil {
-		_, err = locker.New(b, nil).TryLock(context.Background(), p.Args[1])
+		_, err = locktest.Must(locker.New(b, nil)).TryLock(context.Background(), p.Args[1])
 	}
 	p.Say("error %v; held %t; unavailable %t", err, errors.Is(err, driver.ErrHeld), errors.Is(err,
 		driver.ErrUnavailable))

@@ -10,34 +10,41 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-// Sharers lock the file shared, and the kernel keeps those out who want it alone. To come in, each sharer first
-// locks a second file beside it, the turn, alone, for a moment. A writer that has to wait for the file tries to lock
-// it, too, at the same time, and keeps it until it has the file. That does two things:
+// Sharers lock the file shared, and the kernel keeps exclusive requests out. To get in, each sharer
+// first locks a second file, the turn, exclusively for a moment. A writer that must wait for the file
+// also tries to lock the turn meanwhile, and keeps it until it has the file. That does two things:
 //
-//   - With the turn and its shared lock, a sharer is the only one who writes the record: the first one draws the
-//     token, and writes that the lock is shared; the others find that, and have the same token.
-//   - A writer that waits keeps new sharers out. The kernel ends this with the process, and the writer when it
-//     leaves or has the lock.
+//   - With the turn and its shared lock, a sharer is the only one that writes the record: the first
+//     draws the token and writes that the lock is shared; the others find that, and have the same
+//     token.
+//   - A waiting writer keeps new sharers out. That ends when the writer leaves or has the lock, or, by
+//     the kernel, when its process ends.
 //
-// What can meet:
+// What can coincide:
 //
-//   - A sharer and a writer come to a free file: the kernel gives it to one of them. A sharer that waits for the
-//     file keeps its turn meanwhile. Nobody who has the file waits for the turn, so nobody waits in a circle.
-//   - A sharer comes or leaves: for a moment it has the file alone, if no other shares it. Another that comes just
-//     then takes it for a visitor, and tries again. If it cannot have the file alone, since somebody looks at it, the
-//     record goes on to say that the file is shared. The next one goes by the kernel's lock.
-//   - A sharer dies at any moment: the kernel unlocks both files. If it has not written the record, the next one
-//     does. One that is stopped while it waits, or a writer that is, keeps the turn: other sharers wait behind it.
-//   - A writer finds that a MinHold still keeps the free file: it waits for the end of that without the file.
-//   - A caller stops waiting: what it had or is granted is unlocked. A thread that is still blocked for the turn or
-//     the file lets go of it at once.
-//   - Somebody deletes the turn: a sharer that has waited with it looks for it when it has the file, and begins
-//     again; a writer that has it may see sharers come in before it.
+//   - A sharer and a writer come to a free file: the kernel gives it to one of them. A sharer that
+//     waits for the file keeps its turn meanwhile. No holder of the file waits for the turn, so there
+//     is no deadlock.
+//   - A sharer comes or leaves: for a moment it has the file exclusively, if no other shares it.
+//     Another that comes just then takes it for a visitor, and tries again. If it cannot get the file
+//     exclusively because of a visitor, the record continues to say that the file is shared. The next
+//     sharer relies on the kernel's lock.
+//   - A sharer dies at any moment: the kernel unlocks both files. If it has not written the record, the
+//     next one does. A sharer or writer that is stopped while it waits keeps the turn: other sharers
+//     wait behind it.
+//   - A sharer with a MinHold leaves, and others stay: it takes the turn to write the new end. If a
+//     waiting writer has the turn, the file keeps the old end, which is enough if it is close to the
+//     new one.
+//   - A writer finds that a MinHold still keeps the free file: it waits for its end without the file.
+//   - A caller stops waiting: what it had or is granted is unlocked. A thread still blocked for the
+//     turn or the file unlocks it as soon as it gets it.
+//   - Somebody deletes the turn: a sharer that waited with it checks for it once it has the file, and
+//     starts over; sharers may get in before a writer that has it.
 
 // turnOf returns the path of the turn of the lock file at path.
 func turnOf(path string) string { return strings.TrimSuffix(path, suffix) + turnSuffix }
 
-// waitShared is Acquire for a sharer that has to wait, first for the turn.
+// waitShared is Acquire for a sharer that must wait, first for the turn.
 func (b *Backend) waitShared(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	path := b.path(req.Name)
 	for {
@@ -48,7 +55,7 @@ func (b *Backend) waitShared(ctx context.Context, req driver.Request) (driver.Gr
 		var g driver.Grant
 		f, err := b.get(ctx, waited{path, localfile.Shared})
 		if err == nil {
-			// With a turn that was deleted meanwhile, it is not the only one to write.
+			// If the turn was deleted meanwhile, another may write too.
 			if err = localfile.IsAt(turn, turnOf(path)); err == nil {
 				g, err = b.enter(f, req)
 			} else {
@@ -62,7 +69,7 @@ func (b *Backend) waitShared(ctx context.Context, req driver.Request) (driver.Gr
 	}
 }
 
-// count adds to the number of sharers that this Backend has at path, up to MaxSharers.
+// count adds to the number of this Backend's sharers at path, up to MaxSharers.
 func (b *Backend) count(path, name string, n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

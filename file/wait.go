@@ -15,7 +15,7 @@ import (
 // of 10,000, at which a program crashes.
 const maxThreads = 256
 
-// waited is what a goroutine waits for: the lock on the file at path, alone or shared.
+// waited is what a goroutine waits for: the lock on the file at path, exclusive or shared.
 type waited struct {
 	path string
 	how  localfile.How
@@ -33,8 +33,8 @@ func (l locked) letGo() {
 	}
 }
 
-// wait begins to wait for a lock. granted gets it once; those for whom a thread waits get it in the order in which
-// they came. leave ends the wait, and lets go of what nobody has taken out of granted.
+// wait begins to wait for a lock. granted receives it once; waiters that share a thread get it in
+// order. leave ends the wait, and unlocks what was not taken out of granted.
 func (b *Backend) wait(on waited) (granted <-chan locked, leave func()) {
 	mine := make(chan locked, 1)
 	leave = func() {
@@ -79,7 +79,7 @@ func (b *Backend) get(ctx context.Context, on waited) (*os.File, error) {
 	}
 }
 
-// leaves is the error of one that stops waiting.
+// leaves is the error of a caller that stops waiting.
 func (b *Backend) leaves(ctx context.Context) error {
 	if b.life.Err() != nil {
 		return driver.ErrClosed
@@ -87,7 +87,7 @@ func (b *Backend) leaves(ctx context.Context) error {
 	return fmt.Errorf("%w (%w)", driver.ErrHeld, ctx.Err())
 }
 
-// block is the only goroutine of its backend that blocks for this, until nobody waits any more. Each
+// block is the only goroutine of its backend that blocks for this lock, until it has no waiters. Each
 // flock serves one waiter: the lock itself is never passed on (R13).
 func (b *Backend) block(on waited) {
 	for again := true; again; {

@@ -36,7 +36,7 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 			}
 			assert.NoError(t, err)
 			order = append(order, i)
-			assert.NoError(t, g.Hold.Release(t.Context()))
+			assert.NoError(t, g.Hold.Release(t.Context(), 0))
 		})
 		require.Eventually(t, func() bool { n, _ := b.Waiters("n"); return n == i+1 }, patience, time.Millisecond)
 	}
@@ -51,12 +51,12 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 		wait(t.Context(), i)
 		waitUntilBlocked(t, min(i+1, 2))
 	}
-	require.NoError(t, held.Release(t.Context()))
+	require.NoError(t, held.Release(t.Context(), 0))
 	all.Wait()
 	assert.IsIncreasing(t, order)
 	waitUntilBlocked(t, 0)
 	shared := must(locktest.Ask(t.Context(), b, request(true, 0))).Hold // nobody has kept the turn
-	require.NoError(t, shared.Release(t.Context()))
+	require.NoError(t, shared.Release(t.Context(), 0))
 
 	held = must(locktest.Ask(t.Context(), b, request(false, 0))).Hold
 	all.Go(func() {
@@ -66,7 +66,7 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 	waitUntilBlocked(t, 1)
 	require.NoError(t, b.Close())
 	all.Wait()
-	require.NoError(t, held.Release(t.Context()))
+	require.NoError(t, held.Release(t.Context(), 0))
 	waitUntilBlocked(t, 0) // a thread that wakes up later would make the file anew
 }
 
@@ -76,7 +76,7 @@ func TestCallersOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 func TestTryLockLooksAgainWhereAVisitorMayBe(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		b := newBackend(t, t.TempDir())
-		require.NoError(t, must(locktest.Ask(t.Context(), b, request(shared, 0))).Hold.Release(t.Context()))
+		require.NoError(t, must(locktest.Ask(t.Context(), b, request(shared, 0))).Hold.Release(t.Context(), 0))
 		if shared {
 			dies(t, must(locktest.Ask(t.Context(), b, request(shared, 0))).Hold)
 		}

@@ -14,8 +14,17 @@ import (
 func Example() {
 	ctx := context.Background()
 	locks := memory.New()
-	alice, bob := locker.New(locks, nil), locker.New(locks, nil)
+	alice, err := locker.New(locks, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer alice.Close()
+	bob, err := locker.New(locks, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer bob.Close()
 
 	lease, err := alice.Lock(ctx, "report")
@@ -30,35 +39,16 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	err = locker.Do(ctx, bob, "report", func(_ context.Context, lease *locker.Lease) error {
+	err = locker.Do(ctx, bob, "report", func(ctx context.Context) error {
+		lease, held := locker.FromContext(ctx, "report")
 		token, _ := lease.Token()
-		fmt.Println("bob's token:", token)
+		fmt.Println("bob's token:", token, held)
 		return nil
 	})
 	fmt.Println("bob's error:", err)
 
 	// Output:
 	// held: true
-	// bob's token: 2
+	// bob's token: 2 true
 	// bob's error: <nil>
-}
-
-// A lock that is taken away ends the lease of its holder.
-func ExampleBackend_Delete() {
-	ctx := context.Background()
-	locks := memory.New()
-	client := locker.New(locks, nil)
-	defer client.Close()
-
-	lease, err := client.Lock(ctx, "report")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	locks.Delete("report")
-	<-lease.Done()
-	fmt.Println("lost:", errors.Is(lease.Err(), driver.ErrLost))
-
-	// Output:
-	// lost: true
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // once takes a lock of that name and releases it.
@@ -29,7 +30,7 @@ type bench struct {
 func newBench(b *testing.B, opts ...lab.Option) *bench {
 	s := &bench{server: lab.StartPostgres(b, opts...)}
 	backend, pool := newBackend(b, s.server.URL(s.server.Addr(), "sslmode=disable", "pool_max_conns=32"), nil)
-	s.pool, s.locks = pool, locker.New(backend, nil)
+	s.pool, s.locks = pool, locktest.Must(locker.New(backend, nil))
 	b.Cleanup(func() { require.NoError(b, s.locks.Close()) })
 	s.server.Exec(b,
 		`CREATE TABLE raw (name bytea PRIMARY KEY, owner text NOT NULL, expires timestamptz NOT NULL)`)

@@ -19,7 +19,7 @@ const checkSQL = `WITH old AS MATERIALIZED (
 	UNION ALL SELECT clock_timestamp() - prepared, 'prepared transaction '||gid FROM pg_prepared_xacts
 )
 SELECT what, found, severity, advice FROM (
-	SELECT t.oid, n.nspname, q.oid AS sequence, ` + fleetingSQL + ` AS fleeting, ` + disorderSQL + ` AS disorder,
+	SELECT t.oid, n.nspname, q.oid AS sequence, ` + fleetingSQL + ` AS fleeting, ` + oldSQL + ` AS old,
 		coalesce(n.nspname, nullif($5, ''), current_schema()) AS made_in,
 		pg_is_in_recovery() AS standby, current_setting('transaction_read_only') = 'on' AS read_only
 	FROM ` + tableSQL + `
@@ -50,8 +50,8 @@ SELECT what, found, severity, advice FROM (
 		CASE WHEN ` + namedSQL + ` THEN 0 WHEN $2 THEN 3 ELSE 1 END,
 		'a fail-over loses the locks and tokens that the standby does not have yet: name each synchronous '
 			'standby, not *, and set failover_safe=on'),
-	('sight of the standby', CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN 'yes' ELSE 'no' END,
-		CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') OR NOT $2 THEN 0 ELSE 3 END,
+	('sight of the standby', CASE WHEN ` + sightSQL + ` THEN 'yes' ELSE 'no' END,
+		CASE WHEN ` + sightSQL + ` OR NOT $2 THEN 0 ELSE 3 END,
 		'with failover_safe=on no lock is granted: GRANT pg_read_all_stats to the user'),
 	('autovacuum', current_setting('autovacuum'),
 		CASE current_setting('autovacuum') WHEN 'on' THEN 0 ELSE 2 END,
@@ -61,18 +61,18 @@ SELECT what, found, severity, advice FROM (
 		'while it lasts, vacuum keeps all versions of a row, and a lock that is used all the time gets '
 			'slower and slower: end it, or dump from a standby: '
 			||coalesce((SELECT who FROM old ORDER BY age DESC LIMIT 1), '')),
-	('table '||$4, CASE WHEN oid IS NULL THEN 'is not there' WHEN fleeting <> '' THEN fleeting ELSE oid::text END,
-		CASE WHEN fleeting <> '' THEN 3 WHEN oid IS NOT NULL THEN 0 WHEN $3 OR schema IS NULL THEN 3 ELSE 1 END,
+	('table '||$4, CASE WHEN oid IS NULL THEN 'is not there' WHEN fleeting <> '' THEN fleeting
+			WHEN old THEN 'is of an older release' ELSE oid::text END,
+		CASE WHEN fleeting <> '' OR old THEN 3 WHEN oid IS NOT NULL THEN 0 WHEN $3 OR schema IS NULL THEN 3 ELSE 1 END,
 		CASE WHEN fleeting <> '' THEN 'locks need an ordinary table, which a crash does not empty: '
 				'ALTER TABLE … SET LOGGED, or name another'
+			WHEN old THEN 'stop the programs that lock with it, and DROP TABLE; or name another'
 			WHEN made_in IS NULL THEN 'search_path names no schema that exists: name the schema of the table'
 			WHEN schema IS NULL THEN 'make the schema '||made_in||', or name another'
 			WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
-	('sequence of '||$4, CASE disorder WHEN '' THEN 'in order' WHEN 'missing' THEN 'is not there' ELSE disorder END,
-		CASE WHEN disorder = '' THEN 0 WHEN disorder <> 'missing' THEN 3 WHEN $3 AND oid IS NOT NULL THEN 3 ELSE 1 END,
-		CASE WHEN disorder <> 'missing'
-			THEN 'tokens would not rise: ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE, and SET LOGGED'
-			WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
+	('sequence of '||$4, CASE WHEN sequence IS NULL THEN 'is not there' ELSE 'is there' END,
+		CASE WHEN sequence IS NOT NULL THEN 0 WHEN $3 AND oid IS NOT NULL THEN 3 ELSE 1 END,
+		CASE WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
 	('rights on '||$4, CASE WHEN enough THEN 'enough' ELSE 'too few' END, CASE WHEN enough THEN 0 ELSE 3 END,
 		CASE WHEN to_be_made THEN 'GRANT CREATE ON SCHEMA '||coalesce(made_in, '…')||', or have another user make the '
 				'table with what postgres.Schema returns; then '

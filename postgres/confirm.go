@@ -17,7 +17,7 @@ type keep int
 const (
 	// untilACrash: a crash may undo it. A release ends with the TTL then.
 	untilACrash keep = iota
-	// onDisk: a crash does not undo it.
+	// onDisk is for what people ask, and Held: a crash does not undo it.
 	onDisk
 	// withLeases is for renewals: onStandby, but for a server that has taken over and has no standby yet.
 	withLeases
@@ -33,19 +33,22 @@ var (
 	// errUnconfirmed is why one is not believed.
 	errUnconfirmed = errors.New("not each standby that synchronous_standby_names has has confirmed it, " +
 		"and any of them may take over")
-	// errBlind is why there are no locks at all with it.
+	// errBlind is why nothing is granted with it.
 	errBlind = errors.New("failover_safe is on, and the user may not see what the synchronous standby has: " +
 		"GRANT pg_read_all_stats TO it, or use pg_monitor")
 )
 
-// confirmSQL says whether there are to be synchronous standbys, whether all have a name, the server's timeline,
-// up to where its log is on disk ($1 after the first time), and whether each of the standbys has it up to
-// there, however many of them the server waits for: with ANY 1 (a, b) or FIRST 1 (a, b), either may take over.
-// It goes by their names, and not by what the server takes for synchronous, which follows a change of the names
-// later. One that follows twice, such as one whose old connection is not yet known to be lost, has to have it by
-// both: two standbys may have one name.
+// sightSQL is whether the user may see what a standby has.
+const sightSQL = `pg_has_role('pg_read_all_stats', 'USAGE')`
+
+// confirmSQL says whether there are to be synchronous standbys, whether all have a name, the server's
+// timeline, up to where its log is on disk ($1 after the first time), and whether each of the standbys has it
+// up to there, however many of them the server waits for: with ANY 1 (a, b) or FIRST 1 (a, b), either may
+// take over. It goes by their names, and not by what the server takes for synchronous, which follows a change
+// of the names later. One that follows twice, such as one whose old connection is not yet known to be lost,
+// has to have it by both: two standbys may have one name.
 const confirmSQL = `SELECT names <> '', ` + namedSQL + `, substr(pg_walfile_name(lsn), 1, 8), lsn::text,
-	pg_has_role('pg_read_all_stats', 'USAGE'), (
+	` + sightSQL + `, (
 		SELECT bool_and(coalesce((
 			SELECT bool_and(r.flush_lsn >= lsn) FROM pg_stat_replication r
 			WHERE lower(r.application_name) = lower(replace(regexp_replace(m[1], '^"(.*)"$', '\1'), '""', '"'))
@@ -58,9 +61,9 @@ FROM (SELECT coalesce(nullif($1, '')::pg_lsn, pg_current_wal_flush_lsn()) AS lsn
 	current_setting('synchronous_standby_names') AS names) log`
 
 // confirm returns nil when the synchronous standbys have what was committed before. The server's word for a
-// commit is not enough: it waits for some of them only, and gives that up when the statement is cancelled, with
-// a warning, when synchronous_standby_names becomes empty, and for as long as it has not noticed that they
-// are set.
+// commit is not enough: it waits for some of them only, and gives that up when the statement is cancelled,
+// with a warning, when synchronous_standby_names becomes empty, and for as long as it has not noticed that
+// they are set.
 func (b *Backend) confirm(ctx context.Context, conn *pgxpool.Conn, k keep) error {
 	if k < withLeases || !b.opts.FailoverSafe {
 		return nil

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,9 +31,7 @@ const ours = "FROM pg_stat_activity WHERE application_name = 'locker'"
 func terminate(t *testing.T, s *lab.Postgres) {
 	t.Helper()
 	ended := s.Query(t, "SELECT array_agg(CASE WHEN pg_terminate_backend(pid) THEN pid END)::text "+ours)
-	require.Eventually(t, func() bool {
-		return s.Query(t, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(coalesce($1, '{}')::int[])", ended) == "0"
-	}, 30*time.Second, time.Millisecond)
+	until(t, s, "0", "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(coalesce($1, '{}')::int[])", ended)
 }
 
 // A connection that was closed while it was idle is no outage, and no lock is refused for it.
@@ -65,7 +65,7 @@ func TestConnectionsThatWereClosed(t *testing.T) {
 				func() error { _, err := locktest.Ask(t.Context(), b, request("b", owner(2))); return err },
 				func() error { _, err := g.Hold.Renew(t.Context()); return err },
 				func() error { _, err := b.Inspect(t.Context(), "a"); return err },
-				func() error { return g.Hold.Release(t.Context()) },
+				func() error { return g.Hold.Release(t.Context(), 0) },
 			} {
 				fill()
 				end()
@@ -77,28 +77,15 @@ func TestConnectionsThatWereClosed(t *testing.T) {
 	}
 }
 
-// A reply that is lost with its connection is asked for again, and what was done is found done.
-func TestALostReplyIsAskedForAgain(t *testing.T) {
-	s, p, b := proxied(t)
-	require.NoError(t, acquire(t, b, "a", owner(1)).Hold.Release(t.Context()))
+// A request that no server answers the second time may have been carried out the first time.
+func TestALostReplyIsNoRefusal(t *testing.T) {
+	_, p, b := proxied(t)
+	require.NoError(t, acquire(t, b, "a", owner(1)).Hold.Release(t.Context(), 0))
 	p.CutReply("nextval")
-	g := acquire(t, b, "a", owner(2))
-	assert.Equal(t, fmt.Sprint(g.Token), s.Query(t, "SELECT token FROM locker_locks WHERE name = 'a'"))
-	p.CutReply("GREATEST(l.expires")
-	_, err := g.Hold.Renew(t.Context())
-	require.NoError(t, err)
-	p.CutReply("owner = ''")
-	err = g.Hold.Release(t.Context())
-	require.ErrorIs(t, err, driver.ErrUnavailable, "whether it was held is what the lost reply said")
-	require.NotErrorIs(t, err, driver.ErrLost)
-	require.ErrorIs(t, g.Hold.Release(t.Context()), driver.ErrLost)
-
-	// No server answers the second time: the first may have been carried out.
-	cancel := p.OnRequest("nextval", func(*lab.Link) { p.Set(lab.Reset) })
-	defer cancel()
-	again, err := locktest.Ask(t.Context(), b, request("a", owner(3)))
+	defer p.OnRequest("nextval", func(*lab.Link) { p.Set(lab.Reset) })()
+	g, err := locktest.Ask(t.Context(), b, request("a", owner(3)))
 	require.Error(t, err)
-	require.NotNil(t, again.Hold, "the engine takes it back")
+	require.NotNil(t, g.Hold, "the engine takes it back")
 }
 
 // A server or a proxy that ends idle sessions ends neither leases nor waiting.
@@ -109,12 +96,11 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 		t.Skipf("PostgreSQL %s ends no idle sessions", version)
 	}
 	s.Set(t, "idle_session_timeout", "400ms")
+	s.Exec(t, "ALTER ROLE current_user SET idle_session_timeout = 0") // the questions asked here are not ended
 	u := s.URL(s.Addr(), "sslmode=disable")
 	holder, waiter, job := newClient(t, u, nil), newClient(t, u, nil), newClient(t, u, nil)
 	l := locktest.Lock(t, holder, "a", locker.TTL(6*time.Second))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	w := startWaiters(ctx, waiter, "a", 1)
+	w := startWaiters(t, waiter, "a", 1)
 	for range 4 {
 		// Longer than a session may be idle, and not so long that pgx asks whether it lives.
 		time.Sleep(600 * time.Millisecond)
@@ -132,13 +118,10 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 
 	// It ends all the same: the waiter is told of what comes after that.
 	s.Exec(t, "SELECT pg_terminate_backend("+before+", 5000)")
-	require.Eventually(t, func() bool { return s.Query(t, listens) != "" }, 30*time.Second,
-		10*time.Millisecond)
+	until(t, s, "1", "SELECT count(*) FROM ("+listens+") l")
 	began := time.Now()
 	require.NoError(t, l.Unlock(t.Context()))
 	require.Less(t, (<-w.Got).Sub(began), 5*time.Second, "before a poll")
-	cancel()
-	w.Done.Wait()
 }
 
 // Connections that a proxy has forgotten, so that nothing answers on them, are left within the time of a
@@ -149,12 +132,8 @@ func TestConnectionsThatAProxyForgot(t *testing.T) {
 	p := lab.StartProxy(t, s.Addr())
 	c := newClient(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=3", "pool_min_conns=3"), nil)
 	l := locktest.Lock(t, c, "a")
-	require.Eventually(t, func() bool { return s.Query(t, "SELECT count(*) "+ours) == "3" }, 5*time.Second,
-		10*time.Millisecond)
-	require.Eventually(t, func() bool { // pgx asks a connection that was idle for so long whether it lives
-		return s.Query(t,
-			"SELECT count(*) "+ours+" AND clock_timestamp() - state_change > interval '1.1s'") == "3"
-	}, 30*time.Second, 10*time.Millisecond)
+	// pgx asks a connection that was idle for so long whether it lives.
+	until(t, s, "3", "SELECT count(*) "+ours+" AND clock_timestamp() - state_change > interval '1.1s'")
 	p.Set(lab.HoldOpen)
 	_, err := c.TryLock(t.Context(), "b")
 	require.NoError(t, err)
@@ -199,17 +178,13 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			l := locktest.Lock(t, c, "a", locker.TTL(2*time.Second))
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			w := startWaiters(ctx, waiter, "a", 1)
+			w := startWaiters(t, waiter, "a", 1)
 			<-w.Ready
 			change()
 			terminate(t, s)
 			require.NoError(t, l.Renew(t.Context()))
 			require.NoError(t, l.Unlock(t.Context()))
 			<-w.Got
-			cancel()
-			w.Done.Wait()
 		})
 	}
 	// A user whose time is over is refused, and says so; a lease lasts as long as its connections do.
@@ -243,18 +218,14 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
-	defer pool.Close()
 	b, err := postgres.New(pool, nil)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, b.Close()) }()
-	c := locker.New(b, nil)
-	defer func() { require.NoError(t, c.Close()) }()
+	t.Cleanup(func() { require.NoError(t, b.Close()); pool.Close() })
+	c := locktest.Client(t, b, nil)
 	l, err := newClient(t, s.URL(s.Addr(), "sslmode=disable", "application_name=holder"),
 		nil).Lock(t.Context(), "a")
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	w := startWaiters(ctx, c, "a", 1)
+	w := startWaiters(t, c, "a", 1)
 	<-w.Ready
 	const away = "SELECT count(*) " + ours + " AND client_addr = '127.0.0.2'"
 	now.Store("127.0.0.1")
@@ -262,60 +233,112 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	require.NoError(t, l.Unlock(t.Context()))
 	<-w.Got
 	assert.Equal(t, "0", s.Query(t, away))
-	cancel()
-	w.Done.Wait()
 }
 
-// A transaction that has the pool's only connection, and does not know the table any more, waits for no other
-// without end.
-func TestHeldWaitsForAConnectionNoLongerThanTheTimeout(t *testing.T) {
-	s := lab.StartPostgres(t)
-	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+// Held waits no longer than the timeout: for a server that says nothing, whether the lease is there or over,
+// or for a connection to look for the table, when tx has the pool's only one.
+func TestHeldWaitsNoLongerThanTheTimeout(t *testing.T) {
+	s, direct, _ := server(t)
 	acquire(t, direct, "c", owner(3)) // the table is there
-	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=1"),
-		&postgres.Options{NoCreate: true, Timeout: 2 * time.Second})
-	l := locktest.Lock(t, locker.New(b, &locker.Options{TTL: time.Hour}), "a")
-	s.Exec(t, "DROP TABLE locker_locks")
-	_, err := locktest.Ask(t.Context(), b, request("b", owner(2)))
-	require.ErrorContains(t, err, "is gone")
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	ended := make(chan error, 1)
-	go func() { ended <- postgres.Held(context.Background(), tx, l) }()
-	select {
-	case err := <-ended:
-		require.ErrorIs(t, err, driver.ErrUnavailable)
-	case <-time.After(30 * time.Second):
-		require.Fail(t, "it waits for ever")
-	}
-}
-
-// A server that says nothing keeps Held no longer than the timeout, whether the lease is there or over.
-func TestHeldOnAServerThatIsSilent(t *testing.T) {
-	s := lab.StartPostgres(t)
-	for name, over := range map[string]bool{"held": false, "over": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, what := range []string{"silent", "over and silent", "no connection"} {
+		t.Run(what, func(t *testing.T) {
 			p := lab.StartProxy(t, s.Addr())
-			b, pool := newBackend(t, s.URL(p.Addr(), "sslmode=disable"), &postgres.Options{Timeout: 2 * time.Second})
-			l := locktest.Lock(t, locker.New(b, &locker.Options{TTL: time.Hour}), name)
-			tx, err := pool.Begin(t.Context())
-			require.NoError(t, err)
-			if over {
+			b, pool := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=2"),
+				&postgres.Options{NoCreate: true, Timeout: 2 * time.Second})
+			l := locktest.Lock(t, locktest.Must(locker.New(b, &locker.Options{TTL: time.Hour})), what)
+			var before pgx.Tx
+			switch what {
+			case "over and silent":
 				require.NoError(t, l.Unlock(t.Context()))
+			case "no connection":
+				s.Exec(t, "DROP TABLE locker_locks")
+				_, err := locktest.Ask(t.Context(), b, request("b", owner(2)))
+				require.ErrorContains(t, err, "is gone")
+				before = begin(t, pool)
 			}
-			p.Set(lab.Hold)
-			defer p.Set(lab.Reset)
-			ended := make(chan error, 1)
-			go func() { ended <- postgres.Held(context.Background(), tx, l) }()
+			tx := begin(t, pool)
+			if before == nil {
+				p.Set(lab.Hold)
+				defer p.Set(lab.Reset)
+			}
 			select {
-			case err := <-ended:
+			case err := <-later(func() error { return postgres.Held(context.Background(), tx, l) }):
 				require.Error(t, err)
-				require.Equal(t, over, !errors.Is(err, driver.ErrUnavailable))
+				require.Equal(t, what == "over and silent", !errors.Is(err, driver.ErrUnavailable))
 				require.Error(t, tx.Commit(t.Context()))
 			case <-time.After(30 * time.Second):
 				require.Fail(t, "it waits for ever")
 			}
 		})
 	}
+}
+
+// settles is how long waiters are not refused when the connection for wake-ups has proved to hear.
+const settles = time.Second
+
+// A thousand goroutines that wait cost one connection, and nothing is sent while nothing changes.
+func TestProveWaitersCostOneConnectionAndNoQuery(t *testing.T) {
+	lab.NeedProve(t)
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	holder, err := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil).Lock(t.Context(), "a",
+		locker.TTL(time.Hour))
+	require.NoError(t, err)
+	p := lab.StartProxy(t, s.Addr())
+	c := newClient(t, s.URL(p.Addr(), "sslmode=disable", "application_name=waiting",
+		"pool_max_conn_idle_time=100ms", "pool_health_check_period=100ms"), nil)
+	w := startWaiters(t, c, "a", 1000)
+	<-w.Ready
+	const connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiting'"
+	until(t, s, "1", connections) // those of the pool, which are idle, go
+	sent := p.Stats().Requests.Sent
+	time.Sleep(2 * time.Second) // what is measured is that nothing happens
+	assert.Equal(t, sent, p.Stats().Requests.Sent)
+	assert.Equal(t, "1", s.Query(t, connections))
+	require.NoError(t, holder.Unlock(t.Context()))
+	select {
+	case <-w.Got:
+	case <-time.After(4 * time.Second): // the next poll comes later
+		t.Error("nobody was told of the release")
+	}
+}
+
+// waiters wait for one name.
+type waiters struct {
+	Ready chan struct{} // closed when all of them wait and are told of a release
+	Got   chan time.Time
+}
+
+// startWaiters has so many goroutines wait for name, until the test ends. They poll until they are told of
+// releases: they are ready when they were refused twice, and not again for the time of settles.
+func startWaiters(t *testing.T, c *locker.Client, name string, goroutines int) *waiters {
+	w := &waiters{Ready: make(chan struct{}), Got: make(chan time.Time, goroutines)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	t.Cleanup(func() { cancel(); done.Wait() })
+	refused := c.Stats().Refused
+	for range goroutines {
+		done.Go(func() {
+			l, err := c.Lock(ctx, name)
+			if err != nil {
+				return
+			}
+			w.Got <- time.Now()
+			<-ctx.Done()
+			_ = l.Unlock(context.WithoutCancel(ctx))
+		})
+	}
+	done.Go(func() {
+		last, since := refused, time.Now()
+		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			now := c.Stats()
+			if now.Waiting != goroutines || now.Refused < refused+2 || now.Refused != last {
+				last, since = now.Refused, time.Now()
+			} else if time.Since(since) > settles {
+				close(w.Ready)
+				return
+			}
+		}
+	})
+	return w
 }

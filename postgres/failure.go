@@ -15,9 +15,6 @@ import (
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// errOrder is why no token is drawn from a sequence.
-var errOrder = errors.New("tokens would not rise")
-
 // errSetReadOnly is why a server that is no standby takes no writes.
 var errSetReadOnly = errors.New("default_transaction_read_only is on, and the server is no standby")
 
@@ -26,15 +23,15 @@ type poolError struct{ error }
 
 func (e *poolError) Unwrap() error { return e.error }
 
-// unread reports whether the server had ended the connection before it read anything of what was sent, with the
-// SQLSTATE of idle_session_timeout.
+// unread reports whether the server had ended the connection before it read anything of what was sent, with
+// the SQLSTATE of idle_session_timeout.
 func unread(err error) bool {
 	var late *unconfirmed
 	return sqlstate.Of(err) == "57P05" && !errors.As(err, &late)
 }
 
-// unknown reports whether the statement may have been carried out. pgconn.SafeToRetry does not tell: it is true of
-// what follows in a batch whose connection is lost.
+// unknown reports whether the statement may have been carried out. pgconn.SafeToRetry does not tell: it is
+// true of what follows in a batch whose connection is lost.
 func unknown(err error) bool {
 	var e *pgconn.PgError
 	var none *poolError
@@ -52,15 +49,11 @@ func unknown(err error) bool {
 	return true
 }
 
-func readOnly(err error) bool { return sqlstate.Of(err) == sqlstate.ReadOnly }
-
+// missingTable reports whether the table is not there, or another is in its place, such as a view.
 func missingTable(err error) bool {
 	s := sqlstate.Of(err)
-	return s == sqlstate.NoTable || s == sqlstate.NoSchema
+	return s == sqlstate.NoTable || s == sqlstate.NoSchema || s == sqlstate.NoColumn
 }
-
-// fallen reports whether the statement was undone since its token did not rise.
-func fallen(err error) bool { return sqlstate.Of(err) == sqlstate.NoValue }
 
 // lostConnection reports whether the connection ended before there was an answer.
 func lostConnection(err error) bool {
@@ -73,20 +66,9 @@ func lostConnection(err error) bool {
 		// The server says that it ends the connection, and not why the statement failed.
 		return sqlstate.Ended(e.Code)
 	}
-	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && broken(err)
-}
-
-// broken reports whether an error is that of a connection, and not of what was sent or read on it.
-func broken(err error) bool {
 	var n net.Error
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &n) ||
-		pgconn.SafeToRetry(err)
-}
-
-// theyMeet reports whether another makes the table at the same time.
-func theyMeet(err error) bool {
-	code := sqlstate.Of(err)
-	return sqlstate.TheyMeet(code) || sqlstate.Met(code)
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&
+		(errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &n) || pgconn.SafeToRetry(err))
 }
 
 // failure says, in the engine's words, why there was no answer (R17).
@@ -109,10 +91,6 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		again, advice = false, ": the pool was closed before the locks' client"
 	case errors.Is(err, errBlind):
 		again = false
-	case errors.Is(err, errOrder):
-		again, advice = false, ": ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE, and SET LOGGED"
-	case code == sqlstate.NoValue:
-		again, advice = false, ": the sequence of tokens hands out numbers that do not rise"
 	case code == sqlstate.ByZero: // see conditionsSQL
 		text = errNoStandby.Error()
 	case errors.Is(err, errFleeting), code == sqlstate.NoRoot: // see conditionsSQL
@@ -120,6 +98,9 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 			text = err.Error()
 		}
 		again, advice = false, ": ALTER TABLE … SET LOGGED, or name another in Options.Table"
+	case errors.Is(err, errOld):
+		again, advice = false, ": stop the programs that lock with the older release, and DROP TABLE (its sequence "+
+			"may stay); or name another table in Options.Table (table= in the URL), whose locks exclude none of theirs"
 	case errors.Is(err, errGone), missingTable(err) && b.known.Load():
 		text, again = errGone.Error(), false
 		advice = ": if it was renamed or moved, move it back, or name it in Options.Table; if it was dropped on " +
@@ -149,7 +130,7 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		again, advice = false, ": the user needs SELECT, INSERT, UPDATE and DELETE on the table, "+
 			"and USAGE on its sequence"
 	case errors.As(err, &e):
-		again = sqlstate.Unavailable(code) || sqlstate.Met(code)
+		again = sqlstate.Unavailable(code) || sqlstate.Met(code) || code == sqlstate.NoLogarithm
 	case errors.Is(err, context.DeadlineExceeded):
 		// Not a cause: it is not the caller's deadline that has passed.
 		text = fmt.Sprintf("postgres %s: no answer, or no free connection in the pool, for %v: %s",

@@ -77,45 +77,33 @@ func TestASilentConnectionIsNotWaitedFor(t *testing.T) {
 	h := acquire(t, b, "a", owner(1)).Hold
 	held, err := b.Inspect(t.Context(), "a")
 	require.NoError(t, err)
-	require.NoError(t, h.Release(t.Context()))
+	require.NoError(t, h.Release(t.Context(), 0))
 	p.Set(lab.Drop)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
 	began := time.Now()
-	g, err := locktest.Ask(ctx, b, request("a", owner(2)))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotNil(t, g.Hold, "its outcome is not known")
 	for _, ask := range []func(context.Context) error{
-		func(ctx context.Context) error { _, err := b.Inspect(ctx, "a"); return err },
-		func(ctx context.Context) (err error) {
-			for _, err = range b.List(ctx, "a") {
-			}
+		func(ctx context.Context) error {
+			g, err := locktest.Ask(ctx, b, request("a", owner(2)))
+			require.NotNil(t, g.Hold, "its outcome is not known")
 			return err
 		},
+		func(ctx context.Context) error { _, err := b.Inspect(ctx, "a"); return err },
+		func(ctx context.Context) error { return locktest.Lists(ctx, b) },
 		func(ctx context.Context) error { return b.Break(ctx, held) },
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		require.ErrorIs(t, ask(ctx), context.DeadlineExceeded)
-		cancel()
+		require.ErrorIs(t, ask(locktest.Within(t, 300*time.Millisecond)), context.DeadlineExceeded)
 	}
 	assert.Less(t, time.Since(began), 20*time.Second, "which is less than the timeout")
 	p.Set(lab.Pass)
-	require.Eventually(t, func() bool {
+	locktest.Eventually(t, 30*time.Second, "others are granted", func() bool {
 		_, err := locktest.Ask(t.Context(), b, request("b", owner(3)))
 		return err == nil
-	}, 30*time.Second, time.Millisecond)
+	})
 }
 
 // What ended the caller's context may have been another lock: the cause says nothing of this one.
 func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
-	s, p, b := proxied(t)
-	_, direct := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	free, stuck := acquire(t, b, "a", owner(1)).Hold, acquire(t, b, "stuck", owner(2)).Hold
-	tx, err := direct.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = 'stuck' FOR UPDATE")
-	require.NoError(t, err)
+	_, p, b := proxied(t)
+	free := acquire(t, b, "a", owner(1)).Hold
 	renew := func(h driver.Hold) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := h.Renew(ctx); return err }
 	}
@@ -124,9 +112,8 @@ func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
 			_, err := locktest.Ask(ctx, b, request("b", owner(3)))
 			return err
 		},
-		"mine AS":      renew(free),
-		"lock_timeout": renew(stuck), // in turn
-		"freed AS":     free.Release,
+		"mine AS":  renew(free),
+		"freed AS": func(ctx context.Context) error { return free.Release(ctx, 0) },
 	} {
 		for _, cause := range []error{driver.ErrHeld, driver.ErrLost} {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -186,17 +173,11 @@ func TestServerTimeouts(t *testing.T) {
 	_, patient := newBackend(t, s.URL(s.Addr(), "sslmode=disable",
 		"options=-c%20idle_in_transaction_session_timeout%3D0"), nil)
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	c := locker.New(b, nil)
-	defer func() { _ = c.Close() }()
+	c := locktest.Client(t, b, nil)
 	l := locktest.Lock(t, c, "a")
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
+	tx := begin(t, pool)
 	require.NoError(t, postgres.Held(t.Context(), tx, l))
-	require.Eventually(t, func() bool {
-		return s.Query(t,
-			"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == "0"
-	}, 30*time.Second, 10*time.Millisecond)
+	until(t, s, "0", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
 	require.Error(t, tx.Commit(t.Context()), "the server has ended it")
 
 	// Somebody has locked the row by hand.
@@ -237,6 +218,22 @@ func TestClockSteps(t *testing.T) {
 	first, _ := l.Token()
 	second, _ := next.Token()
 	assert.Greater(t, second, first)
+
+	// Tokens rise all the same, by the row, and by the floor where the row was swept; what was given stays
+	// high.
+	last := second
+	backend, _ := newBackend(t, url, nil)
+	for i, step := range []time.Duration{-3 * time.Hour, 0, 4 * time.Hour, -4 * time.Hour, 0} {
+		s.JumpClock(t, step)
+		s.Exec(t, "UPDATE locker_locks SET owner = '', expires = clock_timestamp() - interval '1 hour' WHERE name = 'x'")
+		if step == 0 {
+			require.NoError(t, postgres.Sweep(t.Context(), backend))
+			require.Equal(t, "0", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name = 'x'"))
+		}
+		g := acquire(t, backend, "x", owner(i))
+		require.Greater(t, g.Token, last)
+		last = g.Token
+	}
 }
 
 // A proxy that swallows notifications is reported, and waiters get in all the same.

@@ -7,10 +7,10 @@ import (
 	"math"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/probe"
+	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // Held is for locks that are in the database of what they protect. It returns nil if lease is held, and
@@ -21,11 +21,12 @@ import (
 //
 //	err = postgres.Held(ctx, tx, lease)
 //
-// Call it first in the transaction. It costs a round trip, for which it waits Options.Timeout at most. Whenever
-// it returns an error, whatever it is, it has rolled tx back, so that nothing of it can be committed by mistake.
-// An error that matches [driver.ErrLost] says that the lease is over, or that tx is at REPEATABLE READ or above
-// and began before the lock was granted. One with SQLSTATE 40001 is to be tried again, with the whole
-// transaction.
+// Call it first in tx, which is the outermost transaction: what pgx calls a nested one is a savepoint, and
+// the lock is not kept any more when that is rolled back. It costs a round trip, for which it waits
+// Options.Timeout at most. Whenever it returns an error, whatever it is, it has rolled tx back, so that
+// nothing of it can be committed by mistake. An error that matches [driver.ErrLost] says that the lease is
+// over, or that tx is at REPEATABLE READ or above and began before the lock was granted. One with SQLSTATE
+// 40001 is to be tried again, with the whole transaction.
 //
 // With Options.FailoverSafe, Held looks at the server alone. Whether the commit of tx reaches the standby is
 // up to synchronous_commit. If its wait for the standby is cancelled, the commit succeeds with a warning, and
@@ -56,18 +57,17 @@ func Held(ctx context.Context, tx pgx.Tx, lease driver.Lease) error {
 func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
 	bounded, cancel := context.WithTimeout(ctx, h.b.opts.Timeout) // tx may have the pool's last connection
 	defer cancel()
-	s, err := h.b.readyFor(bounded, onDisk)
-	if err != nil {
+	s, err := h.b.ready(bounded, onDisk)
+	switch {
+	case err != nil:
 		return h.b.failure(ctx, err)
+	case s == nil:
+		return h.lost()
 	}
 	batch, held := &pgx.Batch{}, false
-	find, holder := s.held, any(h.owner)
-	if h.kind == &h.b.sharing {
-		find, holder = s.heldShared, []byte(request{name: h.name, owner: h.owner}.entry())
-	}
-	batch.Queue("SELECT pg_advisory_xact_lock_shared($1)", s.key(h.name))
+	batch.Queue(latchSQL, s.key(h.name))
 	batch.Queue("SAVEPOINT locker_held")
-	batch.Queue(find, []byte(h.name), holder).QueryRow(func(row pgx.Row) error {
+	batch.Queue(s.held, []byte(h.name), h.sharer, h.owner).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&held)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
@@ -92,11 +92,9 @@ func (h *hold) As(target any) bool {
 		*target = h
 	case *probe.Remains:
 		*target = func(ctx context.Context) error {
-			s, err := h.b.ready(ctx)
-			if err == nil {
-				_, err = h.b.pool.Exec(ctx, "DELETE FROM "+s.table+" WHERE name = $1", []byte(h.name))
-			}
-			return err
+			return h.b.operate(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
+				trip.Queue("DELETE FROM "+s.table+" WHERE name = $1", []byte(h.name))
+			})
 		}
 	default:
 		return false
@@ -106,28 +104,18 @@ func (h *hold) As(target any) bool {
 
 // RaiseToken implements [driver.TokenRaiser]. Tokens of all names rise.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
-	b := h.b
 	if token > math.MaxInt64/2 {
-		return invalid("the token %d is more than a sequence can go on from, which is %d",
+		return invalid("the token %d is more than tokens can go on from, which is %d",
 			token, math.MaxInt64/2)
 	}
-	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
-	defer cancel()
-	err := b.pool.AcquireFunc(bounded, func(conn *pgxpool.Conn) error {
-		s, err := b.ready(bounded)
-		if err != nil {
-			return err
-		}
-		err = pgx.BeginTxFunc(bounded, conn, readCommitted, func(tx pgx.Tx) error {
-			return b.raise(bounded, tx, s, int64(token), func() error { return h.keep(bounded, tx) })
-		})
-		if err != nil {
-			return err
-		}
-		return b.confirm(bounded, conn, onStandby)
+	err := h.b.operate(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
+		trip.Queue(latchSQL, s.key(h.name))
+		trip.Queue(s.mine, []byte(h.name), h.sharer, h.owner)
+		trip.Queue(s.floor, int64(token))
+		trip.Queue(s.raise, int64(token))
 	})
-	if err != nil && !errors.Is(err, driver.ErrLost) {
-		return b.failure(ctx, err)
+	if sqlstate.Of(err) == sqlstate.NoNumber {
+		return h.lost()
 	}
 	return err
 }

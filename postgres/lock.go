@@ -4,34 +4,72 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/batch"
-	"github.com/golockers/locker/internal/sqlstate"
+	"github.com/golockers/locker/internal/clock"
+)
+
+const (
+	// askForSharers is when a writer that waits for sharers asks again, and so renews its note, which lasts
+	// for a second.
+	askForSharers = 300 * time.Millisecond
+	// askAgain and slowlyAgain are when to ask for a name that is not held and not to be had: at first,
+	// and when that lasts.
+	askAgain, slowlyAgain = 5 * time.Millisecond, 500 * time.Millisecond
+	// busyFor is how long Acquire asks for such a name itself: another may just be getting it, and what is
+	// not held must not be refused as if it were. A sharer asks for the Timeout: those that are let in before
+	// it do not hold the name against it.
+	busyFor = time.Second
+	// protectedFor is how long a transaction has to be in the way before it is taken for one that called
+	// Held. That of another client that has just looked at a free name looks the same until its commit, which
+	// may wait for a standby.
+	protectedFor = 250 * time.Millisecond
 )
 
 // Acquire implements [driver.Backend]. A request whose outcome is not known may still arrive; what it
 // then leaves ends with its TTL, or its MinHold.
 func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
-	h := &hold{b: b, kind: &b.exclusive, name: req.Name, owner: req.Owner, ttl: req.TTL}
+	h := &hold{b: b, name: req.Name, owner: req.Owner, ttl: req.TTL}
+	acquires := b.acquires
 	if req.Shared {
-		h.kind = &b.sharing
+		h.sharer, acquires = req.Owner, b.joins
 	}
-	lasts := max(req.TTL, req.MinHold)
-	h.undo.Sends(lasts)
-	answer, err := h.kind.acquires.Do(ctx, request{
-		name: req.Name, owner: req.Owner, label: req.Label, ttl: lasts, waits: req.Wait, hold: h,
+	r := h.request(max(req.TTL, req.MinHold))
+	r.label, r.minHold, r.waits = req.Label, req.MinHold, req.Wait
+	lost, unsure := 0, false // copies that may yet be granted (R7)
+	var protected time.Time  // since when a transaction that seems to have called Held is in the way
+	ask := func() (batch.Answer[grant], bool, error) {
+		answer, err := do(ctx, acquires, r)
+		lost += answer.Value.lost
+		unsure = err != nil && answer.Sent && unknown(err)
+		switch {
+		case !answer.Value.protected:
+			protected = time.Time{}
+		case protected.IsZero():
+			protected = time.Now()
+		}
+		return answer, answer.Value.busy || answer.Value.protected && time.Since(protected) < protectedFor, err
+	}
+	most := busyFor
+	if req.Shared {
+		most = b.opts.Timeout
+	}
+	answer, err := insist(ctx, most, func() (batch.Answer[grant], bool, error) {
+		answer, again, err := ask()
+		if err == nil && answer.Value.ended && !r.after {
+			r.after, protected = true, time.Time{}
+			return ask()
+		}
+		return answer, again, err
 	})
 	g := answer.Value
-	if !answer.Sent {
-		h.undo.Sent(false)
-	}
 	var left driver.Grant // what may be there beside an error or a refusal
-	if g.lost > 0 || err != nil && answer.Sent && unknown(err) {
+	if lost > 0 || unsure {
 		left.Hold = h
 	}
 	switch {
@@ -40,12 +78,13 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	case g.full:
 		return left, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
 			b.addr, driver.ErrRefused, driver.MaxSharers, req.Name)
-	case g.token == 0 && g.sharers && req.Wait && !req.Shared:
-		left.Refused = b.waitForSharers(ctx, req, g.left)
+	case g.token == 0 && g.busy && req.Shared && g.left <= askAgain:
+		return left, b.failure(ctx, errLetsIn)
 	case g.token == 0:
 		left.Refused = &driver.Refusal{Remaining: g.left}
-	}
-	if left.Refused != nil {
+		if g.shared && req.Wait && !req.Shared {
+			left.Refused.AskWithin, left.Refused.Leave = askForSharers, h.unmark
+		}
 		if left.Hold != nil {
 			left.Refused.Undo, left.Hold = h.Undo, nil
 		}
@@ -55,47 +94,108 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	return driver.Grant{Hold: h, Validity: validity, Token: g.token}, nil
 }
 
-// request is what one caller asks for.
-type request struct {
-	name, owner, label string
-	ttl                time.Duration
-	waits              bool
-	hold               *hold // to be told when a request that was sent is not sent any more; nil: nobody
+// do sends a request. One that may store or prolong the hold, which has a ttl, is noted for Undo until it is
+// not sent any more; whoever asked may have left before.
+func do[A any](ctx context.Context, by *batch.Batcher[request, A], r request) (batch.Answer[A], error) {
+	if r.ttl > 0 {
+		r.hold.undo.Sends(r.ttl)
+	}
+	answer, err := by.Do(ctx, r)
+	if !answer.Sent {
+		sent([]request{r}, false)
+	}
+	return answer, err
 }
 
-// key keeps two requests for one name out of one statement: an UPDATE would answer only one of them.
-func (r request) key() string { return r.name }
+// sent says that requests are not sent any more; late: they may still arrive.
+func sent(requests []request, late bool) {
+	for _, r := range requests {
+		if r.ttl > 0 {
+			r.hold.undo.Sent(late)
+		}
+	}
+}
 
-// bounds are those of the statements that callers share. Each caller needs one place in the server's table of
-// locks, which has 64 for each connection by default.
-func (b *Backend) bounds() batch.Options {
+// insist asks again, less and less often, while the answer is that something is busy, for that long at most.
+func insist[A any](ctx context.Context, most time.Duration, ask func() (batch.Answer[A], bool, error)) (
+	batch.Answer[A], error,
+) {
+	began := time.Now()
+	for pause := askAgain; ; pause = min(2*pause, 16*askAgain) {
+		answer, busy, err := ask()
+		if err != nil || !busy || time.Since(began) > most || clock.Sleep(ctx, clock.Jitter(pause)) != nil {
+			return answer, err
+		}
+	}
+}
+
+// request is what one caller asks for.
+type request struct {
+	name, sharer, owner, label string        // sharer is that of the row: "" of the lock itself
+	ttl, minHold               time.Duration // ttl of a release: for which the lock is kept
+	waits                      bool
+	after                      bool // it is asked for alone, and sharers had it last
+	hold                       *hold
+}
+
+// key keeps two requests for one row out of one statement, which would answer only one of them. Locks that
+// are held alone are in the order of their names, in which statements lock their rows. No name has the byte
+// FF.
+func (r request) key() string {
+	if r.sharer == "" {
+		return r.name
+	}
+	return r.name + "\xff" + r.sharer
+}
+
+// bounds are those of the statements that callers share. A caller needs a place in the server's table of
+// locks, which has 64 for each connection by default, and a sharer two.
+func (b *Backend) bounds(most int) batch.Options {
 	return batch.Options{
-		Max: 64, Flights: 2, Timeout: b.opts.Timeout,
+		Max: most, Flights: 2, Timeout: b.opts.Timeout,
 		Slow: 100 * time.Millisecond, Late: 250 * time.Millisecond,
 	}
 }
 
-// kind has the requests for locks of one kind: those that are held alone, or those of sharers.
-type kind struct {
-	acquires *batch.Batcher[request, grant]
-	renewals *batch.Batcher[request, renewal]
-	releases *batch.Batcher[request, end]
+// columns are requests as the arrays of a statement.
+type columns struct {
+	names, labels              [][]byte
+	sharers, owners            []string
+	ttls, minHolds, keys, each []int64
+	waits, after               []bool
 }
 
-// wait returns when nothing is under way.
-func (k *kind) wait() {
-	k.acquires.Wait()
-	k.renewals.Wait()
-	k.releases.Wait()
+// columnsOf has those of the requests that are meant; each has their numbers, from 1.
+func (s *statements) columnsOf(requests []request, meant func(request) bool) (c columns) {
+	for i, r := range requests {
+		if meant != nil && !meant(r) {
+			continue
+		}
+		c.names, c.labels = append(c.names, []byte(r.name)), append(c.labels, []byte(r.label))
+		c.sharers, c.owners = append(c.sharers, r.sharer), append(c.owners, r.owner)
+		c.ttls, c.minHolds = append(c.ttls, r.ttl.Microseconds()), append(c.minHolds, r.minHold.Microseconds())
+		c.keys, c.each = append(c.keys, s.key(r.name)), append(c.each, int64(i+1))
+		c.waits, c.after = append(c.waits, r.waits), append(c.after, r.after)
+	}
+	return c
+}
+
+// callers are the arguments of what takes latches, and gives.
+func (c columns) callers() []any {
+	return []any{c.names, c.owners, c.keys, c.waits, c.labels, c.ttls, c.minHolds}
 }
 
 // grant is the answer to a request for a lock: its token, or how long its holder has it at most.
 type grant struct {
-	token   uint64
-	left    time.Duration
-	sharers bool // have it
-	full    bool // there are as many of them as can be
-	lost    int  // so many copies of the request were lost, which may yet be granted (R7)
+	token  uint64
+	left   time.Duration
+	shared bool // sharers have it
+	full   bool // there are as many of them as can be
+	ended  bool // sharers had it last, and nobody has it
+	busy   bool // it may be had at the next moment, or its row could not be marked for one who waits
+	// protected: nobody holds it, and a transaction that called Held seems to be in the way.
+	protected bool
+	lost      int // so many copies of the request were lost, which may yet be granted (R7)
 }
 
 // askIn is when to ask for a lock again that ends in that time. For one that has ended, a transaction that
@@ -107,87 +207,58 @@ func askIn(left time.Duration) time.Duration {
 	return max(left, askAgain)
 }
 
-func (b *Backend) sendAcquires(ctx context.Context, requests []request) ([]grant, error) {
-	names, owners := namesOf(requests)
-	labels := make([][]byte, len(requests))
-	ttls, waits := make([]int64, len(requests)), make([]bool, len(requests))
-	index := make(map[string]int, len(requests))
-	var waited [][]byte // names that somebody waits for, and who that is
-	var waiters []string
-	for i, a := range requests {
-		labels[i], ttls[i], waits[i] = []byte(a.label), a.ttl.Microseconds(), a.waits
-		index[a.name] = i
-		if a.waits {
-			waited, waiters = append(waited, names[i]), append(waiters, owners[i])
-		}
+// acquire asks for locks alone, each of another name, or for sharers, of whom several may ask for one name.
+func (b *Backend) acquire(ctx context.Context, requests []request, shares bool) (answers []grant, err error) {
+	index := make(map[string]int64, len(requests)) // of those who ask for a name alone
+	for i, r := range requests {
+		index[r.name] = int64(i)
 	}
-	var answers []grant
-	told := make([]bool, len(requests))
 	lost, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
 		answers = make([]grant, len(requests))
-		clear(told)
-		keys := s.keysOf(requests)
+		for i := range answers {
+			answers[i].busy = true // until told otherwise
+		}
+		var g struct{ i, token, left int64 }
 		var name []byte
-		var value int64
-		var sharers bool
-		trip.Queue(s.acquire, names, owners, labels, ttls, keys).Query(each([]any{&name, &value}, func() {
-			i := index[string(name)]
-			answers[i].token, told[i] = uint64(value), true
-		}))
-		if len(waited) > 0 {
-			trip.Queue(s.mark, waited, waiters)
+		var full, unmarked, shared, had bool
+		granted := each([]any{&name, &g.token}, func() { answers[index[string(name)]] = grant{token: uint64(g.token)} })
+		told := func() {
+			left := time.Duration(g.left) * time.Microsecond
+			now := grant{token: uint64(g.token), full: full, shared: shared, left: askIn(left)}
+			if g.token == 0 && !full {
+				now.busy, now.protected, now.ended = g.left == 0 || unmarked, g.left < 0, had && !shared && g.left <= 0
+			}
+			if unmarked {
+				now.left = min(now.left, slowlyAgain)
+			}
+			answers[g.i-1] = now
 		}
-		trip.Queue(s.tell, names, owners, waits, keys).Query(each([]any{&name, &value, &sharers}, func() {
-			i := index[string(name)]
-			answers[i].left, answers[i].sharers = askIn(time.Duration(value)*time.Microsecond), sharers
-			told[i] = true
-		}))
+		c := s.columnsOf(requests, nil)
+		if shares {
+			trip.Queue(s.takeShares, c.callers()[:4]...)
+		} else {
+			trip.Queue(s.grant, c.callers()...).Query(granted)
+			if after := s.columnsOf(requests, func(r request) bool { return r.after }); len(after.names) > 0 {
+				trip.Queue(s.take, after.callers()...)
+				trip.Queue(s.give, after.callers()...).Query(granted)
+			}
+		}
+		if waiting := s.columnsOf(requests, func(r request) bool { return r.waits }); len(waiting.names) > 0 {
+			trip.Queue(s.mark, waiting.names, waiting.owners, shares)
+		}
+		row := []any{&g.i, &g.token, &full, &g.left, &unmarked, &shared, &had}
+		if shares {
+			trip.Queue(s.join, c.callers()...).Query(each(row, told))
+		} else {
+			trip.Queue(s.tell, append(c.callers()[:4], c.after)...).Query(each(row, told))
+		}
 	})
-	granted(requests, answers, lost, err)
-	if err == nil {
-		for i, a := range requests {
-			if !a.waits {
-				continue
-			}
-			if since := b.unmarked(a.name, !told[i]); !told[i] {
-				answers[i].left = askIn(-since)
-			}
-		}
+	for i := range answers {
+		answers[i].lost = lost
 	}
+	sent(requests, lost > 0 || err != nil && unknown(err))
 	b.sweep()
 	return answers, err
-}
-
-// granted notes what has become of requests for locks, of which so many copies were lost. They are not sent any
-// more; whoever asked may have left before.
-func granted(requests []request, answers []grant, lost int, err error) {
-	unknown := err != nil && unknown(err)
-	for i, a := range requests {
-		if i < len(answers) {
-			answers[i].lost = lost
-		}
-		a.hold.undo.Sent(lost > 0 || unknown)
-	}
-}
-
-// unmarked returns for how long a name has been held by somebody whose row a waiter cannot mark, since a
-// transaction has locked it. Names that nobody asks for any more are forgotten.
-func (b *Backend) unmarked(name string, locked bool) time.Duration {
-	now := time.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	since, there := b.locked[name]
-	switch {
-	case !locked:
-		delete(b.locked, name)
-	case !there:
-		maps.DeleteFunc(b.locked, func(_ string, since time.Time) bool {
-			return len(b.locked) >= maxLocked && now.Sub(since) > sweepEvery
-		})
-		b.locked[name] = now
-		return 0
-	}
-	return now.Sub(since)
 }
 
 // each reads rows into values, and calls found after each.
@@ -205,121 +276,54 @@ func each(values []any, found func()) func(pgx.Rows) error {
 
 // hold is a lock that was granted, or may have been.
 type hold struct {
-	undo        driver.Undo
-	b           *Backend
-	kind        *kind
-	name, owner string
-	ttl         time.Duration
+	undo                driver.Undo
+	b                   *Backend
+	name, sharer, owner string // sharer is "" if it is held alone, and the owner otherwise
+	ttl                 time.Duration
 }
 
-// renewal is the answer to a request to renew.
-type renewal int
+func (h *hold) request(ttl time.Duration) request {
+	return request{name: h.name, sharer: h.sharer, owner: h.owner, ttl: ttl, hold: h}
+}
 
-const (
-	gone renewal = iota
-	busy         // it is there, and somebody else's transaction has locked its row
-	kept
+// fate is the answer to a request to renew or release: whether the lock was held, or kept.
+type fate struct {
+	held bool
+	busy bool // it is there, and somebody else's transaction has locked its row
+	lost int  // copies of a release that were lost
+}
+
+var (
+	errLetsIn    = errors.New("the server is too slow: another request for this name has not finished")
+	errRowLocked = errors.New("a transaction has locked the lock's row, and does not end")
+	// errLostRelease is why it is not known whether a release was in time.
+	errLostRelease = errors.New("the connection was lost, and it is not known whether the lock was held until then")
 )
-
-var errRowLocked = errors.New("a transaction has locked the lock's row, and does not end")
 
 // Renew implements [driver.Hold].
 func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
-	r := request{name: h.name, owner: h.owner, ttl: h.ttl, hold: h}
-	h.undo.Sends(h.ttl)
-	answer, err := h.kind.renewals.Do(ctx, r)
-	if !answer.Sent {
-		h.undo.Sent(false)
-	} else if err == nil && answer.Value == busy {
-		answer, err = h.renewInTurn(ctx, r)
-	}
+	answer, err := insist(ctx, h.b.opts.Timeout, func() (batch.Answer[fate], bool, error) {
+		answer, err := do(ctx, h.b.renewals, h.request(h.ttl))
+		return answer, answer.Value.busy, err
+	})
 	switch {
 	case err != nil:
 		return driver.Validity{}, h.b.failure(ctx, err)
-	case answer.Value == gone:
+	case answer.Value.busy:
+		return driver.Validity{}, h.b.failure(ctx, errRowLocked)
+	case !answer.Value.held:
 		return driver.Validity{}, h.lost()
 	}
 	return driver.Validity{Since: answer.Since, TTL: h.ttl}, nil
 }
 
-// renewInTurn renews a lock whose row is locked: alone, and in the queue for the row, since a busy one goes from
-// one transaction to the next and is never found free. It stands there for a quarter of a second at a time, so that
-// rows that stay locked do not keep the few connections that there are for this.
-func (h *hold) renewInTurn(ctx context.Context, r request) (answer batch.Answer[renewal], err error) {
-	h.undo.Sends(h.ttl)
-	defer h.undo.Sent(false)
-	bounded, cancel := context.WithTimeoutCause(ctx, h.b.opts.Timeout, errRowLocked)
-	defer cancel()
-	names, owners := namesOf([]request{r})
-	for {
-		select {
-		case h.b.turns <- struct{}{}:
-		case <-bounded.Done():
-			return answer, context.Cause(bounded)
-		}
-		answer.Since = time.Now()
-		all, err := h.b.renew(bounded, []request{r}, func(s *statements, trip *pgx.Batch, ttls []int64) *pgx.QueuedQuery {
-			trip.Queue("SELECT set_config('lock_timeout', '250ms', true)")
-			trip.Queue(s.lock, names)
-			if h.kind == &h.b.sharing {
-				return trip.Queue(s.renewShared, names, entriesOf([]request{r}), ttls)
-			}
-			return trip.Queue(s.renew, names, owners, ttls)
-		})
-		<-h.b.turns
-		switch {
-		case err != nil && bounded.Err() != nil:
-			return answer, context.Cause(bounded)
-		case err != nil && sqlstate.Of(err) != sqlstate.NoLock:
-			return answer, err
-		case err == nil && all[0] != busy:
-			answer.Value = all[0]
-			return answer, nil
-		}
-	}
-}
-
-func (b *Backend) sendRenewals(ctx context.Context, requests []request) ([]renewal, error) {
-	defer renewed(requests)
-	names, owners := namesOf(requests)
-	return b.renew(ctx, requests, func(s *statements, trip *pgx.Batch, ttls []int64) *pgx.QueuedQuery {
-		return trip.Queue(s.renew, names, owners, ttls)
-	})
-}
-
-// renewed notes that renewals are not sent any more; whoever asked may have left before.
-func renewed(requests []request) {
-	for _, a := range requests {
-		a.hold.undo.Sent(false)
-	}
-}
-
-// renew sends a statement that says which of the requests are there, and whether they were renewed.
-func (b *Backend) renew(
-	ctx context.Context, requests []request, send func(*statements, *pgx.Batch, []int64) *pgx.QueuedQuery,
-) (answers []renewal, err error) {
-	ttls := make([]int64, len(requests))
-	for i, a := range requests {
-		ttls[i] = a.ttl.Microseconds()
-	}
-	_, err = b.query(ctx, withLeases, func(s *statements, trip *pgx.Batch) {
-		answers = make([]renewal, len(requests))
-		var i int64
-		var renewed bool
-		send(s, trip, ttls).Query(each([]any{&i, &renewed}, func() {
-			answers[i-1] = busy
-			if renewed {
-				answers[i-1] = kept
-			}
-		}))
-	})
-	b.sweep()
-	return answers, err
-}
-
 // Release implements [driver.Hold].
-func (h *hold) Release(ctx context.Context) error {
-	answer, err := h.kind.releases.Do(ctx, request{name: h.name, owner: h.owner})
+func (h *hold) Release(ctx context.Context, keep time.Duration) error {
+	r := h.request(0)
+	if keep > 0 {
+		r.ttl = keep + time.Microsecond - 1 // the server counts whole ones
+	}
+	answer, err := do(ctx, h.b.releases, r)
 	switch {
 	case err != nil:
 		return h.b.failure(ctx, err)
@@ -332,58 +336,60 @@ func (h *hold) Release(ctx context.Context) error {
 }
 
 // Undo implements [driver.Hold].
-func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
-
-// errLostRelease is why it is not known whether a release was in time.
-var errLostRelease = errors.New("the connection was lost, and it is not known " +
-	"whether the lock was held until then")
-
-// end is the answer to a release: whether the lock was held, and how many copies of it were lost.
-type end struct {
-	held bool
-	lost int
+func (h *hold) Undo(ctx context.Context) error {
+	return h.undo.Undo(ctx, func(ctx context.Context) error { return h.Release(ctx, 0) })
 }
 
-func (b *Backend) sendReleases(ctx context.Context, requests []request) ([]end, error) {
-	names, owners := namesOf(requests)
-	return b.end(ctx, requests, func(s *statements, trip *pgx.Batch) *pgx.QueuedQuery {
-		return trip.Queue(s.release, names, owners)
-	})
-}
-
-// end sends a statement that says which of the requests were held.
-func (b *Backend) end(
-	ctx context.Context, requests []request, send func(*statements, *pgx.Batch) *pgx.QueuedQuery,
-) (ends []end, err error) {
-	lost, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
-		ends = make([]end, len(requests))
+func (b *Backend) sendRenewals(ctx context.Context, requests []request) (fates []fate, err error) {
+	_, err = b.query(ctx, withLeases, func(s *statements, trip *pgx.Batch) {
+		fates = make([]fate, len(requests))
 		var i int64
-		var held bool
-		send(s, trip).Query(each([]any{&i, &held, nil}, func() { ends[i-1].held = held }))
+		var renewed bool
+		c := s.columnsOf(requests, nil)
+		trip.Queue(s.renew, c.names, c.sharers, c.owners, c.ttls).Query(each([]any{&i, &renewed}, func() {
+			fates[i-1] = fate{held: true, busy: !renewed}
+		}))
 	})
-	for i := range ends {
-		ends[i].lost = lost
+	sent(requests, false)
+	b.sweep()
+	return fates, err
+}
+
+func (b *Backend) sendReleases(ctx context.Context, requests []request) (fates []fate, err error) {
+	lost, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
+		fates = make([]fate, len(requests))
+		if slices.ContainsFunc(requests, func(r request) bool { return r.ttl > 0 }) {
+			trip.Queue(onServerSQL)
+		}
+		for _, shares := range []bool{false, true} {
+			release := s.release
+			if shares {
+				release = s.leave
+			}
+			var i int64
+			var held bool
+			if c := s.columnsOf(requests, func(r request) bool { return (r.sharer != "") == shares }); len(c.names) > 0 {
+				trip.Queue(release, c.names, c.owners, c.ttls, c.each).Query(each([]any{&i, &held, nil}, func() {
+					fates[i-1].held = held
+				}))
+			}
+		}
+	})
+	for i := range fates {
+		fates[i].lost = lost
 	}
-	return ends, err
+	sent(requests, false)
+	return fates, err
+}
+
+// unmark removes the note of a writer that does not wait for sharers any more.
+func (h *hold) unmark(ctx context.Context) error {
+	return h.b.operate(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
+		trip.Queue(s.unmark, []byte(h.name), h.owner)
+	})
 }
 
 func (h *hold) lost() error {
 	return fmt.Errorf("postgres %s: its row is not the holder's any more, or has expired: %w",
 		h.b.addr, driver.ErrLost)
-}
-
-func namesOf(requests []request) (names [][]byte, owners []string) {
-	names, owners = make([][]byte, len(requests)), make([]string, len(requests))
-	for i, a := range requests {
-		names[i], owners[i] = []byte(a.name), a.owner
-	}
-	return names, owners
-}
-
-func (s *statements) keysOf(requests []request) []int64 {
-	keys := make([]int64, len(requests))
-	for i, a := range requests {
-		keys[i] = s.key(a.name)
-	}
-	return keys
 }

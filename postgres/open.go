@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/oneline"
 )
 
 // Openers are the schemes that this package serves; see the package documentation.
@@ -70,8 +71,8 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 		}
 		return nil, u.Invalid("%s", strings.ReplaceAll(err.Error(), address.String(), u.String()))
 	}
-	// Connections find out within 20 s that the server's host is gone, while there is nothing to send, and proxies
-	// on the way do not take them for idle.
+	// Connections find out within 20 s that the server's host is gone, while there is nothing to send, and
+	// proxies on the way do not take them for idle.
 	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}).DialContext
@@ -99,13 +100,13 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 	}
 	b.owned = true
 	if err := b.greet(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+		return nil, oneline.Join(fmt.Errorf("%s: %w", u, err), b.Close())
 	}
 	return b, nil
 }
 
-// addHosts makes parameters of the hosts before the path, if there are none. There, net/url takes several of them for
-// one, and refuses more than one IPv6 address; and to pgx, a port is that of all hosts without one.
+// addHosts makes parameters of the hosts before the path, if there are none. There, net/url takes several of
+// them for one, and refuses more than one IPv6 address; and to pgx, a port is that of all hosts without one.
 func addHosts(params url.Values, all []string) {
 	var hosts, ports []string
 	some := false // has a port; if none has, there is PGPORT
@@ -130,13 +131,12 @@ func addHosts(params url.Values, all []string) {
 func (b *Backend) greet(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
-	s, wrong, err := b.locate(bounded)
+	s, lacks, err := b.locate(bounded)
 	switch {
-	case err != nil:
-	case wrong == missing && b.opts.NoCreate:
-		err = errNoTable
-	case s != nil && wrong != missing, wrong == blind:
-		_, err = b.ready(bounded)
+	case err == nil && lacks == nil:
+		b.found.Store(s)
+	case err == nil && (!errors.Is(lacks, errNoTable) || b.opts.NoCreate):
+		err = lacks
 	}
 	if err != nil {
 		return b.failure(ctx, err)

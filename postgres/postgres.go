@@ -15,28 +15,29 @@ import (
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/batch"
+	"github.com/golockers/locker/internal/sqlstate"
 	"github.com/golockers/locker/internal/wake"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the defaults. All clients whose
 // locks are to meet need the same Table in the same database.
 type Options struct {
-	// Table is the table of locks, with or without its schema. "": DefaultTable. Name the schema where users
-	// differ in their search_path, or their locks do not meet. Tokens come from a sequence beside it, whose
-	// name is the table's and _tokens.
+	// Table is the table of locks, with or without its schema. "": locker_locks (DefaultTable). Name the
+	// schema where users differ in their search_path, or their locks do not meet. Beside it is a sequence,
+	// whose name is the table's and _tokens, for tokens that were raised.
 	Table string
 
-	// NoCreate: the table and the sequence are not made on first use. Make them with what Schema returns. Whatever
-	// it says, a client that has found the table does not make it again.
+	// NoCreate: the table and the sequence are not made on first use. Make them with what Schema returns.
+	// Whatever it says, a client that has found the table does not make it again.
 	NoCreate bool
 
 	// FailoverSafe says that a fail-over only ever goes to a standby that synchronous_standby_names has. The
 	// backend then declares that a held lock survives it. It believes no grant and no renewal before it has
 	// seen in pg_stat_replication that each of these standbys has it, also where the server waits for some of
 	// them only (ANY 1, FIRST 1), for which the user needs the rights of pg_read_all_stats; without them,
-	// nothing is granted. While synchronous_standby_names is empty, or has a * instead of names, new locks are
-	// refused, with an error that matches ErrUnavailable. Leases go on then only on a server that has taken
-	// over and never had a standby since.
+	// nothing is granted. While synchronous_standby_names is empty, or has a * instead of names, new locks
+	// are refused, with an error that matches ErrUnavailable. Leases go on then only on a server that has
+	// taken over and never had a standby since.
 	FailoverSafe bool
 
 	// Timeout is how long a request waits for its answer, its wait for a connection of the pool included.
@@ -58,11 +59,6 @@ const MinTTL = 100 * time.Millisecond
 const (
 	defaultTimeout = 5 * time.Second
 	sweepEvery     = 10 * time.Minute
-	// askAgain and slowlyAgain are when to ask for a name that is not held and not to be had: at first,
-	// and when that lasts.
-	askAgain, slowlyAgain = 5 * time.Millisecond, 500 * time.Millisecond
-	// maxLocked is of how many names Backend.locked remembers that nobody may ask for any more.
-	maxLocked = 1000
 )
 
 // Backend is one PostgreSQL as a lock service. Make it with [New] or [Open].
@@ -78,18 +74,15 @@ type Backend struct {
 	known         atomic.Bool                // it was found once
 	timeline      atomic.Pointer[string]     // of the server, when a standby last confirmed something
 
-	exclusive, sharing kind
-	notes              *batch.Batcher[request, bool] // of writers that wait for sharers
+	acquires, joins    *batch.Batcher[request, grant]
+	renewals, releases *batch.Batcher[request, fate]
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
 	busy sync.WaitGroup // sweeps
 
-	mu     sync.Mutex
-	swept  time.Time
-	locked map[string]time.Time // names whose row was locked when a waiter came, and since when
-
-	turns chan struct{} // has a place for each renewal that may wait in the queue for a row
+	mu    sync.Mutex
+	swept time.Time
 }
 
 var (
@@ -105,9 +98,11 @@ var (
 
 // New returns a Backend on pool, which stays its caller's: Close does not close it. New does no I/O. A
 // pool of its own (of four connections, say) keeps the locks alive while the program's transactions have
-// all connections of theirs.
+// all connections of theirs. So a program on database/sql makes one beside its DB, with the same URL:
+//
+//	pool, err := pgxpool.New(ctx, databaseURL)
 func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
-	b := &Backend{pool: pool, locked: make(map[string]time.Time), turns: make(chan struct{}, 4)}
+	b := &Backend{pool: pool}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -136,17 +131,13 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 	}
 	b.life, b.stop = context.WithCancel(context.Background())
 	b.wakes = wake.New(b.life, wake.Options{Open: b.listen, Linger: lingerTime, Pause: b.pause()})
-	b.exclusive = kind{
-		acquires: batch.New(b.life, b.bounds(), request.key, b.sendAcquires),
-		renewals: batch.New(b.life, b.bounds(), request.key, b.sendRenewals),
-		releases: batch.New(b.life, b.bounds(), request.key, b.sendReleases),
+	asks := func(shares bool) func(context.Context, []request) ([]grant, error) {
+		return func(ctx context.Context, all []request) ([]grant, error) { return b.acquire(ctx, all, shares) }
 	}
-	b.sharing = kind{
-		acquires: batch.New(b.life, b.bounds(), request.entry, b.sendJoins),
-		renewals: batch.New(b.life, b.bounds(), request.entry, b.sendSharedRenewals),
-		releases: batch.New(b.life, b.bounds(), request.entry, b.sendLeaves),
-	}
-	b.notes = batch.New(b.life, b.bounds(), request.key, b.sendNotes)
+	b.acquires = batch.New(b.life, b.bounds(64), request.key, asks(false))
+	b.joins = batch.New(b.life, b.bounds(besideMost), request.key, asks(true))
+	b.renewals = batch.New(b.life, b.bounds(64), request.key, b.sendRenewals)
+	b.releases = batch.New(b.life, b.bounds(64), request.key, b.sendReleases)
 	return b, nil
 }
 
@@ -163,6 +154,7 @@ func Guarantees(opts *Options) driver.Guarantees {
 		Shared:          driver.SharingWithTokens,
 		DeadHolder:      driver.RecoveryAfterTTL,
 		MaxMinHold:      366 * 24 * time.Hour, // a row stays for as long as it is told to
+		MinHoldSlack:    time.Second,
 		DeadHolderSlack: 100 * time.Millisecond,
 		SurvivesRestart: true,
 		SurvivesPause:   true,
@@ -180,47 +172,60 @@ func Guarantees(opts *Options) driver.Guarantees {
 	return g
 }
 
-// query sends statements in one round trip and one transaction, after the conditions. The table that they
-// are for may have been moved or removed, or its sequence be behind it: then that is mended first. lost: see
-// ask.
+// query sends statements in one round trip and one transaction, after the conditions. It is sent once more if
+// the table that they are for was moved or removed, which is then looked for; if a grant was undone since its
+// token is not above the floor (see tellSQL); and if it was undone to end a deadlock: requests lock their
+// rows in the order of names, but a sharer's has several. Where ready finds no table, nothing is sent. lost:
+// see ask.
 func (b *Backend) query(
 	ctx context.Context, k keep, statements func(s *statements, trip *pgx.Batch),
 ) (lost int, err error) {
 	for first := true; ; first = false {
-		s, err := b.readyFor(ctx, k)
+		s, err := b.ready(ctx, k)
 		if err != nil {
 			err = &poolError{err}
-		} else {
+		} else if s != nil {
 			var more int
-			more, err = b.send(ctx, s, k, func(trip *pgx.Batch) { statements(s, trip) })
+			more, err = b.send(ctx, k, s.conditions, func(trip *pgx.Batch) { statements(s, trip) })
 			lost += more
 		}
 		if err != nil && lost > 0 {
 			err = &unconfirmed{err} // what was lost may have been carried out
 		}
-		if s == nil || !first || !missingTable(err) && !fallen(err) {
+		moved, code := missingTable(err), sqlstate.Of(err)
+		if s == nil || !first || !moved && code != sqlstate.NoLogarithm && code != sqlstate.Deadlock {
 			return lost, err
 		}
-		b.found.CompareAndSwap(s, nil)
+		if moved {
+			b.found.CompareAndSwap(s, nil)
+		}
 	}
+}
+
+// operate is query for a request of one caller, which Close ends, too.
+func (b *Backend) operate(ctx context.Context, k keep, statements func(s *statements, trip *pgx.Batch)) error {
+	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
+	defer cancel()
+	defer context.AfterFunc(b.life, cancel)()
+	if _, err := b.query(bounded, k, statements); err != nil {
+		return b.failure(ctx, err)
+	}
+	return nil
 }
 
 // send is query for a table that is there. statements may be called more than once.
 func (b *Backend) send(
-	ctx context.Context, s *statements, k keep, statements func(*pgx.Batch),
+	ctx context.Context, k keep, conditions string, statements func(*pgx.Batch),
 ) (lost int, err error) {
 	return b.ask(ctx, func(conn *pgxpool.Conn) error {
 		trip := &pgx.Batch{}
 		trip.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // which is what the statements are written for
-		trip.Queue(s.conditions, k > untilACrash, k == onStandby && b.opts.FailoverSafe, k >= withLeases)
+		trip.Queue(conditions, k > untilACrash, k == onStandby && b.opts.FailoverSafe, k >= withLeases)
 		statements(trip)
 		trip.Queue("COMMIT")
 		err := conn.SendBatch(ctx, trip).Close()
 		if err != nil && conn.Conn().PgConn().TxStatus() == 'E' {
 			_, _ = conn.Exec(ctx, "ROLLBACK") // or the pool closes the connection
-		}
-		if fallen(err) {
-			_ = conn.Conn().Close(ctx) // the next one has drawn no numbers in stock
 		}
 		if err == nil {
 			err = b.confirm(ctx, conn, k)
@@ -237,7 +242,7 @@ func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (l
 	for tries := b.pool.Config().MaxConns; ; tries-- {
 		conn, err := b.pool.Acquire(ctx)
 		if err == nil {
-			if err = do(conn); readOnly(err) {
+			if err = do(conn); sqlstate.Of(err) == sqlstate.ReadOnly {
 				var standby bool
 				if conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&standby) == nil && !standby {
 					err = fmt.Errorf("%w: %w", errSetReadOnly, err)
@@ -271,9 +276,10 @@ func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.stop()
 	b.mu.Unlock()
-	b.exclusive.wait()
-	b.sharing.wait()
-	b.notes.Wait()
+	b.acquires.Wait()
+	b.joins.Wait()
+	b.renewals.Wait()
+	b.releases.Wait()
 	b.wakes.Wait()
 	b.busy.Wait()
 	if b.owned {

@@ -13,41 +13,93 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
+// The table has one row for each name, the lock (its sharer is empty), and one for each sharer of a name, an
+// entry. While sharers hold a name, its row has the owner sharersOwner and the token of their generation, and
+// an entry counts only while it has that token: whatever ends the generation ends all of its entries. A
+// sharer that was let in changes its own entry and nothing else, so it is in nobody's way.
+//
+// The name's advisory lock is its latch, which a transaction keeps until it ends. A transaction that changes
+// who holds the name has the latch alone: a grant, the first sharer of a generation, the sweep of a row,
+// Break of a generation. One that joins a generation has it shared, and so has one that called Held. A
+// request tries for the latch and asks again later if another has it; only Held and Break wait for it. Where
+// entries count, the latch is taken by a statement of its own ("take"), so that under READ COMMITTED the next
+// one ("give", "join") sees what everybody has committed who had the latch before. A lock that sharers did
+// not have last is granted by one statement ("grant"), which takes the latch and judges the row as the last
+// transaction has left it. Renewals, releases, marks, and Break of a lock that is held alone need no latch:
+// each changes one row, and judges it in the same way.
+//
+// What can meet, and what decides:
+//
+//   - Two requests for a name alone, or one of them and a first sharer: one has the latch, the other asks again.
+//   - A grant and a late renewal of the lock that has just expired: both change that row, and the second judges
+//     what the first has left.
+//   - A grant, or a new generation, and a late renewal of an entry that has just expired: an entry that somebody
+//     has locked is not deleted, and while an entry with the row's token is left, nothing is granted over it.
+//     If the deletion is first, the renewal finds no entry.
+//   - A join and the end of the last sharer: without an entry that lives there is nothing to join. The request
+//     then needs the latch alone, and opens the next generation.
+//   - A join and Break of the generation: Break waits for the latch. The join comes before it, and is broken,
+//     or after it, and opens a generation. Break makes the row's token one that no entry has.
+//   - A grant and the sweep of its row: both need the latch alone, and the sweep lifts the floor before it lets
+//     go. A grant that began before has not seen that floor: the next statement ("tell") compares, and undoes it.
+//   - A copy of a request that comes late finds its own owner, or makes a hold that ends when it asked. A hold
+//     that was released and is kept has another owner (keptFor), so no copy and no renewal finds it.
+//   - The last sharers leave at the same moment: each tells the waiters. A mark that one of them has not seen
+//     costs a writer the 300 ms until it asks again.
+//   - A writer waits, and the generation ends: its note keeps sharers out until it is granted, leaves, or a
+//     second has passed, and not only while the generation lasts.
+//   - The connection is lost, the server fails over, or a proxy sends the rest to another connection, between
+//     "take" and "give": the transaction is undone as a whole. What "take" noted is a setting of the transaction,
+//     without which "give" and "join" let nobody in.
+//   - The caller leaves, or is paused, in the middle: the transaction goes on without it, or ends with its
+//     connection. What it makes ends when it asked, and Undo removes it.
+//   - The server restarts: latches end with the transactions, and rows stay as they were committed.
+//   - The clock is set back: each token is above the row's and the floor. Forward: tokens stay high.
+//
 // All statements use clock_timestamp(), and not now(), which is the beginning of the transaction, and no
 // clock but the server's. $1 and so on are arrays with one element for each of the callers that share the
 // statement.
+const sharersOwner = "shared"
 
-// schemaSQL makes the table and the sequence. The sequence is not OWNED BY the column: it outlives a DROP
-// TABLE and a TRUNCATE, as the table outlives the loss of the sequence. A new sequence begins above all
-// tokens that the table remembers: those of its rows, and those of the rows that were swept, which are at
-// most the token of the row whose name is empty, the floor.
+// keptFor comes before the owner of a row that a MinHold keeps for one who has released it. So the row has
+// another owner for whatever that attempt may still ask, but the release.
+const keptFor = "kept "
+
+// schemaSQL makes the table and the sequence. kept is until when MinHold keeps what is held; waited: somebody
+// is to be told of the release; until wanted, new sharers are kept out for the writer wanter. The row whose
+// name is empty is no lock but the floor: its token is at least that of every row that was swept. The
+// sequence is not OWNED BY the column, since it is of use where the table was lost.
 const schemaSQL = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
-	name bytea NOT NULL PRIMARY KEY,
-	owner text NOT NULL,
+	name bytea NOT NULL,
+	sharer text COLLATE "C" NOT NULL,
+	owner text COLLATE "C" NOT NULL,
 	label bytea NOT NULL,
 	token bigint NOT NULL,
+	since timestamptz NOT NULL,
+	kept timestamptz NOT NULL,
 	expires timestamptz NOT NULL,
-	waited boolean NOT NULL
+	waited boolean NOT NULL,
+	wanted timestamptz NOT NULL,
+	wanter text COLLATE "C" NOT NULL,
+	PRIMARY KEY (name, sharer)
 ) WITH (fillfactor = 50);
 ` + sequenceSQL
 
 // sequenceSQL makes the sequence of a table that is there, and never the table.
-const sequenceSQL = `CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME;
-SELECT setval('SEQUENCE_NAME', h.token + RAISE_GAP)
-FROM (SELECT max(token) AS token FROM TABLE_NAME) h, SEQUENCE_NAME s
-WHERE s.last_value < h.token`
+const sequenceSQL = `CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME`
 
 // conditionsSQL comes before each of the others, in its transaction and its round trip. Plans are made once
-// for a connection (a new one each time would cost five times what the statement does), and one that was
-// made while the table was small must not go on reading all of it. What reads all of it all the same, as List does,
-// looks so dear then that it would be compiled first, for 200 ms and more. $1 is whether the commit has to be on
-// disk, and on the synchronous standbys if there are any. $2 is whether there have to be some, each with its
-// name: if not, it divides by zero, and nothing is granted that would have to be taken back. $3 is whether the
-// table has to be one that outlives a crash, whatever was renamed or altered since it was found: if it is not, the
-// root is that of a negative number. EXISTS locks the table, which then stays as it is until the commit.
+// for a connection (a new one each time would cost five times what the statement does), and one that was made
+// while the table was small must not go on reading all of it. What reads all of it all the same, as List
+// does, looks so dear then that it would be compiled first, for 200 ms and more. A bitmap scan would not mark
+// the index entries of sharers who have left as dead. $1 is whether the commit has to be on disk, and on the
+// synchronous standbys if there are any. $2 is whether there have to be some, each with its name: if not, it
+// divides by zero, and nothing is granted that would have to be taken back. $3 is whether the table has to be
+// one that outlives a crash, whatever was renamed or altered since it was found: if it is not, the root is
+// that of a negative number. EXISTS locks the table, which then stays as it is until the commit.
 const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
-	set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true),
-	set_config('synchronous_commit', CASE WHEN NOT $1::boolean THEN 'off'
+	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	set_config('jit', 'off', true), set_config('synchronous_commit', CASE WHEN NOT $1::boolean THEN 'off'
 		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
 	1 / (NOT $2::boolean OR ` + namedSQL + `)::int,
 	sqrt((NOT $3::boolean OR (
@@ -58,160 +110,358 @@ const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan'
 // namedSQL is whether synchronous_standby_names says which servers may take over.
 const namedSQL = `current_setting('synchronous_standby_names') ~ '^[^*]+$'`
 
-// grantSQL grants what is free. It waits for nobody's lock but that of a holder that is just renewing what
-// has expired. The advisory lock of a name orders its tokens: nextval comes after it, and the commit before
-// its end. A token that does not rise is NULL, which the table refuses: the transaction grants nothing
-// then.
-const grantSQL = `INSERT INTO TABLE_NAME AS l (name, owner, label, token, expires, waited)
-SELECT name, owner, label,
-	CASE WHEN token > coalesce((SELECT f.token FROM TABLE_NAME f WHERE f.name = ''), 0) THEN token END,
-	clock_timestamp() + ttl * interval '1 microsecond', false
-FROM (
-	SELECT a.*, nextval('SEQUENCE_NAME') AS token
-	FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[])
-		AS a (name, owner, label, ttl, key)
+// onServerSQL has a commit wait for the server's own disk, where the conditions have it wait for
+// nothing: a crash that undid the release would keep the lock for its whole TTL. It waits for no
+// standby, as the other releases in its transaction need not.
+const onServerSQL = `SELECT set_config('synchronous_commit', 'local', true)`
+
+// Parts of statements. A plan that was made while the table was small must not read all of a large one: so a
+// row is looked up by a subquery that OFFSET or LIMIT keeps from being joined in another way, and what is
+// updated or deleted has to be among the names in $1.
+const (
+	// callersSQL are the callers a of a statement, and rowSQL has the lock l of each.
+	callersSQL = `unnest($1::bytea[], $2::text[], $3::bigint[], $4::boolean[], $5::bytea[], $6::bigint[], $7::bigint[])
+		WITH ORDINALITY AS a (name, owner, key, waits, label, ttl, min_hold, i)`
+	askersSQL = `unnest($1::bytea[], $2::text[], $3::bigint[], $4::boolean[]) WITH ORDINALITY AS a (name, owner, key, waits, i)`
+	rowSQL    = ` LEFT JOIN LATERAL (SELECT * FROM TABLE_NAME WHERE name = a.name AND sharer = '' OFFSET 0) l ON true `
+	// aloneSQL is whether one has the lock l alone, or has released it and it is kept; sharedSQL is whether
+	// sharers have it, whose entries are entriesSQL.
+	aloneSQL   = `(l.owner NOT IN ('', 'shared') AND l.expires > clock_timestamp()) IS TRUE`
+	sharedSQL  = `CASE WHEN l.owner = 'shared' THEN (SELECT true FROM ` + entriesSQL + ` LIMIT 1) END IS TRUE`
+	entriesSQL = `TABLE_NAME s WHERE s.name = l.name AND s.sharer > '' AND s.token = l.token AND s.expires > clock_timestamp()`
+	// countsSQL is whether a row s is a lock, or an entry with its lock's token.
+	countsSQL = `CASE WHEN s.sharer = '' THEN true ELSE s.token = (
+		SELECT g.token FROM TABLE_NAME g WHERE g.name = s.name AND g.sharer = '' AND g.owner = 'shared') END IS TRUE`
+	// timesSQL are those of a request a.
+	timesSQL = `clock_timestamp() AS since, clock_timestamp() + a.min_hold * interval '1 microsecond' AS kept,
+		clock_timestamp() + a.ttl * interval '1 microsecond' AS expires`
+	// nextSQL is a token above all that were swept (the floor), drawn or raised (the sequence), and given
+	// since a backup (the clock). It is read with the latch.
+	nextSQL = `GREATEST((SELECT f.token FROM TABLE_NAME f WHERE f.name = '' AND f.sharer = ''),
+		nextval('SEQUENCE_NAME'), CAST(date_part('epoch', clock_timestamp()) * 1000000 AS bigint)) + 1`
+	// latchedSQL are the numbers of the callers for whom there is a latch. It is an error if none was tried
+	// for.
+	latchedSQL = `ANY ((SELECT string_to_array(current_setting('locker.latched'), ',')::bigint[])::bigint[])`
+	columnsSQL = `(name, sharer, owner, label, token, since, kept, expires, waited, wanted, wanter)`
+	notifySQL  = `pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(name, 'hex')) IS NULL`
+)
+
+// grantedSQL is what a grant makes of the lock l; a copy of its request, which finds it its own, shortens
+// nothing.
+const (
+	ownSQL     = `CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN `
+	grantedSQL = `owner = excluded.owner, label = excluded.label, waited = l.waited AND l.owner = excluded.owner,
+		wanted = 'epoch', wanter = '', since = ` + ownSQL + `l.since ELSE excluded.since END,
+		kept = ` + ownSQL + `l.kept ELSE excluded.kept END,
+		expires = ` + ownSQL + `GREATEST(l.expires, excluded.expires) ELSE excluded.expires END,
+		token = ` + ownSQL + `l.token ELSE GREATEST(l.token + 1, excluded.token) END`
+)
+
+// expiredOf are the entries of those names that have expired, but for those that are just being renewed.
+func expiredOf(names string) string {
+	return `ctid = ANY (ARRAY(SELECT ctid FROM TABLE_NAME WHERE name = ANY (` + names + `) AND sharer > ''
+		AND expires <= clock_timestamp() FOR UPDATE SKIP LOCKED))`
+}
+
+// leftOf is whether an entry with the token of the lock of a is left, which may still be renewed, but those.
+func leftOf(but string) string {
+	return `(SELECT true FROM TABLE_NAME s WHERE s.name = a.name AND s.sharer > '' AND s.token =
+		(SELECT g.token FROM TABLE_NAME g WHERE g.name = a.name AND g.sharer = '')` + but + ` LIMIT 1) IS TRUE`
+}
+
+// grantSQL grants what is free, unless sharers had it last. It takes the latches of the names that seem to be
+// free, and the row says all there is to know: it is judged as the last transaction has left it. It waits for
+// nobody's lock but that of a holder that is just renewing what has expired.
+const grantSQL = `INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
+SELECT name, '', owner, label, token, since, kept, expires, false, 'epoch', '' FROM (
+	SELECT a.*, ` + timesSQL + `, ` + nextSQL + ` AS token FROM ` + callersSQL + `
 	WHERE CASE WHEN (
-			SELECT h.owner NOT IN ('', a.owner) AND h.expires > clock_timestamp()
-			FROM TABLE_NAME h WHERE h.name = a.name
+			SELECT h.owner NOT IN ('', a.owner) AND (h.owner = 'shared' OR h.expires > clock_timestamp())
+			FROM TABLE_NAME h WHERE h.name = a.name AND h.sharer = ''
 		)
 		THEN false ELSE pg_try_advisory_xact_lock(a.key) END
-) drawn
-ON CONFLICT (name) DO UPDATE
-SET owner = excluded.owner, label = excluded.label, waited = l.waited AND l.owner = excluded.owner,
-	expires = CASE WHEN l.owner = excluded.owner THEN GREATEST(l.expires, excluded.expires)
-		ELSE excluded.expires END,
-	token = CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN l.token
-		WHEN excluded.token > l.token THEN excluded.token END
-WHERE l.owner IN ('', excluded.owner) OR l.expires <= clock_timestamp()
+) a
+ON CONFLICT (name, sharer) DO UPDATE SET ` + grantedSQL + `
+WHERE l.owner IN ('', excluded.owner) OR l.owner <> 'shared' AND l.expires <= clock_timestamp()
 RETURNING l.name, l.token`
 
-// markSQL marks the rows of the holders that somebody waits for, so that their release is told. A row that is
-// locked is just being renewed or released.
-const markSQL = `UPDATE TABLE_NAME l SET waited = true FROM (
-	SELECT t.name FROM TABLE_NAME t JOIN unnest($1::bytea[], $2::text[]) AS a (name, owner) ON t.name = a.name
-	WHERE t.owner NOT IN ('', a.owner) AND t.expires > clock_timestamp() AND NOT t.waited
-	FOR NO KEY UPDATE OF t SKIP LOCKED
-) m WHERE l.name = m.name`
+// takeSQL takes the latches of names whose sharers have gone, for giveSQL.
+const takeSQL = `SELECT set_config('locker.latched', coalesce(string_agg(a.i::text, ','), ''), true)
+FROM ` + callersSQL + rowSQL + `
+WHERE CASE WHEN l.owner = 'shared' AND NOT ` + sharedSQL + ` THEN pg_try_advisory_xact_lock(a.key) ELSE false END`
 
-// tellSQL says of what was not granted how long its holder still has it. Of a name that is neither held nor
-// to be had, it says 0, or how long ago the lease ended (less than 0) if transactions that called Held
-// protect it: their advisory locks are shared. If the row was swept meanwhile, that is long ago. It is
-// silent about a row that a waiter could not mark. Last, it says whether sharers are in the way.
-const tellSQL = `SELECT a.name, CAST(EXTRACT(EPOCH FROM CASE
-	WHEN l.owner <> '' AND l.expires > clock_timestamp() THEN l.expires
-	WHEN pg_try_advisory_xact_lock_shared(a.key)
-		THEN LEAST(coalesce(l.expires, clock_timestamp() - interval '1 minute'), clock_timestamp())
-	ELSE clock_timestamp() END - clock_timestamp()) * 1000000 AS bigint), (l.owner = 'SHARERS_OWNER') IS TRUE
-FROM unnest($1::bytea[], $2::text[], $3::boolean[], $4::bigint[]) AS a (name, owner, waits, key)
-LEFT JOIN TABLE_NAME l ON l.name = a.name
-WHERE l.owner IS DISTINCT FROM a.owner
-	AND (NOT a.waits OR l.waited OR (l.owner <> '' AND l.expires > clock_timestamp()) IS NOT TRUE)`
+// giveSQL grants names whose sharers have gone to those who have the latch, once no entry is left that might
+// still be renewed.
+var giveSQL = `WITH rest AS MATERIALIZED (
+	SELECT a.*, ` + timesSQL + `, ` + nextSQL + ` AS token FROM ` + callersSQL + ` WHERE a.i = ` + latchedSQL + `
+), ended AS (
+	DELETE FROM TABLE_NAME WHERE ` + expiredOf("(SELECT array_agg(name) FROM rest)::bytea[]") + ` RETURNING name, sharer
+)
+INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
+SELECT name, '', owner, label, token, since, kept, expires, false, 'epoch', '' FROM rest a
+WHERE NOT ` + leftOf(" AND (s.name, s.sharer) NOT IN (SELECT name, sharer FROM ended)") + `
+ON CONFLICT (name, sharer) DO UPDATE SET ` + grantedSQL + ` WHERE l.owner = 'shared'
+RETURNING l.name, l.token`
+
+// tell says for how many microseconds the name is still held at most, or sharers are kept out: until then,
+// for what is inTheWay beside a lock that is held alone. It says 0 if the name may be had (mayBe), as when
+// somebody is just getting it, or removes its row. It is less than 0 if the hold ended that long ago and a
+// transaction that called Held protects it, having the latch shared; if the row was swept meanwhile, that is
+// long ago. Then it says whether the row could not be marked for one who waits, whether sharers have the
+// name, and whether they had it last.
+func tell(inTheWay, until, mayBe string) string {
+	return `CAST(EXTRACT(EPOCH FROM CASE
+		WHEN ` + aloneSQL + ` THEN l.expires
+		WHEN ` + inTheWay + ` THEN ` + until + `
+		WHEN ` + mayBe + ` THEN clock_timestamp()
+		WHEN pg_try_advisory_xact_lock_shared(a.key)
+			THEN LEAST(coalesce(l.expires, clock_timestamp() - interval '1 minute'), clock_timestamp())
+		ELSE clock_timestamp() END - clock_timestamp()) * 1000000 AS bigint),
+	(a.waits AND NOT l.waited AND (` + aloneSQL + ` OR ` + inTheWay + `)) IS TRUE,
+	` + sharedSQL + `, (l.owner = 'shared') IS TRUE`
+}
+
+// tellSQL tells of each name that was not granted; $5: giveSQL was asked, too. What was granted just now has
+// to have a token above the floor as it is by now, or the logarithm of 0 undoes it: the statement that grants
+// does not see what a sweep has just lifted.
+var tellSQL = `SELECT a.i, 0::bigint, false, ` + tell(sharedSQL, "(SELECT max(s.expires) FROM "+entriesSQL+")",
+	"l.owner = 'shared' AND NOT ($5::boolean[])[a.i]") + `
+FROM ` + askersSQL + rowSQL + `
+WHERE CASE WHEN l.owner = a.owner THEN ln(CASE WHEN l.since >= now() AND l.token <= (
+	SELECT f.token FROM TABLE_NAME f WHERE f.name = '' AND f.sharer = '') THEN 0 ELSE 1 END) > 0 ELSE true END`
+
+// Sharers that are let in beside each other do not count each other. So each transaction that lets some in
+// takes one of besideSlots as well, another one when it asks again, with which it lets in besideMost of a
+// name at most, while there are no more sharers than leave room for all slots. Beyond that they are let in
+// and counted one after the other, with the latch alone.
+const (
+	besideSlots   = 64
+	besideMost    = 32 // the bound of their batches
+	besideSharers = driver.MaxSharers - besideSlots*besideMost
+)
+
+// takeSharesSQL takes latches for sharers: with others if the name has sharers, and alone if it has none, or
+// so many that the next ones have to be counted one after the other. It leaves out those whom a writer's note
+// keeps out, but for one who is in. It deletes the entries that have expired.
+var takeSharesSQL = `WITH ended AS (
+	DELETE FROM TABLE_NAME WHERE ` + expiredOf("$1::bytea[]") + `
+), names AS MATERIALIZED (
+	SELECT l.*, (SELECT count(*) FROM ` + entriesSQL + `) AS sharers
+	FROM (SELECT DISTINCT unnest($1::bytea[]) AS name) a ` + rowSQL + `
+), tried AS MATERIALIZED (
+	SELECT a.i, n.shares AND n.sharers BETWEEN 1 AND BESIDE_SHARERS AS beside, a.key FROM ` + askersSQL + `
+	LEFT JOIN (SELECT *, owner = 'shared' AS shares FROM names) n ON n.name = a.name
+	WHERE NOT coalesce(CASE WHEN n.owner NOT IN ('', 'shared') AND n.expires > clock_timestamp() THEN true
+		WHEN n.wanted > clock_timestamp() THEN (SELECT true FROM TABLE_NAME s
+			WHERE s.name = a.name AND s.sharer = a.owner AND s.token = n.token) IS NULL END, false)
+)
+SELECT set_config('locker.latched', coalesce(string_agg(i::text, ','), ''), true),
+	set_config('locker.alone', coalesce(string_agg(i::text, ',') FILTER (WHERE NOT beside IS TRUE), ''), true)
+FROM tried WHERE CASE WHEN beside THEN pg_try_advisory_xact_lock_shared(key)
+	AND pg_try_advisory_xact_lock(key # (1 + date_part('microseconds', now())::int % BESIDE_SLOTS)) ELSE pg_try_advisory_xact_lock(key) END`
+
+// joinSQL lets in the sharers for whom there is a latch: to those who share the name, or as the first of a
+// generation. It returns the token of each, 0 if it was not let in, and whether the name has all the sharers
+// that it can have; and then what tell says. A late copy of a sharer that has left it, and is kept, never gets in.
+var joinSQL = `WITH asked AS MATERIALIZED (
+	SELECT a.*, ` + timesSQL + `,
+		i = ANY ((SELECT string_to_array(current_setting('locker.alone'), ',')::bigint[])::bigint[]) AS alone
+	FROM ` + callersSQL + ` WHERE a.i = ` + latchedSQL + `
+), live AS MATERIALIZED (
+	SELECT l.name, l.token, (SELECT count(*) FROM ` + entriesSQL + `) AS sharers
+	FROM (SELECT DISTINCT name FROM asked) a ` + rowSQL + ` WHERE l.owner = 'shared'
+), opened AS (
+	INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
+	SELECT name, '', 'shared', '', ` + nextSQL + `, clock_timestamp(), 'epoch', clock_timestamp(), false, 'epoch', ''
+	FROM (SELECT DISTINCT name FROM asked WHERE alone) a WHERE NOT ` + leftOf("") + `
+	ON CONFLICT (name, sharer) DO UPDATE SET owner = excluded.owner, label = '', waited = false, since = excluded.since,
+		kept = excluded.kept, expires = excluded.expires, token = GREATEST(l.token + 1, excluded.token)
+	WHERE l.owner IN ('', 'shared') OR l.expires <= clock_timestamp()
+	RETURNING name, token
+), judged AS MATERIALIZED (
+	SELECT a.*, g.token, (s.owner <> a.owner) IS TRUE AS left_it, s.name IS NOT NULL OR g.sharers
+		+ row_number() OVER (PARTITION BY a.name, s.name IS NULL ORDER BY a.i) <= MAX_SHARERS AS fits
+	FROM asked a JOIN (SELECT * FROM live WHERE sharers > 0 UNION ALL SELECT name, token, 0 FROM opened) g
+		ON g.name = a.name AND (a.alone OR g.sharers <= BESIDE_SHARERS)
+	LEFT JOIN LATERAL (SELECT * FROM TABLE_NAME s WHERE s.name = a.name AND s.sharer = a.owner AND s.token = g.token
+		AND s.expires > clock_timestamp() OFFSET 0) s ON true
+), entered AS (
+	INSERT INTO TABLE_NAME AS s ` + columnsSQL + `
+	SELECT name, owner, owner, label, token, since, kept, expires, false, 'epoch', '' FROM judged WHERE fits AND NOT left_it
+	ON CONFLICT (name, sharer) DO UPDATE SET owner = excluded.owner, label = excluded.label, token = excluded.token,
+		since = CASE WHEN s.token = excluded.token THEN s.since ELSE excluded.since END,
+		kept = CASE WHEN s.token = excluded.token THEN s.kept ELSE excluded.kept END,
+		expires = CASE WHEN s.token = excluded.token THEN GREATEST(s.expires, excluded.expires) ELSE excluded.expires END
+	RETURNING name, sharer, token
+)
+SELECT a.i, coalesce(e.token, 0), (NOT j.fits) IS TRUE, ` + tell("l.wanted > clock_timestamp()", "l.wanted",
+	"j.left_it IS NOT TRUE AND "+sharedSQL) + `
+FROM ` + askersSQL + rowSQL + `
+LEFT JOIN judged j ON j.i = a.i LEFT JOIN entered e ON e.name = a.name AND e.sharer = a.owner`
+
+// markSQL marks the rows of what somebody waits for, so that its end is told; $3: sharers wait. It keeps new
+// sharers out for a second for a writer that waits for sharers. A row that is locked is just being renewed,
+// released or marked.
+const markSQL = `WITH held AS MATERIALIZED (
+	SELECT l.*, a.owner AS by FROM unnest($1::bytea[], $2::text[]) AS a (name, owner)
+	JOIN LATERAL (
+		SELECT l.ctid AS at, l.owner = 'shared' AND NOT $3::boolean AS notes FROM TABLE_NAME l
+		WHERE l.name = a.name AND l.sharer = '' AND l.owner <> a.owner
+			AND CASE WHEN l.owner = 'shared' AND NOT $3 THEN ` + sharedSQL + `
+				ELSE NOT l.waited AND (` + aloneSQL + ` OR $3 AND l.wanted > clock_timestamp()) END
+		FOR NO KEY UPDATE SKIP LOCKED
+	) l ON true
+)
+UPDATE TABLE_NAME l SET waited = true,
+	wanted = CASE WHEN h.notes THEN clock_timestamp() + interval '1 second' ELSE l.wanted END,
+	wanter = CASE WHEN h.notes THEN h.by ELSE l.wanter END
+FROM held h WHERE l.ctid = ANY (ARRAY(SELECT at FROM held)) AND l.ctid = h.at`
+
+// unmarkSQL removes the note of a writer that leaves, and tells the sharers that it has kept out.
+const unmarkSQL = `WITH gone AS (
+	UPDATE TABLE_NAME SET wanted = 'epoch', wanter = '' WHERE name = $1 AND sharer = '' AND wanter = $2 RETURNING name
+) SELECT ` + notifySQL + ` FROM gone`
 
 // renewSQL returns those that were still held, and whether they are renewed: a row that somebody has locked
 // is not waited for, since those beside it would wait, too.
-const renewSQL = `WITH mine AS MATERIALIZED (
-	SELECT l.name, a.i, a.ttl FROM TABLE_NAME l
-	JOIN unnest($1::bytea[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, ttl, i)
-		ON l.name = a.name
-	WHERE l.owner = a.owner AND l.expires > clock_timestamp()
-	FOR NO KEY UPDATE OF l SKIP LOCKED
-), kept AS (
-	UPDATE TABLE_NAME l SET expires = GREATEST(l.expires, clock_timestamp() + m.ttl * interval '1 microsecond')
-	FROM mine m WHERE l.name = m.name
+const renewSQL = `WITH asked AS MATERIALIZED (
+	SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS a (name, sharer, owner, ttl, i)
+), mine AS MATERIALIZED (
+	SELECT a.i, a.ttl, s.at FROM asked a JOIN LATERAL (
+		SELECT s.ctid AS at FROM TABLE_NAME s WHERE s.name = a.name AND s.sharer = a.sharer AND s.owner = a.owner
+			AND s.expires > clock_timestamp() AND ` + countsSQL + `
+		FOR NO KEY UPDATE SKIP LOCKED
+	) s ON true
+), renewed AS (
+	UPDATE TABLE_NAME s SET expires = GREATEST(s.expires, clock_timestamp() + m.ttl * interval '1 microsecond')
+	FROM mine m WHERE s.ctid = ANY (ARRAY(SELECT at FROM mine)) AND s.ctid = m.at
 	RETURNING m.i
 )
-SELECT a.i, k.i IS NOT NULL
-FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS a (name, owner, i)
-JOIN TABLE_NAME l ON l.name = a.name LEFT JOIN kept k ON k.i = a.i
-WHERE k.i IS NOT NULL OR l.owner = a.owner AND l.expires > clock_timestamp()`
+SELECT a.i, r.i IS NOT NULL FROM asked a
+JOIN LATERAL (SELECT * FROM TABLE_NAME WHERE name = a.name AND sharer = a.sharer OFFSET 0) s ON true
+LEFT JOIN renewed r ON r.i = a.i
+WHERE r.i IS NOT NULL OR s.owner = a.owner AND s.expires > clock_timestamp() AND ` + countsSQL
 
-// releaseSQL says which of them were still held, and tells those who wait. NOTIFY makes commits wait for
-// each other in the whole server, so it is not said to nobody.
+// releaseSQL says which of the locks were still held or kept, and tells those who wait, also when a row is
+// only kept from now on: they learn for how long. NOTIFY makes commits wait for each other in the whole
+// server, so it is not said to nobody.
 const releaseSQL = `WITH freed AS (
-	UPDATE TABLE_NAME l SET owner = '', label = '', expires = LEAST(l.expires, clock_timestamp())
-	FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS a (name, owner, i)
-	WHERE l.name = a.name AND l.owner = a.owner
+	UPDATE TABLE_NAME l SET
+		owner = CASE WHEN a.keep > 0 THEN 'kept ' || a.owner ELSE '' END,
+		label = CASE WHEN a.keep > 0 THEN l.label ELSE '' END,
+		expires = CASE WHEN a.keep = 0 OR l.expires <= clock_timestamp() THEN LEAST(l.expires, clock_timestamp())
+			WHEN l.owner = a.owner THEN clock_timestamp() + a.keep * interval '1 microsecond'
+			ELSE l.expires END
+	FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, keep, i)
+	WHERE l.name = ANY ($1::bytea[]) AND l.name = a.name AND l.sharer = ''
+		AND l.owner IN (a.owner, 'kept ' || a.owner)
 	RETURNING a.i, l.name, l.waited, l.expires >= statement_timestamp() AS held
 )
-SELECT i, held,
-	CASE WHEN waited THEN pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(name, 'hex')) IS NULL END
-FROM freed`
+SELECT i, held, CASE WHEN waited THEN ` + notifySQL + ` END FROM freed`
 
-// sweepSQL removes, of the next thousand rows in the order of their names, those that nobody has used for
-// ten minutes, and says whether there are more. The floor has the last name of the part before as its
-// label, and as its expiry the time of it; a pass over the whole table begins ten minutes after the one
-// before. The client that has locked the floor's row is the one that sweeps.
-const sweepSQL = `WITH floor AS MATERIALIZED (
-	SELECT label FROM TABLE_NAME
-	WHERE name = '' AND (label <> '' OR expires < clock_timestamp() - interval '10 minutes')
-	FOR UPDATE SKIP LOCKED
-), part AS MATERIALIZED (
-	SELECT p.name FROM floor,
-		LATERAL (SELECT name FROM TABLE_NAME WHERE name > floor.label ORDER BY name LIMIT 1000) p
+// leaveSQL is releaseSQL for sharers, whose entries are deleted or kept. An entry that does not count is
+// deleted, too, and never kept.
+const leaveSQL = `WITH asked AS MATERIALIZED (
+	SELECT a.*, s.owner AS has, l.waited, s.expires > clock_timestamp() AND ` + countsSQL + ` AS held
+	FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, keep, i)
+	JOIN LATERAL (SELECT * FROM TABLE_NAME WHERE name = a.name AND sharer = a.owner OFFSET 0) s ON true ` + rowSQL + `
 ), gone AS (
-	DELETE FROM TABLE_NAME l USING (
-		SELECT t.name FROM TABLE_NAME t JOIN part ON t.name = part.name
-		WHERE t.expires < clock_timestamp() - interval '10 minutes' FOR UPDATE OF t SKIP LOCKED
-	) o WHERE l.name = o.name
-	RETURNING l.token
+	DELETE FROM TABLE_NAME s USING asked a
+	WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.owner AND a.keep = 0 RETURNING a.i
+), kept AS (
+	UPDATE TABLE_NAME s SET owner = 'kept ' || a.owner, expires = clock_timestamp() + a.keep * interval '1 microsecond'
+	FROM asked a WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.owner AND a.keep > 0
+		AND a.held AND s.owner = a.owner AND s.expires > clock_timestamp() RETURNING a.i
 )
-UPDATE TABLE_NAME l SET token = GREATEST(l.token, (SELECT max(token) FROM gone)), expires = clock_timestamp(),
-	label = CASE WHEN (SELECT count(*) FROM part) < 1000 THEN ''
-		ELSE (SELECT name FROM part ORDER BY name DESC LIMIT 1) END
-FROM floor WHERE l.name = ''
-RETURNING l.label <> ''`
+SELECT i, held, CASE WHEN waited THEN ` + notifySQL + ` END FROM asked
+WHERE i IN (SELECT i FROM gone UNION ALL SELECT i FROM kept) OR keep > 0 AND held AND has <> owner`
+
+// lookSQL is the state of one name, and stateSQL of what is held; a condition for the lock l follows it.
+const lookSQL = stateSQL + `l.name = $1`
+
+const stateSQL = `SELECT l.name, l.owner, l.label, l.token, coalesce(e.since, l.since),
+	(SELECT k.until FROM (VALUES (coalesce(e.kept, CASE WHEN l.owner LIKE 'kept %' THEN l.expires ELSE l.kept END))) k (until)
+		WHERE k.until > clock_timestamp()),
+	CAST(EXTRACT(EPOCH FROM coalesce(e.expires, l.expires) - clock_timestamp()) * 1000000 AS bigint), e.number, e.labels
+FROM TABLE_NAME l CROSS JOIN LATERAL (
+	SELECT count(*) AS number, (array_agg(DISTINCT s.label))[1:16] AS labels, max(s.expires) AS expires, min(s.since) AS since,
+		max(CASE WHEN s.owner <> s.sharer THEN s.expires ELSE s.kept END) AS kept
+	FROM TABLE_NAME s WHERE l.owner = 'shared' AND s.name = l.name AND s.sharer > '' AND s.token = l.token
+		AND s.expires > clock_timestamp()
+) e
+WHERE l.sharer = '' AND (` + aloneSQL + ` OR e.number > 0) AND `
+
+// listSQL finds what is held in a part of the names from $1 to $2, and last, as a row without an owner, where
+// the next part begins.
+const listSQL = `WITH next AS MATERIALIZED (
+	SELECT name FROM TABLE_NAME WHERE name >= $1 AND name < $2 AND sharer = '' ORDER BY name LIMIT 1 OFFSET 10000
+)
+` + stateSQL + `l.name >= $1 AND l.name < coalesce((SELECT name FROM next), $2)
+UNION ALL SELECT name, '', '', 0, 'epoch', NULL, 0, 0, NULL FROM next`
+
+// breakSQL ends the hold of that owner, kept or not, or the generation with that token: no entry has the next
+// one.
+const breakSQL = `WITH broken AS (
+	UPDATE TABLE_NAME SET owner = '', label = '', token = token + 1, expires = clock_timestamp()
+	WHERE name = $1 AND sharer = '' AND owner IN ($2::text, 'kept ' || $2) AND token = $3 AND owner <> '' RETURNING name
+) SELECT ` + notifySQL + ` FROM broken`
+
+// latchSQL takes the latch $1 with others, as all do that keep a name from being granted until they end.
+const latchSQL = `SELECT pg_advisory_xact_lock_shared($1)`
+
+// rowsSQL are the rows of a hold: its own, and that of the lock, which is the same if it is held alone.
+const rowsSQL = `FROM TABLE_NAME l, TABLE_NAME s WHERE l.name = $1 AND l.sharer = ''
+	AND s.name = $1 AND s.sharer = $2 AND s.owner = $3 AND s.token = l.token AND s.expires > clock_timestamp()
+	AND l.owner = CASE WHEN s.sharer = '' THEN s.owner ELSE 'shared' END`
+
+// heldSQL finds the rows of a hold, after the latch. FOR SHARE looks at them as they are, also where the
+// transaction's snapshot is older, and then fails with 40001 if they have changed since (FOR KEY SHARE would
+// overlook it). It would be in the way of renewals, and so it ends with a savepoint; the latch goes on.
+const heldSQL = `SELECT true ` + rowsSQL + ` FOR SHARE`
+
+// mineSQL is an error if a hold is lost: a text that is no number.
+const mineSQL = `SELECT (CASE WHEN EXISTS (SELECT ` + rowsSQL + `) THEN '1' ELSE 'lost' END)::int`
 
 // floorSQL lifts the floor, and makes it.
-const floorSQL = `INSERT INTO TABLE_NAME AS l VALUES ('', '', '', $1, clock_timestamp(), false)
-ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token`
+const floorSQL = `INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
+VALUES ('', '', '', '', $1, 'epoch', 'epoch', clock_timestamp(), false, 'epoch', '')
+ON CONFLICT (name, sharer) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token`
 
-// stateSQL is the state of a row l that is held.
-const stateSQL = `SELECT l.name, l.owner, l.label, l.token,
-	CAST(EXTRACT(EPOCH FROM l.expires - clock_timestamp()) * 1000000 AS bigint), sharing.number, sharing.labels
-FROM TABLE_OR_CTE l CROSS JOIN LATERAL (
-	SELECT count(*) AS number, (array_agg(DISTINCT s.label))[1:16] AS labels
-	FROM TABLE_NAME s WHERE l.owner = 'SHARERS_OWNER' AND ENTRIES_OF_L
-) sharing`
+// raiseSQL sets the sequence far above the token, unless it is above it: where the row is deleted by hand,
+// the floor alone would give the same token twice. Far, since others may draw from it between reading and
+// setting it, and must not be overtaken. It comes after floorSQL, so that one does so after the other.
+const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + (1 << 24)) FROM SEQUENCE_NAME WHERE last_value <= $1`
 
-// lookSQL finds what is held; a condition follows it.
-const lookSQL = stateSQL + ` WHERE l.owner <> '' AND l.expires > clock_timestamp() AND `
+// turnSQL returns a row if nobody has swept for ten minutes.
+const turnSQL = `INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
+SELECT '', '', '', '', 0, 'epoch', 'epoch', clock_timestamp(), false, 'epoch', '' WHERE NOT EXISTS (
+	SELECT FROM TABLE_NAME WHERE name = '' AND sharer = '' AND expires >= clock_timestamp() - interval '10 minutes')
+ON CONFLICT (name, sharer) DO UPDATE SET expires = excluded.expires
+WHERE l.expires < excluded.expires - interval '10 minutes' RETURNING true`
 
-// listSQL finds what is held in a part of the rows from $1 to $2, and last, as a row without an owner, where the next
-// part begins.
-const listSQL = `WITH next AS MATERIALIZED (
-	SELECT name FROM TABLE_NAME WHERE name >= $1 AND name < $2 ORDER BY name LIMIT 1 OFFSET 10000
+// sweepSQL deletes, of the next rows after ($1, $2), those that nobody has used for ten minutes, a lock's
+// with its latch, and lifts the floor above them. It returns the last row that it looked at. It takes 200
+// latches at a time at most: the server has room for 64 for each of its connections.
+const sweepSQL = `WITH part AS MATERIALIZED (
+	SELECT name, sharer FROM TABLE_NAME WHERE (name, sharer) > ($1::bytea, $2::text) ORDER BY name, sharer LIMIT 200
+), last AS MATERIALIZED (
+	SELECT name, sharer FROM part ORDER BY name DESC, sharer DESC LIMIT 1
+), old AS MATERIALIZED (
+	SELECT l.ctid AS at FROM TABLE_NAME l
+	WHERE (name, sharer) > ($1, $2) AND (name, sharer) <= ((SELECT name FROM last), (SELECT sharer FROM last)) AND CASE
+		WHEN expires >= clock_timestamp() - interval '10 minutes' THEN false
+		WHEN sharer > '' THEN true
+		WHEN (SELECT true FROM TABLE_NAME s WHERE s.name = l.name AND s.sharer > ''
+			AND s.expires >= clock_timestamp() - interval '10 minutes' LIMIT 1) THEN false
+		ELSE pg_try_advisory_xact_lock(KEY_OF_NAME) END
+	FOR UPDATE SKIP LOCKED
+), gone AS (
+	DELETE FROM TABLE_NAME WHERE ctid = ANY (ARRAY(SELECT at FROM old)) RETURNING token
+), lifted AS (
+	UPDATE TABLE_NAME SET token = GREATEST(token, (SELECT max(token) FROM gone))
+	WHERE name = '' AND sharer = '' AND (SELECT count(*) FROM gone) > 0
 )
-` + lookSQL + `l.name >= $1 AND l.name < coalesce((SELECT name FROM next), $2)
-UNION ALL SELECT name, '', '', 0, 0, 0, NULL FROM next`
-
-// breakSQL ends the hold of that owner, or of those who share that token.
-const breakSQL = `WITH freed AS (
-	UPDATE TABLE_NAME l SET owner = '', label = '', expires = clock_timestamp()
-	FROM (
-		SELECT * FROM TABLE_NAME
-		WHERE name = $1 AND owner = $2 AND token = $3 AND owner <> '' AND expires > clock_timestamp()
-		FOR NO KEY UPDATE
-	) o
-	WHERE l.name = o.name
-	RETURNING o.*
-), ended AS (DELETE FROM TABLE_NAME s USING freed l WHERE ENTRIES_OF_L)
-` + stateSQL + `, pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode($1, 'hex'))`
-
-// raiseGap is how far above a token the sequence is set. Between reading it and setting it, others may draw
-// from it, and must not be overtaken: sixteen million of them do not come in that time. Redis counts up to
-// 2⁵³, and a lock that moves there may have been raised many times.
-const raiseGap = 1 << 24
-
-// raiseSQL sets the sequence far above the token, unless it is above it.
-const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + RAISE_GAP)
-FROM SEQUENCE_NAME WHERE last_value <= $1`
-
-// heldSQL finds the lock of an owner, after the advisory lock that keeps it from being granted to another.
-// FOR SHARE looks at the row as it is, also where the transaction's snapshot is older, and then fails with
-// 40001 if the row has changed since (FOR KEY SHARE would overlook it). It would be in the way of renewals,
-// and so it ends with a savepoint; the advisory lock goes on.
-const heldSQL = `SELECT true FROM TABLE_NAME
-WHERE name = $1 AND owner = $2 AND expires > clock_timestamp() FOR SHARE`
+SELECT name, sharer FROM last`
 
 // identifier is a table with or without its schema. It is quoted all the same, so that a reserved word
 // is a name too. The longest has room for what the sequence's name adds.
@@ -222,9 +472,10 @@ type statements struct {
 	schemaName string
 	table      string // quoted, with its schema
 
-	schema, sequence, conditions, last, acquire, mark, tell, renew, release, sweep, floor, look, list, evict, raise, held string
-
-	make, lock, join, renewShared, leave, note, unnote, heldShared string
+	schema, sequence, conditions                                   string
+	grant, tell, take, give, takeShares, join, mark, unmark, renew string
+	release, leave, look, list, evict, held, mine                  string
+	floor, raise, turn, sweep                                      string
 }
 
 // parse splits the name of a table. The schema is "" if it is not named.
@@ -250,30 +501,27 @@ func statementsFor(schema, table string) *statements {
 	}
 	literal := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 	sequence := quote(table + "_tokens")
-	sharers := strings.NewReplacer(
-		"ENTRIES_OF_L", entriesSQL, "SHARERS_OWNER", sharersOwner, "MAX_SHARERS", strconv.Itoa(driver.MaxSharers),
-	)
-	tokens := strings.NewReplacer(
-		"BYTE_FF", "decode('ff', 'hex')",
-		"'TABLE_NAME'", literal(quote(table)), "TABLE_NAME", quote(table), "'SEQUENCE_NAME'", literal(sequence), "SEQUENCE_NAME", sequence,
-		"CHANNEL_NAME", literal(table), "SCHEMA_NAME", literal(schema), "RAISE_GAP", strconv.Itoa(raiseGap),
-	)
-	with := func(text string) string { return tokens.Replace(sharers.Replace(text)) }
-	look := strings.Replace(lookSQL, "TABLE_OR_CTE", "TABLE_NAME", 1)
-	list := strings.Replace(listSQL, "TABLE_OR_CTE", "TABLE_NAME", 1)
-	evict := strings.Replace(breakSQL, "TABLE_OR_CTE", "freed", 1)
+	with := strings.NewReplacer(
+		"'TABLE_NAME'", literal(quote(table)), "TABLE_NAME", quote(table),
+		"'SEQUENCE_NAME'", literal(sequence), "SEQUENCE_NAME", sequence,
+		"CHANNEL_NAME", literal(table), "SCHEMA_NAME", literal(schema),
+		"MAX_SHARERS", strconv.Itoa(driver.MaxSharers), "BESIDE_SHARERS", strconv.Itoa(besideSharers),
+		"BESIDE_SLOTS", strconv.Itoa(besideSlots),
+		"KEY_OF_NAME", "('x' || encode(substring(sha256(convert_to("+literal(quote(table))+
+			", 'UTF8') || '\\x00'::bytea || name) FOR 8), 'hex'))::bit(64)::bigint",
+	).Replace
 	return &statements{
 		schemaName: schema, table: quote(table),
-		schema: with(schemaSQL), sequence: with(sequenceSQL), conditions: with(conditionsSQL), last: with(lastSQL),
-		acquire: with(grantSQL), mark: with(markSQL), tell: with(tellSQL),
-		renew: with(renewSQL), release: with(releaseSQL), sweep: with(sweepSQL), floor: with(floorSQL),
-		look: with(look), list: with(list), evict: with(evict), raise: with(raiseSQL), held: with(heldSQL),
-		make: with(makeSQL), lock: with(lockSQL), join: with(joinSQL), renewShared: with(renewSharedSQL),
-		leave: with(leaveSQL), note: with(noteSQL), unnote: with(unnoteSQL), heldShared: with(heldSharedSQL),
+		schema: with(schemaSQL), sequence: with(sequenceSQL), conditions: with(conditionsSQL),
+		grant: with(grantSQL), tell: with(tellSQL), take: with(takeSQL), give: with(giveSQL),
+		takeShares: with(takeSharesSQL), join: with(joinSQL),
+		mark: with(markSQL), unmark: with(unmarkSQL), renew: with(renewSQL), release: with(releaseSQL), leave: with(leaveSQL),
+		look: with(lookSQL), list: with(listSQL), evict: with(breakSQL), held: with(heldSQL), mine: with(mineSQL),
+		floor: with(floorSQL), raise: with(raiseSQL), turn: with(turnSQL), sweep: with(sweepSQL),
 	}
 }
 
-// key is the advisory lock of a name.
+// key is the latch of a name.
 func (s *statements) key(name string) int64 {
 	sum := sha256.Sum256([]byte(s.table + "\x00" + name))
 	return int64(binary.BigEndian.Uint64(sum[:]))

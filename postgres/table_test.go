@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,8 +22,8 @@ import (
 	"github.com/golockers/locker/postgres"
 )
 
-// A crash empties an UNLOGGED table, and the end of a session a TEMPORARY one: two would hold. What is no ordinary
-// table may lead to one.
+// A crash empties an UNLOGGED table, and the end of a session a TEMPORARY one: two would hold. What is no
+// ordinary table may lead to one.
 func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
@@ -33,7 +35,7 @@ func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
 			"DROP TABLE locker_locks; ALTER TABLE kept RENAME TO locker_locks", "UNLOGGED"},
 		"a view": {swap + "CREATE VIEW locker_locks AS SELECT * FROM kept",
 			"DROP VIEW locker_locks; ALTER TABLE kept RENAME TO locker_locks", "of another kind (v)"},
-		"parted": {swap + "CREATE TABLE locker_locks (LIKE kept, PRIMARY KEY (name)) PARTITION BY HASH (name); " +
+		"parted": {swap + "CREATE TABLE locker_locks (LIKE kept, PRIMARY KEY (name, sharer)) PARTITION BY HASH (name); " +
 			"CREATE UNLOGGED TABLE part PARTITION OF locker_locks FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
 			"DROP TABLE locker_locks; ALTER TABLE kept RENAME TO locker_locks", "of another kind (p)"},
 	} {
@@ -68,7 +70,7 @@ func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
 		for _, h := range []driver.Hold{held, shared} {
 			_, err = h.Renew(t.Context())
 			require.NoError(t, err, name)
-			require.NoError(t, h.Release(t.Context()), name)
+			require.NoError(t, h.Release(t.Context(), 0), name)
 		}
 	}
 	temporary, _ := newBackend(t, url+"&search_path=pg_temp", nil)
@@ -86,8 +88,8 @@ func script(t *testing.T, s *lab.Postgres, statements string) {
 	require.NoError(t, err)
 }
 
-// Holders are in the table that was renamed, or moved to where this client does not look: in a new one, others would
-// be let in beside them.
+// Holders are in the table that was renamed, or moved to where this client does not look: in a new one,
+// others would be let in beside them.
 func TestATableThatWasFoundIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
@@ -124,7 +126,7 @@ func TestATableThatWasFoundIsNotMadeAgain(t *testing.T) {
 		script(t, s, back)
 		_, err = held.Renew(t.Context())
 		require.NoError(t, err, "it is back: %s", away)
-		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, held.Release(t.Context(), 0))
 	}
 }
 
@@ -139,8 +141,7 @@ func TestListOfALargeTable(t *testing.T) {
 		s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name))
 		locktest.Acquire(t, b, shared)
 	}
-	s.Exec(t, `INSERT INTO locker_locks SELECT convert_to('b/'||i, 'UTF8'), CASE WHEN i % 5 = 0 THEN '' ELSE 'x' END, '',
-		i, clock_timestamp() + interval '1 hour', false FROM generate_series(1, $1::int) i ON CONFLICT DO NOTHING`, names)
+	rows(t, s, "b/", 1, names, "CASE WHEN i % 5 = 0 THEN '' ELSE 'x' END", "clock_timestamp() + interval '1 hour'")
 	for prefix, want := range map[string]int{"b/": names*4/5 + 1, "": names*4/5 + 3, "b/11": 889, "d": 0} {
 		found, err := locktest.List(t.Context(), b, prefix)
 		require.NoError(t, err, prefix)
@@ -162,7 +163,8 @@ func TestListOfALargeTable(t *testing.T) {
 	assert.Greater(t, n, 1000, "what was found before is yielded")
 }
 
-// What one request of a client has not found another may find, since a third has made it in between: it is not gone.
+// What one request of a client has not found another may find, since a third has made it in between: it is
+// not gone.
 func TestManyRequestsFindNoTableAtOnce(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
@@ -187,4 +189,76 @@ func TestManyRequestsFindNoTableAtOnce(t *testing.T) {
 	for range 20 {
 		round()
 	}
+}
+
+// Plans are made once for a connection, mostly while the table is small. With 100,000 rows, a statement for a
+// few names reads a few pages, also with the plan that it has from before.
+func TestPlansDoNotReadALargeTable(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t, lab.WithConfig("autovacuum", "off"))
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	require.NoError(t, acquire(t, b, "first", owner(1)).Hold.Release(t.Context(), 0))
+	conn, err := pgx.Connect(t.Context(), s.URL(s.Addr(), "sslmode=disable", "default_query_exec_mode=simple_protocol"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	const names, owners, empty = `'{a, n5, n77, shared}'::bytea[]`, `'{a, b, c, d}'::text[]`, `'{"","","",""}'`
+	const askers = names + "," + owners + ", '{1,2,3,4}', '{t,t,t,t}'"
+	const callers = askers + "," + empty + "::bytea[], '{1,1,1,1}', '{1,1,1,1}'"
+	args := map[string]string{
+		"grant": callers, "tell": askers + ", '{f,f,f,f}'", "take": callers, "give": callers,
+		"take shares": askers, "join": callers,
+		"mark": names + "," + owners + ", true", "unmark": "'n5'::bytea, 'x'::text",
+		"renew":   names + "," + empty + "::text[]," + owners + ", '{1,1,1,1}'",
+		"release": names + "," + owners + ", '{0,0,1,1}', '{1,2,3,4}'", "leave": names + "," + owners + ", '{0,0,1,1}', '{1,2,3,4}'",
+		"look": "'shared'::bytea", "list": "'n'::bytea, 'o'::bytea", "break": "'n5'::bytea, 'x'::text, 1",
+		"held":  "'n5'::bytea, ''::text, 'x'::text",
+		"floor": "1", "turn": "", "sweep": "'n5'::bytea, ''::text",
+	}
+	exec := func(sql string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	explain := func(when string) {
+		for name := range postgres.Statements() {
+			if name == "conditions" {
+				continue
+			}
+			exec("BEGIN")
+			exec("SELECT set_config('locker.latched', '1,2,3,4', true), set_config('locker.alone', '1,2', true)")
+			conditions(t, conn)
+			call := `"` + name + `"`
+			if args[name] != "" {
+				call += "(" + args[name] + ")"
+			}
+			var text []byte
+			require.NoError(t, conn.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE "+call).Scan(&text), name)
+			var plan []struct{ Plan map[string]any }
+			require.NoError(t, json.Unmarshal(text, &plan))
+			read := plan[0].Plan["Shared Hit Blocks"].(float64) + plan[0].Plan["Shared Read Blocks"].(float64)
+			limit := map[string]float64{"sweep": 3000, "list": 60_000} // they look at 200 and at 10,000 rows
+			assert.Less(t, read, cmp.Or(limit[name], 400), "%s, %s: %s", when, name, text)
+			assert.NotContains(t, string(text), `"JIT"`, "it looks dear, and would be compiled first")
+			exec("ROLLBACK")
+		}
+	}
+	conditions(t, conn)
+	for name, sql := range postgres.Statements() {
+		exec(`PREPARE "` + name + `" AS ` + sql)
+	}
+	explain("small")
+	rows(t, s, "n", 1, 100_000, "CASE WHEN i % 2 = 0 THEN '' ELSE 'x' END", "clock_timestamp() + interval '1 hour'")
+	s.Exec(t, `INSERT INTO locker_locks SELECT 'shared', CASE WHEN i = 0 THEN '' ELSE 's'||i END,
+		CASE WHEN i = 0 THEN 'shared' ELSE 's'||i END, '', 1, 'epoch', 'epoch', clock_timestamp() + interval '1 hour', false,
+		'epoch', '' FROM generate_series(0, 50) i`)
+	explain("grown")
+	s.Exec(t, "ANALYZE locker_locks")
+	explain("analyzed")
+}
+
+// conditions come before each statement.
+func conditions(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), postgres.Statements()["conditions"], true, false, true)
+	require.NoError(t, err)
 }

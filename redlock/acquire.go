@@ -3,12 +3,13 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // labelMark stands between the owner and the label in a lock's value. The
@@ -42,28 +43,28 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			"guard rests on", longest, b.opts.MaxTTL)
 	}
 	stalls := 0
-	var left, earlier driver.Grant // what all rounds may have left, and those may that were enough to keep others out
+	var earlier []*hold // what rounds may have left that were enough to keep others out
 	for n := 0; ; n++ {
 		if err := b.enter(ctx); err != nil {
-			return left, err
+			return remaining(earlier), err
 		}
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
-		r := b.newRound(claim{
-			ttl:     req.TTL,
-			lasts:   max(req.TTL, req.MinHold),
-			fenced:  b.opts.Fencing,
-			waiting: req.Wait,
-			keys:    redisconn.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+labelMark, req.Label),
-		}, stalls > 0)
-		r.hold.before, _ = earlier.Hold.(*hold)
-		result := r.run(ctx) // steps 1 and 2: all nodes are asked, a quorum decides
+		h := &hold{b: b, ttl: req.TTL, lasts: max(req.TTL, req.MinHold), minHold: req.MinHold, waits: req.Wait,
+			keys:   redisnode.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+labelMark, req.Label),
+			places: make([]place, len(b.nodes))}
+		r := b.newRound(h, stalls > 0)
+		result := r.run(ctx)
 		busy := len(b.rounds) > maxRounds/4
 		b.leave()
 		err := b.twice()
 		if err == nil && result == won {
-			return driver.Grant{Hold: r.hold, Validity: r.hold.win(r, req.MinHold), Token: r.token}, nil
+			h.before = uncertain(earlier)
+			return driver.Grant{Hold: h, Validity: h.validity(), Token: h.token}, nil
 		}
-		left = r.hold.giveUp() // step 3
+		if result == won {
+			h.giveUp()
+		}
+		left := remaining(append(slices.Clip(earlier), h))
 		switch {
 		case err != nil:
 			return left, err
@@ -74,7 +75,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		}
 		switch result {
 		case heldByOne:
-			return driver.Grant{Refused: r.refusal(earlier.Hold)}, nil
+			return driver.Grant{Refused: r.refusal(remaining(earlier).Hold)}, nil
 		case tooLate:
 			return left, r.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
 		case outOfReach:
@@ -87,23 +88,39 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			if stalls++; stalls > most || !r.healthy && !busy || !r.stalled() {
 				return left, r.unavailable("")
 			}
-			earlier = left
+			earlier = uncertain(append(earlier, h))
 			continue
 		case perhaps:
 			if n+1 >= perhapsRounds {
-				return driver.Grant{Refused: r.refusal(earlier.Hold)}, nil
+				return driver.Grant{Refused: r.refusal(remaining(earlier).Hold)}, nil
 			}
 		default:
 			if n+1 >= splitRounds && !req.Wait || n+1 >= waitRounds {
 				return left, r.unavailable(fmt.Sprintf("nobody won %d rounds of votes", n+1))
 			}
-			earlier = left
+			earlier = uncertain(append(earlier, h))
 		}
-		longest := min(max(firstPause, 2*time.Since(r.since))<<min(n, 10), lastPause)
+		longest := min(max(firstPause, 2*time.Since(h.since))<<min(n, 10), lastPause)
 		if err := clock.Sleep(ctx, clock.UpTo(longest)+firstPause/4); err != nil {
 			return left, err
 		}
 	}
+}
+
+// uncertain drops the holds of which no node can have anything.
+func uncertain(holds []*hold) []*hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool { return !h.uncertain() })
+}
+
+// remaining is what the engine is told of rounds that were not won: something to take back, if it is not known what
+// a node may have.
+func remaining(holds []*hold) (g driver.Grant) {
+	if all := uncertain(holds); len(all) > 0 {
+		last := all[len(all)-1]
+		last.before = all[:len(all)-1]
+		g.Hold = last
+	}
+	return g
 }
 
 // enter waits for a place among the rounds under way.

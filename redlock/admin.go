@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // What people ask of a quorum with locks in it: who holds, which names are there,
@@ -34,76 +35,85 @@ func fromAll[T any](ctx context.Context, b *Backend, op string, limit time.Durat
 // may have where some do not answer. How many wait is not known to Redis. A key that is no lock
 // is a node's error, as it is to those who ask for the lock.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
-	value, seen, err := b.inspect(ctx, "inspect", name)
+	s, err := b.inspect(ctx, "inspect", name)
 	if err != nil {
 		return driver.State{}, err
 	}
-	return b.picture(name, value, seen), nil
+	return b.state(s), nil
 }
 
-func (b *Backend) inspect(
-	ctx context.Context, op, name string,
-) (value string, seen []redisconn.Status, err error) {
-	k := redisconn.KeysOf(name, "", "", "")
-	ask := func(ctx context.Context, n *node) (redisconn.Status, error) {
-		c, err := n.conn.Do(ctx, redisconn.InspectCall(&k, k.Quorum()))
-		if err != nil {
-			return redisconn.Status{}, err
-		}
-		defer c.Recycle()
-		s, err := n.conn.StatusOf(c)
+// seen is what the nodes that have answered know of a lock, and the owner value that has it.
+type seen struct {
+	name, value string
+	statuses    []redisnode.Status
+}
+
+func (b *Backend) inspect(ctx context.Context, op, name string) (s seen, err error) {
+	k := redisnode.KeysOf(name, "", "", "")
+	ask := func(ctx context.Context, n *node) (redisnode.Status, error) {
+		s, err := n.StatusOf(name, n.Do(ctx, n.Inspect(&k, k.Quorum())))
 		if err == nil && s.Foreign {
-			err = &foreignError{n.addr, redisconn.LockKey(name)}
+			err = &foreignError{n.Addr, redisnode.LockKey(name)}
 		}
 		return s, err
 	}
+	s.name = name
 	statuses, causes, err := fromAll(ctx, b, op, b.patience(0), ask)
 	if err != nil {
-		return "", nil, err
-	}
-	for i, s := range statuses {
-		if causes[i] == nil {
-			seen = append(seen, s)
-		}
+		return s, err
 	}
 	// The holder is who has a quorum, or may have one with the nodes that are silent.
-	most, silent := 0, 0
-	for _, err := range causes {
-		if f := (*foreignError)(nil); err != nil && !errors.As(err, &f) {
+	most, silent, at := 0, 0, map[string]int{}
+	for i, status := range statuses {
+		if f := (*foreignError)(nil); causes[i] == nil {
+			s.statuses = append(s.statuses, status)
+		} else if !errors.As(causes[i], &f) {
 			silent++
 		}
 	}
-	for _, s := range seen {
-		at := 0
-		for _, other := range seen {
-			if other.Held && other.Value == s.Value {
-				at++
-			}
-		}
-		if s.Held && at+silent >= b.quorum && at > most {
-			most, value = at, s.Value
+	for _, status := range s.statuses {
+		if status.Held {
+			at[status.Owner]++
 		}
 	}
-	return value, seen, nil
+	for value, n := range at {
+		if n+silent >= b.quorum && n > most {
+			most, s.value = n, value
+		}
+	}
+	return s, nil
 }
 
-// picture makes one state of what the nodes have of the holder with that value.
-func (b *Backend) picture(name, value string, seen []redisconn.Status) driver.State {
-	state := driver.State{Name: name, Holder: value, Waiters: -1}
-	if value == "" {
+// state makes one state of what the nodes have of the holder.
+func (b *Backend) state(s seen) driver.State {
+	state := driver.State{Name: s.name, Holder: s.value, Waiters: -1}
+	if s.value == "" {
 		return state
 	}
 	var left []time.Duration
-	for _, s := range seen {
-		if s.Held && s.Value == value {
-			left = append(left, max(s.Left, 0))
-			state.Token = max(state.Token, s.Token)
+	kept := false
+	for _, status := range s.statuses {
+		if !status.Held || status.Owner != s.value {
+			continue
+		}
+		kept = kept || status.Kept
+		left = append(left, max(status.Left, 0))
+		state.Since = redisnode.Since(status.Digits)
+		token, by, _ := strings.Cut(status.Counter, " ")
+		if own, raised := strings.CutPrefix(by, "+"); raised {
+			token, by, _ = strings.Cut(own, " ") // its lease's own: see counter.lua
+		}
+		if n, err := strconv.ParseUint(token, 10, 64); err == nil && by == s.value {
+			state.Token = max(state.Token, n)
 		}
 	}
 	slices.SortFunc(left, func(a, b time.Duration) int { return int(b - a) })
-	_, state.Label, _ = strings.Cut(value, labelMark)
+	_, state.Label, _ = strings.Cut(s.value, labelMark)
 	// It lasts as long as a quorum has it.
 	state.Held, state.Remaining = true, left[min(b.quorum, len(left))-1]
+	if kept {
+		state.KeptUntil = time.Now().Add(state.Remaining)
+	}
 	return state
 }
 
@@ -114,48 +124,53 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 		walk, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(b.ctx, stop)() // Close may be called in the loop, which takes no name meanwhile
-		names, told := make(chan string), make(chan error, 1)
+		names, told := make(chan []string), make(chan error, 1)
 		if !b.start(func() { told <- b.names(walk, prefix, names) }) {
 			yield(driver.State{}, driver.ErrClosed)
 			return
 		}
-		for seen := map[string]bool{}; ; {
-			var name string
+		inspect := func(ctx context.Context, name string) (seen, error) {
+			s, err := b.inspect(ctx, "list", name)
+			if onlyForeign(err) {
+				err = nil
+			}
+			return s, err
+		}
+		for known := map[string]bool{}; ; {
+			var some []string
 			select {
 			case err := <-told:
 				if err != nil {
 					yield(driver.State{}, err)
 				}
 				return
-			case name = <-names:
+			case some = <-names:
 			}
-			if seen[name] {
-				continue
+			some = slices.DeleteFunc(some, func(name string) bool { return known[name] })
+			for _, name := range some {
+				known[name] = true
 			}
-			seen[name] = true
-			value, nodes, err := b.inspect(ctx, "list", name)
-			switch {
-			case onlyForeign(err):
-				continue
-			case err != nil:
-				yield(driver.State{}, err)
-				return
-			}
-			waited := slices.ContainsFunc(nodes, func(s redisconn.Status) bool { return s.Waited })
-			if st := b.picture(name, value, nodes); (st.Held || waited) && !yield(st, nil) {
-				return
+			for s, err := range redisnode.Each(ctx, some, inspect) {
+				if err != nil {
+					yield(driver.State{}, err)
+					return
+				}
+				waited := slices.ContainsFunc(s.statuses, func(s redisnode.Status) bool { return s.Waited })
+				if st := b.state(s); (st.Held || waited) && !yield(st, nil) {
+					return
+				}
 			}
 		}
 	}
 }
 
 // names sends what the nodes tell, until all have or ctx is done. A name comes as often as there are nodes with it.
-func (b *Backend) names(ctx context.Context, prefix string, names chan<- string) error {
+func (b *Backend) names(ctx context.Context, prefix string, names chan<- []string) error {
 	causes := b.unanswered()
 	for o := range each(ctx, b, func(n *node) (none struct{}, err error) {
-		err = n.conn.Names(ctx, prefix, func(name string) bool {
+		err = n.Names(ctx, prefix, func(some []string) bool {
 			select {
-			case names <- name:
+			case names <- some:
 				return true
 			case <-ctx.Done():
 				return false
@@ -183,14 +198,14 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	if st.Holder == "" {
 		return nil // nobody is
 	}
-	k := redisconn.KeysOf(st.Name, st.Holder, "", "")
-	_, _, err := fromAll(ctx, b, "break", b.patience(0), func(ctx context.Context, n *node) (redisconn.State, error) {
-		c, err := n.conn.Do(ctx, n.conn.ReleaseCall(n.releaseScript, &k, voidTime))
-		if err != nil {
-			return redisconn.Gone, err
+	k := redisnode.KeysOf(st.Name, st.Holder, "", "")
+	_, _, err := fromAll(ctx, b, "break", b.patience(0), func(ctx context.Context, n *node) (none struct{}, _ error) {
+		if o := n.Do(ctx, n.Release(&k, voidTime)); o.Err != nil {
+			return none, o.Err
+		} else if !expected(opRelease, o.Answer, false) {
+			return none, n.Unexpected("break", o.Answer)
 		}
-		defer c.Recycle()
-		return n.conn.StateOf(c, redisconn.Theirs)
+		return none, nil
 	})
 	return err
 }
@@ -200,13 +215,13 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 const clockTolerance = time.Second
 
 // checkTime bounds Check, which makes connections.
-const checkTime = 2 * redisconn.DialTimeout
+const checkTime = 2 * redisnode.DialTimeout
 
 // Check implements [driver.Checker]. It asks for the rights to a name that begins with the prefix of the URL, or
 // with none for a Backend that New has made.
 func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	type looked struct {
-		redisconn.Server
+		redisnode.Server
 		findings []driver.Finding
 	}
 	forgets := driver.SeverityInfo // the restart guard keeps the server out
@@ -214,15 +229,15 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 		forgets = driver.SeverityWarning
 	}
 	ask := func(ctx context.Context, n *node) (l looked, err error) {
-		needs := n.conn.Needs(b.prefix + "locker-check")
+		needs := n.Needs(b.prefix + "locker-check")
 		needs[0].Severity, needs[0].Advice = driver.SeverityWarning, "the node does not vote, or not release: the lock "+
 			"has one node less to spare"
 		if !b.opts.NoRestartGuard {
-			needs = append(needs, redisconn.Need{
-				Commands: [][]string{{"info"}, {"script|load", ""}, {"eval", "", "0"}, {"mget", redisconn.RunsKey}},
+			needs = append(needs, redisnode.Need{
+				Commands: [][]string{{"info"}, {"script|load", ""}, {"eval", "", "0"}, {"mget", redisnode.RunsKey}},
 				Severity: driver.SeverityWarning, Advice: "the restart guard keeps the node out"})
 		}
-		found, servers, err := n.conn.Check(ctx, needs, forgets)
+		found, servers, err := n.Check(ctx, needs, forgets)
 		if err == nil && len(servers) > 0 {
 			l.Server = servers[0]
 		}
@@ -239,7 +254,7 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	for i, s := range servers {
 		if causes[i] != nil {
 			found = append(found, driver.Finding{Severity: driver.SeverityWarning,
-				What: "node " + b.nodes[i].addr, Found: causes[i].Error(),
+				What: "node " + b.nodes[i].Addr, Found: causes[i].Error(),
 				Advice: "it does not vote: the lock has one node less to spare"})
 			continue
 		}
@@ -249,7 +264,7 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 				Found:  "the same as " + other,
 				Advice: "one vote would count twice: give each server once"})
 		}
-		runs[s.RunID] = b.nodes[i].addr
+		runs[s.RunID] = b.nodes[i].Addr
 		if s.Replicas > 0 {
 			found = append(found, driver.Finding{Severity: driver.SeverityInfo, What: "replicas of " + s.Addr,
 				Found: fmt.Sprint(s.Replicas),
@@ -264,7 +279,7 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 		}
 		if off := s.Clock.Sub(first); off.Abs() > clockTolerance {
 			found = append(found, driver.Finding{Severity: driver.SeverityWarning, What: "clock of " + s.Addr,
-				Found:  fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), b.nodes[0].addr),
+				Found:  fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), b.nodes[0].Addr),
 				Advice: "a clock that is stepped ends locks early or late: keep the servers' clocks by NTP, slewed"})
 		}
 	}

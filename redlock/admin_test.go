@@ -16,7 +16,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -26,7 +26,7 @@ func TestListBreakAndCheck(t *testing.T) {
 	for _, name := range []string{"a/1", "a/{2}", "b"} {
 		s.everywhere(t, acquire(t, b, name, time.Minute), name)
 	}
-	s.servers[1].MustDo(t, "SET", redisconn.LockKey("a/ghost"), "of one node", "PX", 60000)
+	s.servers[1].MustDo(t, "SET", redisnode.LockKey("a/ghost"), "0000000000000001 of one node:", "PX", 60000)
 	names := map[string]bool{}
 	for st, err := range b.List(t.Context(), "a/") {
 		require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestListYieldsAsItGoes(t *testing.T) {
 	b := s.through(t, redlock.Options{})
 	for i, r := range s.servers {
 		r.MustDo(t, "EVAL", `for i = 1, 20000 do redis.call('SET', 'cache:' .. i, '') end
-			for i = 1, 100 do redis.call('SET', 'locker:1:{' .. i .. '}', 'me:') end`, 0)
+			for i = 1, 100 do redis.call('SET', 'locker:2:{' .. i .. '}', '0000000000000001 me:') end`, 0)
 		s.proxies[i].SetDelay(20 * time.Millisecond)
 	}
 	found, err := locktest.List(locktest.Within(t, 700*time.Millisecond), b, "")
@@ -139,13 +139,13 @@ func TestListTellsWhatItCouldNotLookAt(t *testing.T) {
 		return names, nil
 	}
 	for _, i := range []int{0, 1} {
-		s.servers[i].MustDo(t, "RPUSH", redisconn.LockKey("b"), "no lock")
+		s.servers[i].MustDo(t, "RPUSH", redisnode.LockKey("b"), "no lock")
 	}
 	names, err := list()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, names, "b is none")
-	s.servers[0].MustDo(t, "DEL", redisconn.LockKey("a"))
-	s.servers[0].MustDo(t, "RPUSH", redisconn.LockKey("a"), "no lock")
+	s.servers[0].MustDo(t, "DEL", redisnode.LockKey("a"))
+	s.servers[0].MustDo(t, "RPUSH", redisnode.LockKey("a"), "no lock")
 	names, err = list()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, names)
@@ -161,9 +161,9 @@ func TestMinHold(t *testing.T) {
 	r.MinHold = 30 * time.Minute
 	g := locktest.Acquire(t, b, r)
 	s.everywhere(t, g, "x")
-	s.servers[0].MustDo(t, "DEL", redisconn.LockKey("x"))
+	s.servers[0].MustDo(t, "DEL", redisnode.LockKey("x"))
 	s.everywhere(t, g, "x") // since it was repaired
-	left, _ := s.servers[0].MustDo(t, "PTTL", redisconn.LockKey("x")).(int64)
+	left, _ := s.servers[0].MustDo(t, "PTTL", redisnode.LockKey("x")).(int64)
 	assert.Greater(t, left, (29 * time.Minute).Milliseconds(), "a repair knows of it")
 	release(t, g)
 	r.MinHold = 2 * time.Hour
@@ -190,12 +190,12 @@ func TestABreakAndAReleaseThatMissDifferentNodes(t *testing.T) {
 		g := acquire(t, b, name, time.Minute)
 		s.everywhere(t, g, name)
 		for _, i := range []int{2, 3, 4} { // as a Break that does not reach the others
-			s.servers[i].MustDo(t, "DEL", redisconn.LockKey(name))
+			s.servers[i].MustDo(t, "DEL", redisnode.LockKey(name))
 		}
 		for _, i := range out {
 			s.proxies[i].Set(lab.Reset)
 		}
-		if err := g.Hold.Release(t.Context()); lost {
+		if err := g.Hold.Release(t.Context(), 0); lost {
 			require.ErrorIs(t, err, driver.ErrLost, "three of five do not have it")
 		} else {
 			require.NoError(t, err, "one that was asked does not have it")
@@ -229,10 +229,10 @@ func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
 			for i, step := range []func(){
 				func() { g, _ = locktest.Ask(t.Context(), b, r) },
 				func() { other, _ = locktest.Ask(t.Context(), b, request(name, time.Minute)) },
-				func() { s.servers[0].MustDo(t, "DEL", redisconn.LockKey(name)) }, // the next renewal repairs it
+				func() { s.servers[0].MustDo(t, "DEL", redisnode.LockKey(name)) }, // the next renewal repairs it
 				func() { _, _ = g.Hold.Renew(t.Context()) },
 				func() { _, _ = g.Hold.Renew(t.Context()) },
-				func() { _ = g.Hold.Release(t.Context()) },
+				func() { _ = g.Hold.Release(t.Context(), 0) },
 				func() { _ = g.Hold.Undo(t.Context()) },
 			} {
 				if i == from {
@@ -250,7 +250,7 @@ func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
 	}
 	forever := s.servers[0].MustDo(t, "EVAL", `local forever = {}
 		for _, key in ipairs(redis.call('KEYS', '*')) do
-			if redis.call('PTTL', key) < 0 and key ~= 'locker:1:runs' then
+			if redis.call('PTTL', key) < 0 and key ~= 'locker:2:runs' then
 				forever[#forever + 1] = key
 			end
 		end

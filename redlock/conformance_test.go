@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -77,7 +77,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		},
 		Delete: func(_ conformance.T, name string) {
 			for _, r := range s.servers {
-				r.MustDo(t, "DEL", redisconn.LockKey(name))
+				r.MustDo(t, "DEL", redisnode.LockKey(name))
 			}
 		},
 		Left: func(_ conformance.T, name string) []string {
@@ -109,7 +109,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 				}
 			}
 		},
-		Names: []string{"a}", "{a", "a:quorum", "a}:quorum", "a:wait", "%", "%7B", "{", "}", "{}", "locker:1:{a}"},
+		Names: []string{"a}", "{a", "a:quorum", "a}:quorum", "a:wait", "%", "%7B", "{", "}", "{}", "locker:2:{a}"},
 		KnownGoroutines: []string{
 			"github.com/golockers/locker/internal/lab.(*Process).start.func1", // Crash starts servers anew
 			// a connection that is being made, which the driver's Close does not end

@@ -11,47 +11,48 @@
 // With N servers the quorum is ⌊N/2⌋+1. An odd N is advised; 1 works, and is
 // then a single Redis with the guard.
 //
-//  1. The client notes the time and asks all nodes at once, for the same key and the
-//     same random owner. Each request has a timeout of its own, which holds whatever
-//     the driver does (round.go, run; internal/redisconn keeps the limit, and
-//     counts it from when the request was sent).
+//  1. The client notes the time.
 //
-//  2. The lock is granted as soon as a quorum has granted it. The lease is valid for
+//  2. It asks all nodes at once, for the same key and the same random owner. Each request has a
+//     timeout of its own, which holds whatever the driver does, and counts from when the request
+//     was sent (poll.go, wait).
+//
+//  3. With fencing, the quorum that has granted it agrees on the token.
+//
+//  4. The lock is granted if a quorum has granted it, and the lease is valid for
 //
 //     TTL − (now − start) − drift, drift = TTL / 100 + 2 ms
 //
-//     if that is more than zero (round.go, run; driver.Validity). The engine counts the
-//     lease from the start, which is the same.
+//     if that is more than zero (driver.Validity). The engine counts the lease from the
+//     start, which is the same.
 //
-//  3. Otherwise the key is released at once on every node that may have it. If votes
-//     were split, another round with another owner begins after a random pause, which grows.
-//     A caller that does not wait is told after ten rounds that votes were split. If another
-//     holder has a quorum, the caller is told so (acquire.go).
+//  5. Otherwise the key is released at once on every node that may have it; a vote that is still
+//     under way finds its value void. If votes were split, another round with another owner begins after a
+//     random pause, which grows. A caller that does not wait is told after ten rounds that
+//     votes were split. If another holder has a quorum, the caller is told so (acquire.go).
 //
-//  4. If a vote comes after the decision, its node counts as one that has the lock,
-//     or the vote is taken back (hold.go, take).
+// These five are run, in round.go. What follows from them:
 //
-//  5. A renewal goes to all nodes, and succeeds if a quorum had the lock. Nodes
-//     without the lock get it again afterwards, and do not count, since somebody may have
-//     locked and unlocked in between (hold.go). A release
-//     goes to all nodes that may have the lock. It returns when a quorum has
-//     answered; it is sent again to the others for as long as they could have the lock (release.go).
+//   - If a vote comes after the decision, its node counts as one that has the lock, or the vote is
+//     taken back (hold.go, voted).
+//   - A renewal goes to all nodes, and succeeds if a quorum had the lock. Nodes without the lock get
+//     it again afterwards, and do not count, since somebody may have locked and unlocked in
+//     between (hold.go). A release goes to all nodes that may have the lock. It returns when a quorum
+//     has answered; it is sent again to the others for as long as they could have the lock
+//     (release.go).
+//   - "Another holds it" and "too few nodes answered" are different answers: a
+//     [driver.Refusal], and [driver.ErrUnavailable] as a [*QuorumError] with the cause for
+//     every node.
+//   - A node that does not answer costs little: no caller waits for it, a bounded number of
+//     requests does, and after three failures in a row it is asked rarely, unless there is no
+//     quorum without it (node.go).
 //
-//  6. "Another holds it" and "too few nodes answered" are different answers: a
-//     [driver.Refusal], and [driver.ErrUnavailable] as a [*QuorumError] with the
-//     cause for every node.
-//
-//  7. A node that does not answer costs little: no caller waits for it, a bounded number
-//     of requests does, and after three failures in a row it is asked rarely, unless
-//     there is no quorum without it (node.go).
-//
-// A round that votes and the hold that it wins are two things. All that a round knows
-// belongs to the goroutine of its Acquire, which reads the nodes' answers (answers.go).
-// Renewals and releases are asked in the same way. What is asked rarely (when opening, for
-// wake-ups, by operators) is a function that waits for its node; each (answers.go) calls it
-// for all nodes.
-// What may be left on the nodes outlives the round, in the hold. One goroutine removes
-// it in the end (release.go).
+// Votes, the second phase of a token, renewals and releases are polls: one question to all nodes, and the
+// count of their answers (poll.go). What may be left on a node is its place in the hold, which notes each
+// answer whenever it comes. Renewing a lock, raising its token and giving it to a node again are one
+// script (keep.lua). A request that is not answered in time goes on another connection, to the same run of the
+// server; see package single. What is asked rarely (when opening, for wake-ups, by operators) is a
+// function that waits for its node; each (notify.go) calls it for all nodes.
 //
 // # The restart guard
 //
@@ -66,7 +67,7 @@
 // (appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, if the client
 // may read that with CONFIG GET). Second, it still has a note from before its
 // restart: the first look at each durable run writes the name of that run to the
-// key locker:1:runs, and the first look at any other run removes the note of the
+// key locker:2:runs, and the first look at any other run removes the note of the
 // run before (note.lua). A server that comes back without its disk has no note,
 // whatever its configuration says. Neither has a new server, which therefore waits
 // for MaxTTL once. A client that has seen the run before accepts only the note of
@@ -141,8 +142,8 @@
 //
 // There are five nodes, 1 to 5, and two clients, A and B.
 //
-//   - The reply to A's vote is lost, or the vote arrives after A has given up: A releases the
-//     key on every node that may have it, with a note that makes the vote void, and
+//   - The reply to A's vote is lost, or the vote arrives after A has given up: as soon as A gives up, it
+//     releases the key on every node that may have it, with a note that makes the vote void, and
 //     sends that again for as long as the TTL. After that, the TTL has ended the key.
 //   - A's late release of one round arrives in the next: each round has an owner of its own,
 //     and a release compares the whole value.
@@ -238,8 +239,8 @@
 // Redis 7.0 is the oldest that works, and an older one votes for nothing: it may keep scripts over
 // a restart, with its data. Beside what package single needs, an ACL user needs +info,
 // +script|load, and +config|get for the look at persistence. Keys are
-// locker:1:{name} and, next to it, :quorum (the counter, with who raised it),
-// :wait and :void:…, and locker:1:runs, the note of the restart guard.
+// locker:2:{name} and, next to it, :quorum (the counter, with who raised it),
+// :wait and :void:…, and locker:2:runs, the note of the restart guard.
 //
 // [single]: https://pkg.go.dev/github.com/golockers/locker/single
 package redlock

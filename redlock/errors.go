@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/oneline"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // QuorumError is the error of an operation that too few nodes answered, with
@@ -93,7 +94,7 @@ func (b *Backend) quorumError(op, why string, causes []error) *QuorumError {
 		if hopeless(err) {
 			refused++
 		}
-		e.Causes = append(e.Causes, NodeError{b.nodes[i].addr, err})
+		e.Causes = append(e.Causes, NodeError{b.nodes[i].Addr, err})
 	}
 	slices.Sort(waits)
 	if len(waits) >= b.quorum {
@@ -112,14 +113,14 @@ func (b *Backend) tooFew(ctx context.Context, op string, causes []error) error {
 	case b.isClosed():
 		return driver.ErrClosed
 	case ctx.Err() != nil:
-		return errors.Join(ctx.Err(), err)
+		return oneline.Join(ctx.Err(), err)
 	}
 	return err
 }
 
 // hopeless reports an error that stays until somebody changes something.
 func hopeless(err error) bool {
-	var e *redisconn.Error
+	var e *redisnode.Error
 	var f *foreignError
 	return errors.As(err, &e) && e.Refused || errors.As(err, &f)
 }
@@ -145,14 +146,7 @@ func ourLimit(ctx context.Context, err error) error {
 	return err
 }
 
-// certain reports that a request was not carried out and never will be.
-func certain(err error) bool {
-	var e *redisconn.Error
-	var g *guardedError
-	var d *duplicateError
-	if errors.As(err, &e) {
-		return !e.Unknown
-	}
-	return errors.As(err, &g) || errors.As(err, &d) || errors.Is(err, errRestarted) ||
-		errors.Is(err, redisconn.ErrClosed)
-}
+// isNoScript reports that the server does not know a script.
+func isNoScript(err *redisnode.Error) bool { return redisnode.Classify(err.Err) == redisnode.Forgotten }
+
+func isRestarted(err *redisnode.Error) bool { return errors.Is(err, errRestarted) }

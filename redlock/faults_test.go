@@ -16,7 +16,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -135,7 +135,7 @@ func TestMajorityBroken(t *testing.T) {
 			cancel()
 			require.Error(t, err)
 			assert.NotErrorIs(t, err, driver.ErrLost, "nobody knows that yet")
-			err = g.Hold.Release(t.Context())
+			err = g.Hold.Release(t.Context(), 0)
 			require.ErrorIs(t, err, driver.ErrUnavailable)
 			for _, mend := range mends {
 				mend(t)
@@ -219,6 +219,35 @@ func nodesFailInTheMiddleOfAStep(t *testing.T, n int) {
 	}
 }
 
+// A node that was not waited for in the first phase is not waited for in the second either.
+func TestTheSecondPhaseDoesNotWaitForVotesThatAreOverdue(t *testing.T) {
+	s := durable(t, 5)
+	b := s.through(t, redlock.Options{Fencing: true, NodeTimeout: 100 * time.Millisecond})
+	warm(t, b)
+	n := 0
+	lab.Again(t, func() bool { // a machine that stalls is late, too
+		n++
+		name := fmt.Sprintf("{x%d}", n)
+		for _, p := range s.proxies[3:] {
+			p.Requests(lab.Hold)
+		}
+		p := s.proxies[2] // it votes, and is silent after that
+		p.OnRequest(redisnode.LockKey(name), func(*lab.Link) {
+			p.OnRequest(redisnode.LockKey(name)+":quorum", func(*lab.Link) { p.Replies(lab.Hold) })
+		})
+		began := time.Now()
+		_, err := b.Acquire(t.Context(), request(name, time.Minute))
+		took := time.Since(began)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
+		for _, p := range s.proxies[2:] {
+			p.Requests(lab.Pass)
+			p.Replies(lab.Pass)
+		}
+		warm(t, b)
+		return took < 1500*time.Millisecond // an answer is given up after 2 s
+	})
+}
+
 // Servers that forget their scripts, all of them and in the middle of a hold.
 func TestForgottenScripts(t *testing.T) {
 	s := durable(t, 5)
@@ -274,7 +303,7 @@ func TestHungNodeCostsNothing(t *testing.T) {
 		wg.Go(func() {
 			for n := 0; n < 100 || !skipped() && time.Now().Before(deadline); n++ {
 				g, err := locktest.Ask(t.Context(), b, request(fmt.Sprintf("n%d-%d", i, n), time.Minute))
-				if !assert.NoError(t, err) || !assert.NoError(t, g.Hold.Release(context.Background())) {
+				if !assert.NoError(t, err) || !assert.NoError(t, g.Hold.Release(context.Background(), 0)) {
 					return
 				}
 			}
@@ -373,7 +402,7 @@ func TestRenewalRepairs(t *testing.T) {
 	del := func(nodes ...int) {
 		s.everywhere(t, g, "x")
 		for _, i := range nodes {
-			s.servers[i].MustDo(t, "DEL", "locker:1:{x}")
+			s.servers[i].MustDo(t, "DEL", "locker:2:{x}")
 		}
 	}
 	for _, lost := range [][]int{{0, 1}, {2, 3}, {4}} {
@@ -396,7 +425,7 @@ func TestARaisedTokenExpelsNoLaterHolder(t *testing.T) {
 	b := s.backend(t, redlock.Options{Fencing: true})
 	g := acquire(t, b, "n", time.Minute)
 	s.everywhere(t, g, "n")
-	later, counter := fmt.Sprint(g.Token+5, " later"), redisconn.LockKey("n")+":quorum"
+	later, counter := fmt.Sprint(g.Token+5, " later"), redisnode.LockKey("n")+":quorum"
 	s.servers[0].MustDo(t, "SET", counter, later)
 	high := g.Token + 1_000_000
 	require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), high))
@@ -437,7 +466,7 @@ func TestSlowSubscriptionsOutliveNotifysContext(t *testing.T) {
 	require.NoError(t, err)
 	defer stop()
 	within(t, 30*time.Second, "the slow node is heard as well", func() bool {
-		s.servers[2].MustDo(t, "PUBLISH", redisconn.WakeChannel("n"), "")
+		s.servers[2].MustDo(t, "PUBLISH", redisnode.WakeChannel("n"), "")
 		return woken.Load()
 	})
 }

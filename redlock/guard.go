@@ -11,7 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // The restart guard: a server that was restarted may have forgotten a lock that
@@ -40,7 +41,7 @@ type run struct {
 // scripts are what a run of a server was given to vote with. Their texts have its run_id:
 // a server that was restarted does not know them.
 type scripts struct {
-	vote, repair *redisconn.Script
+	vote, repair *redisnode.Script
 	runID        string
 }
 
@@ -114,7 +115,7 @@ func (n *node) ready(wait time.Duration) (*scripts, error) {
 		l = &look{over: make(chan struct{})}
 		n.looking = l
 		if !n.b.start(func() { n.look(l) }) {
-			n.looking, err = nil, redisconn.ErrClosed
+			n.looking, err = nil, redisnode.ErrClosed
 		}
 	}
 	n.mu.Unlock()
@@ -129,7 +130,7 @@ func (n *node) ready(wait time.Duration) (*scripts, error) {
 	case <-timer.C:
 		return nil, errNoAnswer
 	case <-n.b.ctx.Done():
-		return nil, redisconn.ErrClosed
+		return nil, redisnode.ErrClosed
 	}
 }
 
@@ -165,9 +166,9 @@ func (n *node) identify(ctx context.Context) (*scripts, error) {
 	asked := time.Now()
 	r, err := n.askWhoItIs(ctx)
 	if err != nil {
-		if n.b.opts.NoRestartGuard && redisconn.Barred(err) {
+		if n.b.opts.NoRestartGuard && redisnode.Barred(err) {
 			// it may not run INFO: neither does it have to
-			return n.newScripts(run{}, voteText, counterText+repairText), nil
+			return n.newScripts(run{}), nil
 		}
 		return nil, err
 	}
@@ -182,23 +183,23 @@ func (n *node) identify(ctx context.Context) (*scripts, error) {
 
 // askWhoItIs asks which run of which server answers at the address.
 func (n *node) askWhoItIs(ctx context.Context) (run, error) {
-	return redisconn.Ask(ctx, n.conn, "identify", func(ctx context.Context) (run, error) {
-		pipe := n.conn.Bounded().Pipeline()
+	return redisnode.Ask(ctx, n.Node, "identify", n.client(), func(ctx context.Context, c *redis.Client) (run, error) {
+		pipe := c.Pipeline()
 		info := pipe.Info(ctx, "server")
 		aof := pipe.ConfigGet(ctx, "*append*")
-		note := pipe.MGet(ctx, redisconn.RunsKey)
+		note := pipe.MGet(ctx, redisnode.RunsKey)
 		_, execErr := pipe.Exec(ctx)
 		if err := info.Err(); err != nil {
 			return run{}, err
 		}
-		s := redisconn.ParseInfo(n.addr, info.Val())
+		s := redisnode.ParseInfo(n.Addr, info.Val())
 		if s.RunID == "" && execErr != nil {
 			return run{}, execErr // no connection: the commands themselves do not say so
 		}
 		if s.RunID == "" {
 			return run{}, errors.New("INFO server names no run_id")
 		}
-		if err := cmp.Or(s.Supported(), n.conn.Single(ctx, s)); err != nil {
+		if err := cmp.Or(s.Supported(), n.Single(ctx, s)); err != nil {
 			return run{}, err
 		}
 		r := run{id: s.RunID, uptime: s.Uptime}
@@ -243,7 +244,7 @@ func (n *node) guard(r run, asked time.Time) error {
 		if whole := n.b.opts.MaxTTL; !n.b.opts.NoRestartGuard && !kept && up < whole {
 			// From the end of the look, not from its beginning: later is safer.
 			n.guardUntil = time.Now().Add(whole - up)
-			n.b.opts.Logger.Info("redlock: a node was started lately and does not vote yet", "node", n.addr,
+			n.b.opts.Logger.Info("redlock: a node was started lately and does not vote yet", "node", n.Addr,
 				"for", whole-up)
 		}
 	}
@@ -255,7 +256,7 @@ func (n *node) guard(r run, asked time.Time) error {
 }
 
 // guarded is the error while the guard holds. n.mu is held.
-func (n *node) guarded() error { return &guardedError{n.addr, n.guardUntil, n.b.opts.MaxTTL} }
+func (n *node) guarded() error { return &guardedError{n.Addr, n.guardUntil, n.b.opts.MaxTTL} }
 
 //go:embed note.lua
 var noteText string
@@ -265,17 +266,16 @@ var noteText string
 // answers now. It also leaves the note of a durable run, by which the next run can
 // prove that it has kept the data.
 func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
-	s := n.newScripts(r, scriptText(r, voteText), scriptText(r, counterText+repairText))
-	s.vote.Strict, s.repair.Strict = true, true
+	s := n.newScripts(r)
 	lasting := "volatile"
 	if r.durable {
 		lasting = "durable"
 	}
-	noted, err := redisconn.Ask(ctx, n.conn, "prepare", func(ctx context.Context) (bool, error) {
+	noted, err := redisnode.Ask(ctx, n.Node, "prepare", n.client(), func(ctx context.Context, c *redis.Client) (bool, error) {
 		// One connection leads to one run of a server. The run is asked for first: another
 		// run that got these scripts would vote for locks that it has forgotten, and another
 		// run with this note would pass for one that has kept its data.
-		conn := n.conn.Bounded().Conn()
+		conn := c.Conn()
 		defer func() { _ = conn.Close() }()
 		if err := n.answersAs(conn.Info(ctx, "server"), r); err != nil {
 			return false, err
@@ -283,7 +283,10 @@ func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
 		pipe := conn.Pipeline()
 		load := pipe.ScriptLoad(ctx, s.vote.Text())
 		loadRepair := pipe.ScriptLoad(ctx, s.repair.Text())
-		note := pipe.Eval(ctx, noteText, []string{redisconn.RunsKey}, r.id, lasting)
+		for _, text := range n.Meet(r.id) {
+			pipe.ScriptLoad(ctx, text)
+		}
+		note := pipe.Eval(ctx, noteText, []string{redisnode.RunsKey}, r.id, lasting)
 		info := pipe.Info(ctx, "server")
 		_, execErr := pipe.Exec(ctx)
 		for _, cmd := range []redis.Cmder{load, loadRepair} {
@@ -321,29 +324,36 @@ func (n *node) answersAs(info *redis.StringCmd, r run) error {
 	if info.Err() != nil {
 		return info.Err()
 	}
-	if redisconn.ParseInfo(n.addr, info.Val()).RunID != r.id {
+	if redisnode.ParseInfo(n.Addr, info.Val()).RunID != r.id {
 		return errRestarted
 	}
 	return nil
 }
 
-func (n *node) newScripts(r run, vote, repair string) *scripts {
-	return &scripts{vote: n.conn.Script(vote, 4, 2), repair: redisconn.NewScript(repair), runID: r.id}
+func (n *node) newScripts(r run) *scripts {
+	mode := "none"
+	if n.b.opts.Fencing {
+		mode = "tokens"
+	}
+	return &scripts{vote: redisnode.NewScript(4, mode, voteText).Strict(r.id),
+		repair: redisnode.NewScript(3, "", repairText).Strict(r.id), runID: r.id}
 }
 
-// scriptText is the text of a script for one run of a server, which keeps no script over a restart.
-func scriptText(r run, body string) string { return "-- for " + r.id + "\n" + body }
+func (n *node) client() *redis.Client { return n.Client().(*redis.Client) }
 
 // compare warns, once, of a lock that lasts longer than any should: then this
 // client's guard is too short for the locks of another.
-func (n *node) compare(left time.Duration) {
-	o := &n.b.opts
-	if left <= o.MaxTTL+time.Millisecond || o.NoRestartGuard || n.b.warned.Swap(true) {
+func (n *node) compare(said redisnode.Outcome) {
+	o, left := &n.b.opts, redisnode.LeftOf(said.Answer.N)
+	if said.Err != nil || said.Answer.Code != redisnode.Held {
+		return
+	}
+	if left <= o.MaxTTL+driver.Drift(o.MaxTTL) || o.NoRestartGuard || n.b.warned.Swap(true) {
 		return
 	}
 	o.Logger.Warn("redlock: a lock lasts longer than MaxTTL: another client has a longer one, or a clock "+
 		"was set back; the restart guard needs the same MaxTTL in all clients",
-		"node", n.addr, "left", left, "MaxTTL", o.MaxTTL)
+		"node", n.Addr, "left", left, "MaxTTL", o.MaxTTL)
 }
 
 // register notes which server a node leads to, and refuses one that another node
@@ -367,7 +377,7 @@ func (b *Backend) register(n *node, runID string) error {
 		}
 	}
 	if i, ok := b.runs[runID]; ok && i != n.index {
-		d := &duplicateError{b.nodes[i].addr, n.addr}
+		d := &duplicateError{b.nodes[i].Addr, n.Addr}
 		n.twin.Store(d)
 		return d
 	}

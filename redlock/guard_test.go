@@ -11,7 +11,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -142,7 +142,7 @@ func TestANoteDoesNotSpeakForARunThatIsNotDurable(t *testing.T) {
 	server.MustDo(t, "CONFIG", "SET", "appendfsync", "everysec")
 	g := acquire(t, s.backend(t, redlock.Options{NoRestartGuard: true}), "x", 30*time.Second)
 	// as if it was written in the second that a power failure takes
-	server.MustDo(t, "DEL", redisconn.LockKey("x"))
+	server.MustDo(t, "DEL", redisnode.LockKey("x"))
 	server.Restart(t) // with appendfsync always, as its configuration says
 	_, err := s.backend(t, redlock.Options{}).Acquire(t.Context(), request("x", 30*time.Second))
 	require.ErrorIs(t, err, driver.ErrUnavailable, "two holders")
@@ -169,7 +169,7 @@ func TestPersistenceSwitchedOnInARunningServer(t *testing.T) {
 	server.Restart(t)
 	b := s.backend(t, redlock.Options{}) // who has not seen the run before
 	refused(t, b, "x", 30*time.Second)
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 	release(t, acquire(t, b, "x", 30*time.Second))
 }
 

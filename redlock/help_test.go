@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -45,7 +45,7 @@ func durable(t testing.TB, n int) *nodes { return start(t, n, lab.WithAppendOnly
 func (s *nodes) proven(t testing.TB) *nodes {
 	t.Helper()
 	for _, r := range s.servers {
-		r.MustDo(t, "SET", redisconn.RunsKey, " before")
+		r.MustDo(t, "SET", redisnode.RunsKey, " before")
 	}
 	return s
 }
@@ -92,7 +92,7 @@ func (s *nodes) connect(t testing.TB, o redlock.Options, addr func(i int) string
 
 // value returns what a node has under a lock's key, without going through a backend.
 func (s *nodes) value(t testing.TB, i int, name string) string {
-	v := s.servers[i].MustDo(t, "GET", redisconn.LockKey(name))
+	v := s.servers[i].MustDo(t, "GET", redisnode.LockKey(name))
 	text, _ := v.(string)
 	return text
 }
@@ -139,13 +139,13 @@ func warm(t testing.TB, b *redlock.Backend) {
 	t.Helper()
 	within(t, 30*time.Second, "it is served", func() bool {
 		g, err := locktest.Ask(t.Context(), b, request("warm", time.Minute))
-		return err == nil && g.Hold.Release(t.Context()) == nil
+		return err == nil && g.Hold.Release(t.Context(), 0) == nil
 	})
 }
 
 func release(t testing.TB, g driver.Grant) {
 	t.Helper()
-	require.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context())))
+	require.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context()), 0))
 }
 
 var within = locktest.Eventually

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -13,108 +12,114 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // What a node's answers leave there: the table of the drawing of leftover.
 func TestWhatAnswersLeave(t *testing.T) {
-	unknown := &redisconn.Error{Err: redisconn.ErrTimeout, Unknown: true}
-	refused := &redisconn.Error{Err: errors.New("no")}
-	granted, no := vote{granted: true}, vote{holder: "b"}
-	votes := []struct {
+	said := func(code redisnode.Code, copies int) redisnode.Outcome {
+		return redisnode.Outcome{Answer: redisnode.Answer{Code: code, N: 1}, Copies: copies}
+	}
+	unknown := redisnode.Outcome{Err: &redisnode.Error{Err: redisnode.ErrTimeout, Unknown: true}, Copies: 1}
+	refused := redisnode.Outcome{Err: &redisnode.Error{Err: errors.New("no")}}
+	granted, held := said(redisnode.Done, 1), said(redisnode.Held, 1)
+	for _, c := range []struct {
 		from leftover
-		said vote
-		got  reply
+		got  redisnode.Outcome
 		to   leftover
 	}{
-		{none, granted, reply{}, there},
-		{none, no, reply{}, none},
-		{none, vote{}, reply{err: refused}, none},
-		{none, vote{}, reply{err: errRestarted}, none},
-		{none, vote{}, reply{err: unknown}, late},
-		{none, no, reply{repeated: true}, late},      // the first copy may still arrive
-		{none, granted, reply{repeated: true}, late}, // and may be the one that does
-		{late, granted, reply{}, late},               // a repair is under way
-		{there, no, reply{}, there},                  // it was repaired
+		{nothing, granted, there},
+		{nothing, said(redisnode.Again, 1), there},
+		{nothing, held, nothing},
+		{nothing, refused, nothing},
+		{nothing, unknown, late},
+		{nothing, said(redisnode.Held, 2), late}, // the first copy may still arrive
+		{nothing, said(redisnode.Done, 2), late}, // and may be the one that does
+		{late, granted, late},                    // a repair is under way
+		{there, held, there},                     // it was repaired
+	} {
+		h := &hold{places: []place{{left: c.from, vote: &redisnode.Attempt{}}}}
+		h.voted(0, c.got)
+		assert.Equal(t, c.to, h.places[0].left, "%+v", c)
+		assert.Nil(t, h.places[0].vote)
+		h.places[0] = place{left: removed, vote: &redisnode.Attempt{}, void: true}
+		h.voted(0, c.got)
+		assert.Equal(t, removed, h.places[0].left, "it finds itself void, whatever it says")
 	}
-	for _, c := range votes {
-		s := site{left: c.from, asking: true}
-		s.voted(answer{said: c.said, reply: c.got})
-		assert.Equal(t, c.to, s.left, "%+v", c)
-		assert.False(t, s.asking)
-	}
-	mine, gone := reply{state: redisconn.Mine}, reply{state: redisconn.Gone}
-	releases := []struct {
-		from site
-		got  reply
-		to   leftover
+	mine, gone := said(redisnode.Done, 1), said(redisnode.Gone, 1)
+	for _, c := range []struct {
+		again bool
+		got   redisnode.Outcome
+		to    leftover
 	}{
-		{site{left: there}, mine, removed},
-		{site{left: there}, gone, none},
-		{site{left: there}, reply{state: redisconn.Theirs}, none},
-		{site{left: late}, gone, none},
-		{site{left: there, again: true}, gone, removed}, // by a release whose answer was lost
-		{site{left: there}, reply{state: redisconn.Gone, repeated: true}, removed},
-		{site{left: there}, reply{err: unknown}, there},
-		{site{left: late}, reply{err: refused}, late},
-	}
-	for _, c := range releases {
-		s := c.from
-		s.releasing = true
-		s.freed(c.got)
-		assert.Equal(t, c.to, s.left, "%+v", c)
-		assert.Equal(t, c.got.err, s.err)
-		assert.False(t, s.releasing)
-		assert.Equal(t, c.from.again || c.got.repeated || errors.Is(c.got.err, unknown), s.again, "%+v", c)
+		{false, mine, removed},
+		{false, gone, nothing},
+		{false, said(redisnode.Theirs, 1), nothing},
+		{true, gone, removed}, // by a release whose answer was lost
+		{false, said(redisnode.Gone, 2), removed},
+		{false, unknown, late},
+		{false, refused, late},
+	} {
+		do := func(keeps bool, keep time.Time) place {
+			b := &Backend{closed: true}
+			h := &hold{b: b, stage: releasing, keep: keep, places: []place{{left: late, removing: 1, again: c.again}}}
+			h.removed(0, c.got, keeps, false)
+			assert.Equal(t, c.got.Err != nil, h.places[0].err != nil)
+			assert.Zero(t, h.places[0].removing)
+			return h.places[0]
+		}
+		p := do(false, time.Time{})
+		assert.Equal(t, c.to, p.left, "%+v", c)
+		assert.Equal(t, c.again || c.got.Copies > 1 || c.got.Err == unknown.Err, p.again, "%+v", c)
+		switch {
+		case c.got.Err == nil && c.got.Answer.Code == redisnode.Done:
+			c.to = remains
+		case c.to == removed:
+			c.to = nothing // what was kept would still be there
+		}
+		assert.Equal(t, c.to, do(true, time.Now().Add(time.Hour)).left, "%+v", c)
 	}
 }
 
-// What comes of a release, by what five nodes have said: r removed, g gone, - no answer in time,
-// . not yet.
+// What comes of a release, by what five nodes have said: r removed or kept, g gone, - no answer in time, . not yet.
 func TestWhatComesOfARelease(t *testing.T) {
 	for _, c := range []struct {
-		stage stage
 		nodes string
 		is    error // nil: not known yet
 	}{
-		{releasing, ".....", nil},
-		{releasing, "rr...", nil},
-		{releasing, "rrr..", errDone},
-		{releasing, "rrr--", errDone},
-		{releasing, "rrggg", driver.ErrLost},
-		{releasing, "ggg..", driver.ErrLost},
-		{releasing, "rrg-.", nil},
-		{releasing, "rrg--", errDone}, // others can have it
-		{releasing, "rr---", driver.ErrUnavailable},
-		{releasing, "gg---", driver.ErrUnavailable},
-		{abandoned, "rrr..", nil},
-		{abandoned, "rrrr-", driver.ErrUnavailable}, // a request may still arrive
-		{abandoned, "rgggg", errDone},
-		{abandoned, "ggggg", errDone},
+		{".....", nil},
+		{"rr...", nil},
+		{"rrr..", errDone},
+		{"rrr--", errDone},
+		{"rrggg", driver.ErrLost},
+		{"ggg..", driver.ErrLost},
+		{"rrg-.", nil},
+		{"rrg--", errDone}, // others can have it
+		{"rr---", driver.ErrUnavailable},
+		{"gg---", driver.ErrUnavailable},
 	} {
-		b := &Backend{quorum: 3}
-		h := &hold{b: b, stage: c.stage, end: &ending{try: newTry()}}
-		for _, n := range c.nodes {
-			b.nodes = append(b.nodes, &node{addr: fmt.Sprint("node", len(b.nodes))})
-			s := site{left: map[rune]leftover{'r': removed, '-': there, '.': there}[n], releasing: n == '.'}
-			if n == '-' {
-				s.err = errNoAnswer
+		for _, keep := range []time.Time{{}, time.Now()} {
+			b := &Backend{quorum: 3, nodes: make([]*node, 5)}
+			p, h := b.newPoll(freed), &hold{b: b, stage: releasing, keep: keep, places: make([]place, 5)}
+			b.nodes = make([]*node, 5)
+			p.said = make([]said, 5)
+			for i, n := range c.nodes {
+				if v := map[rune]verdict{'r': yes, 'g': gone, '-': failed}[n]; v != open {
+					p.put(i, said{verdict: v, err: errNoAnswer})
+				}
 			}
-			h.sites = append(h.sites, s)
-		}
-		try := h.end.try
-		h.decide()
-		select {
-		case <-try.over:
-			require.NotNil(t, c.is, "%s: %v", c.nodes, try.err)
-			if errors.Is(c.is, errDone) {
-				assert.NoError(t, try.err, c.nodes)
-			} else {
-				assert.ErrorIs(t, try.err, c.is, c.nodes)
+			n := p.count()
+			require.Equal(t, c.is != nil, p.over, c.nodes)
+			switch {
+			case errors.Is(c.is, errDone):
+				require.NoError(t, h.confirmed(n), c.nodes)
+				assert.Equal(t, map[bool]stage{true: released, false: kept}[keep.IsZero()], h.stage)
+			case errors.Is(c.is, driver.ErrLost):
+				require.ErrorIs(t, h.confirmed(n), driver.ErrLost, c.nodes)
+				assert.Equal(t, releasing, h.stage)
+			case c.is != nil:
+				assert.Less(t, n.yes+n.gone, b.quorum, c.nodes)
 			}
-			assert.Equal(t, c.stage == releasing && try.err == nil, h.stage == released, c.nodes)
-		default:
-			assert.Nil(t, c.is, c.nodes)
 		}
 	}
 }
@@ -136,31 +141,53 @@ func TestANodeIsRepairedOnceAtATime(t *testing.T) {
 	left := func() leftover {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.sites[0].left
+		return h.places[0].left
 	}
 	require.Equal(t, there, left())
 
 	p.Requests(lab.Hold)
-	first, second := make(chan struct{}), make(chan struct{})
-	repair := func(done chan struct{}) {
-		h.repairOne(0)
-		close(done)
-	}
-	go repair(first)
-	require.Eventually(t, func() bool { return left() == late }, 30*time.Second, time.Millisecond)
-	go repair(second)
-	select {
-	case <-second: // it sends nothing
-	case <-time.After(10 * time.Second):
-		t.Error("a second repair is under way")
-	}
+	n := b.nodes[0]
+	require.True(t, h.give(0))
+	assert.Equal(t, late, left(), "from before it is sent")
+	assert.EqualValues(t, 1, n.inFlight.Load())
+	require.True(t, h.give(0))
+	assert.EqualValues(t, 1, n.inFlight.Load(), "a second repair is under way")
 	assert.Equal(t, late, left(), "the first one may still arrive")
 	p.Requests(lab.Pass)
-	<-first
-	<-second
-	assert.Equal(t, there, left())
-	h.repairOne(0)
-	assert.Equal(t, there, left(), "the next one is sent")
+	require.Eventually(t, func() bool { return n.inFlight.Load() == 0 }, 30*time.Second, time.Millisecond)
+	lab.Again(t, func() bool { // on a busy machine a copy is sent, and may be late
+		require.True(t, h.give(0))
+		require.Eventually(t, func() bool { return n.inFlight.Load() == 0 }, 30*time.Second, time.Millisecond)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.places[0].left == late && !h.places[0].repairing || h.places[0].left == there
+	})
+}
+
+// From before a release is sent, what is under way, or is sent once more, finds the value void, and nothing is repaired.
+func TestAReleaseIsSentFromAPlaceThatIsLate(t *testing.T) {
+	server := lab.StartRedis(t)
+	p := lab.StartProxy(t, server.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: time.Second})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true, NodeTimeout: 20 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	h := locktest.Acquire(t, b, driver.Request{Name: "x", Owner: "o", TTL: time.Minute, Lost: func() {}}).Hold.(*hold)
+	key := redisnode.LockKey("x")
+	p.Requests(lab.Drop)
+	require.Error(t, h.Release(locktest.Within(t, 50*time.Millisecond), 0))
+	h.mu.Lock()
+	assert.Equal(t, late, h.places[0].left)
+	h.mu.Unlock()
+	assert.False(t, h.give(0), "it is released")
+	p.Set(lab.Reset)
+	p.Set(lab.Pass)
+	locktest.Eventually(t, 30*time.Second, "it is released", func() bool { return h.Release(t.Context(), 0) == nil })
+	m := &member{t: t, server: server, node: b.nodes[0]}
+	m.prepared()
+	assert.Equal(t, redisnode.Void, m.repairs(&hold{b: b, keys: h.keys, ttl: time.Minute, since: h.since}))
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key))
 }
 
 // A server was looked at for a round, which had its quorum before it read that.
@@ -171,29 +198,36 @@ func TestALookThatARoundDidNotReadIsTheHolds(t *testing.T) {
 	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
-	r := b.newRound(of("v", 7).claim, false)
-	r.since, r.token = time.Now(), 7
-	r.answers.from(0, toLook)(reply{})
-	r.hold.win(r, 0)
+	h := &hold{b: b, keys: redisnode.KeysOf("x", "v", "", ""), ttl: time.Minute, lasts: time.Minute, since: time.Now(),
+		places: make([]place, 1)}
+	r := b.newRound(h, false)
+	h.win()
+	r.look(0, 0)
 	require.Eventually(t, func() bool {
-		v, err := client.Get(t.Context(), redisconn.LockKey("x")).Result()
-		return err == nil && v == "v"
+		v, err := client.Get(t.Context(), redisnode.LockKey("x")).Result()
+		return err == nil && redisnode.ReadValue(v).Owner == "v"
 	}, 30*time.Second, time.Millisecond, "the node has no lock")
 }
 
-// A round that leaves nothing itself does not end what an earlier one may have left (R7).
+// A round that leaves nothing itself does not end what an earlier one may have left (R7), and one that has been taken
+// back is not asked for again.
 func TestARoundPassesOnWhatAnEarlierOneHasLeft(t *testing.T) {
-	h := &hold{sites: make([]site, 3)}
-	assert.Nil(t, h.giveUp().Hold)
-	h.before = &hold{}
-	assert.Same(t, h, h.giveUp().Hold)
+	doubted := func(p place) *hold { return &hold{doubted: true, places: []place{p}} }
+	none, left := &hold{places: []place{{left: late}}}, doubted(place{left: late})
+	assert.Nil(t, remaining([]*hold{none}).Hold)
+	assert.Same(t, left, remaining([]*hold{left, none}).Hold)
+	asked := doubted(place{vote: &redisnode.Attempt{}})
+	assert.Same(t, asked, remaining([]*hold{left, asked, none}).Hold)
+	assert.Equal(t, []*hold{left}, asked.before)
+	over := []*hold{doubted(place{left: removed}), doubted(place{vote: &redisnode.Attempt{}, void: true})}
+	assert.Nil(t, remaining(over).Hold)
 }
 
 // What an earlier round has under way is under way for the whole attempt.
 func TestUndoWaitsForEarlierRounds(t *testing.T) {
 	m := newMember(t)
-	before, h := newHold(m.node.b, of("0", 0).claim), newHold(m.node.b, of("1", 0).claim)
-	h.before = before
+	before, h := m.of("0", 0), m.of("1", 0)
+	h.before = []*hold{before}
 	before.undo.Sends(time.Hour)
 	require.Error(t, h.Undo(t.Context()))
 	before.undo.Sent(false)

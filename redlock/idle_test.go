@@ -16,7 +16,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -81,7 +81,7 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 			assert.NotContains(t, f.What, "node ", "%v", f)
 		}
 		closed()
-		require.NoError(t, g.Hold.Release(ctx))
+		require.NoError(t, g.Hold.Release(ctx, 0))
 		on(0, n, "each node has released")
 	}
 }
@@ -114,7 +114,7 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 		"raise": func(ctx context.Context) error {
 			return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, uint64(time.Now().Add(time.Hour).UnixMicro()))
 		},
-		"release": func(ctx context.Context) error { return g.Hold.Release(ctx) },
+		"release": func(ctx context.Context) error { return g.Hold.Release(ctx, 0) },
 		"inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "x"); return err },
 		"break":   func(ctx context.Context) error { _, err := locktest.Break(ctx, b, "x"); return err },
 		"list": func(ctx context.Context) error {
@@ -168,7 +168,7 @@ func TestNotifyAndCloseWithHungNodes(t *testing.T) {
 			require.NoError(t, err)
 			defer stop()
 			for _, r := range s.servers[c.hung:] {
-				r.MustDo(t, "PUBLISH", redisconn.WakeChannel("x"), "")
+				r.MustDo(t, "PUBLISH", redisnode.WakeChannel("x"), "")
 			}
 			within(t, 30*time.Second, "it is woken", woken.Load)
 			began = time.Now()
@@ -195,14 +195,17 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 		_, err = locktest.Ask(t.Context(), b, request("x", 10*time.Second))
 		return err
 	}
+	const one = "*1\r\n"
 	strange := []string{
-		":-1\r\n", "+OK\r\n", "$1\r\n1\r\n", "*0\r\n", "*2\r\n:9\r\n:0\r\n", "*2\r\n:1\r\n:-1\r\n",
-		"*2\r\n:2\r\n:5\r\n", "*3\r\n:0\r\n:9\r\n:9\r\n",
-		"*3\r\n:0\r\n:-9\r\n+a\r\n", "*3\r\n:1\r\n:0\r\n+a\r\n", "*2\r\n:0\r\n:9\r\n", ":9007199254740993\r\n",
+		":1\r\n", "+OK\r\n", "$1\r\n1\r\n", "*0\r\n", "*2\r\n:1\r\n:1\r\n", one + ":-1\r\n", one + ":0\r\n", one + "*0\r\n",
+		one + "*2\r\n:99\r\n:0\r\n", one + "*2\r\n:1\r\n:-1\r\n", one + "*2\r\n:3\r\n:5\r\n", one + "*2\r\n:2\r\n:9\r\n",
+		one + "*3\r\n:2\r\n:9\r\n:9\r\n", one + "*3\r\n:2\r\n:-9\r\n+a\r\n", one + "*3\r\n:2\r\n:9\r\n+12345678901234567\r\n",
+		one + "*3\r\n:1\r\n:1\r\n+lowered\r\n", one + "*2\r\n:5\r\n:0\r\n", one + "*2\r\n:10\r\n:0\r\n",
+		one + ":9007199254740993\r\n", one + "*7\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n*0\r\n",
 	}
 	for fencing, also := range map[bool][]string{
-		true:  {":0\r\n", "*2\r\n:1\r\n:0\r\n", "*2\r\n:4\r\n:0\r\n"},
-		false: {":7\r\n", "*2\r\n:1\r\n:7\r\n", "*2\r\n:4\r\n:7\r\n"},
+		true:  {one + "*2\r\n:1\r\n:0\r\n"},
+		false: {one + ":7\r\n", one + "*2\r\n:1\r\n:7\r\n", one + "*3\r\n:1\r\n:1\r\n+raised\r\n"},
 	} {
 		for _, reply := range append(also, strange...) {
 			err := ask(reply, fencing)
@@ -210,7 +213,7 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 			assert.NotErrorIs(t, err, driver.ErrUnavailable, reply)
 		}
 	}
-	require.NoError(t, ask(":0\r\n", false), "as a free lock answers")
+	require.NoError(t, ask(one+":1\r\n", false), "as a free lock answers")
 	require.ErrorContains(t, ask("$9223372036854775807\r\n", false), "cannot be read", "the driver panics at it")
 }
 
@@ -231,7 +234,7 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 		p.PassNew()
 	}
 	require.NotNil(t, g.Hold)
-	require.NoError(t, g.Hold.Release(t.Context()))
+	_ = g.Hold.Undo(t.Context()) // a vote may still arrive
 	within(t, 30*time.Second, "notes on a quorum", func() bool {
 		noted := 0
 		for _, r := range s.servers {

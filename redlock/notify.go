@@ -2,8 +2,11 @@ package redlock
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // gather is how long a wake-up waits for a quorum's messages once the first has
@@ -99,5 +102,44 @@ func (w *watch) stop() {
 	w.timer.Stop()
 	for _, stop := range w.stops {
 		stop()
+	}
+}
+
+// outcome is what came of asking one node by each.
+type outcome[T any] struct {
+	node int
+	got  T
+	err  error
+}
+
+// each puts to all nodes at once a question whose function blocks, and yields the outcomes as they come, until ctx is
+// done. They are asked now, and the outcomes can be had once. Nobody waits for the other nodes after that, nor after a
+// break: each is asked by a goroutine of the Backend.
+func each[T any](ctx context.Context, b *Backend, ask func(n *node) (T, error)) iter.Seq[outcome[T]] {
+	came := make(chan outcome[T], len(b.nodes))
+	for i, n := range b.nodes {
+		if !b.start(func() {
+			got, err := ask(n)
+			came <- outcome[T]{i, got, err}
+		}) {
+			came <- outcome[T]{node: i, err: redisnode.ErrClosed}
+		}
+	}
+	return func(yield func(outcome[T]) bool) {
+		for range b.nodes {
+			var o outcome[T]
+			select {
+			case o = <-came:
+			case <-ctx.Done():
+				select {
+				case o = <-came: // before its end, perhaps
+				default:
+					return
+				}
+			}
+			if !yield(o) {
+				return
+			}
+		}
 	}
 }

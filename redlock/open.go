@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/oneline"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // restTime is how long Open waits for the other nodes, once a quorum was reached.
@@ -56,7 +57,7 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 		return nil, u.Invalid("it has no host: write %s://host1:6379,host2:6379,host3:6379", u.Scheme)
 	}
 	secure := u.Scheme == "redlocks" || u.Bool("tls", false)
-	conn, err := redisconn.FromURL(u, "6379", strings.Trim(u.Path, "/"), secure, requestTimeout)
+	conn, err := redisnode.FromURL(u, "6379", strings.Trim(u.Path, "/"), secure, requestTimeout)
 	if err == nil {
 		err = u.Check()
 	}
@@ -78,19 +79,19 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 	}
 	b.clients, b.prefix = clients, opts.Prefix
 	if err := b.lookAtAll(ctx); err != nil {
-		err = fmt.Errorf("%s: %w%s", u, err, redisconn.Hint(err, secure, "redlock", "redlocks"))
-		return nil, errors.Join(err, b.Close())
+		err = fmt.Errorf("%s: %w%s", u, err, redisnode.Hint(err, secure, "redlock", "redlocks"))
+		return nil, oneline.Join(err, b.Close())
 	}
 	return b, nil
 }
 
 // lookAtAll connects to every node, and reports what cannot work.
 func (b *Backend) lookAtAll(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, redisconn.DialTimeout)
+	limited, cancel := context.WithTimeout(ctx, redisnode.DialTimeout)
 	defer cancel()
 	b.opening.Store(true)
 	reached, causes := 0, b.unanswered()
-	for o := range each(limited, b, func(n *node) (*scripts, error) { return n.ready(redisconn.DialTimeout) }) {
+	for o := range each(limited, b, func(n *node) (*scripts, error) { return n.ready(redisnode.DialTimeout) }) {
 		var g *guardedError
 		var d *duplicateError
 		switch causes[o.node] = o.err; {
@@ -104,7 +105,7 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 		}
 	}
 	if ctx.Err() != nil || reached < b.quorum {
-		return errors.Join(ctx.Err(), b.quorumError("open", "", causes))
+		return oneline.Join(ctx.Err(), b.quorumError("open", "", causes))
 	}
 	b.opening.Store(false)
 	for i, err := range causes {

@@ -20,7 +20,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
 )
@@ -33,7 +33,7 @@ func TestProveOpenWithTLSAndPassword(t *testing.T) {
 	s := start(t, 3, lab.WithTLS(certs), lab.WithPassword("ses/ame"), lab.WithAppendOnly())
 	for _, r := range s.servers { // as proven does, in the database of the URLs
 		r.MustDo(t, "EVAL", "redis.call('SELECT', 2) return redis.call('SET', KEYS[1], ' before')", 1,
-			redisconn.RunsKey)
+			redisnode.RunsKey)
 	}
 	hosts := strings.TrimPrefix(s.url(), "redlock://")
 	ca := "ca=" + url.QueryEscape(certs.CAFile)
@@ -192,7 +192,7 @@ func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
 // Who may not run INFO cannot have the guard, and is told so; without the guard
 // it works.
 func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {
-	rights := []string{"on", ">secret", "~locker:1:*", "&locker:1:*", "+@connection", "+eval", "+evalsha",
+	rights := []string{"on", ">secret", "~locker:2:*", "&locker:2:*", "+@connection", "+eval", "+evalsha",
 		"+get", "+mget", "+set", "+del", "+exists",
 		"+pexpire", "+pttl", "+time", "+publish", "+subscribe", "+unsubscribe"}
 	s := start(t, 1, lab.WithUser("default", "off"), lab.WithUser("plain", rights...))
@@ -316,7 +316,7 @@ func TestAMinorityThatRefusesIsOneNodeLess(t *testing.T) {
 // A program that tries once and ends leaves no vote behind, for which the next one would have to wait.
 func TestCloseRightAfterARefusalLeavesNoVote(t *testing.T) {
 	s := start(t, 2, lab.WithAppendOnly())
-	s.servers[0].MustDo(t, "SET", redisconn.RunsKey, " before") // the other may not vote yet
+	s.servers[0].MustDo(t, "SET", redisnode.RunsKey, " before") // the other may not vote yet
 	for range 20 {
 		c, err := locker.Open(t.Context(), s.url(), nil, openers)
 		require.NoError(t, err)

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -13,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/oneline"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -26,8 +26,8 @@ type Options struct {
 
 	// MaxTTL is the longest TTL that any client uses, and with it how long a
 	// node that was restarted without its data is kept out of votes. A lease
-	// with a longer TTL is refused. Equal in all clients. 0: driver.DefaultTTL,
-	// or 30 days with NoRestartGuard.
+	// with a longer TTL is refused. Equal in all clients. 0: 30 s
+	// (driver.DefaultTTL), or 30 days with NoRestartGuard.
 	MaxTTL time.Duration
 
 	// NoRestartGuard lets a node vote that was just restarted. It may have
@@ -69,7 +69,6 @@ type Backend struct {
 	quorum  int
 	rounds  chan struct{}   // see maxRounds
 	owed    atomic.Int64    // holds that a node has not released: see maxOwed
-	unsent  atomic.Int64    // endings that have sent no release yet
 	clients []*redis.Client // those that Open made: Close closes them
 	prefix  string          // of the names that are locked, as far as the Backend knows
 	opening atomic.Bool     // Open will say which nodes refuse
@@ -128,12 +127,12 @@ func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
 			return nil, invalid("node %d follows Sentinel's fail-overs, which lose votes: give the client of one "+
 				"server", i+1)
 		}
-		conn, err := redisconn.New(c, requestTimeout)
+		n, err := redisnode.New(c, requestTimeout)
 		if err != nil {
 			return nil, invalid("node %d: %w", i+1, err)
 		}
-		conn.OneSlot = true
-		b.nodes = append(b.nodes, newNode(b, i, conn))
+		n.OneSlot = true
+		b.nodes = append(b.nodes, newNode(b, i, n))
 	}
 	return b, nil
 }
@@ -197,6 +196,7 @@ func Guarantees(nodes int, opts *Options) driver.Guarantees {
 		ServerCrashes:   nodes - (nodes/2 + 1),
 		SurvivesPause:   true,
 		MaxMinHold:      o.MaxTTL,
+		MinHoldSlack:    time.Second,
 		MinTTL:          MinTTL,
 		MaxTTL:          o.MaxTTL,
 		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; clocks that differ in speed by less "+
@@ -233,17 +233,17 @@ func (b *Backend) Close() error {
 		b.settle()
 		b.end()
 		for _, n := range b.nodes {
-			n.conn.End()
+			n.End()
 		}
 		ended := make([]error, len(b.nodes))
 		for _, c := range b.clients {
 			ended = append(ended, c.Close()) // what hangs in the driver ends with it
 		}
 		for i, n := range b.nodes {
-			b.wg.Go(func() { ended[i] = n.conn.Close() })
+			b.wg.Go(func() { ended[i] = n.Close() })
 		}
 		b.wg.Wait()
-		b.err = errors.Join(ended...)
+		b.err = oneline.Join(ended...)
 	})
 	return b.err
 }
@@ -251,8 +251,7 @@ func (b *Backend) Close() error {
 // settle waits a moment for the releases that are under way.
 func (b *Backend) settle() {
 	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); time.Sleep(settlePause) {
-		// In this order: an ending has sent its releases before it is not counted any more.
-		if b.unsent.Load() == 0 && !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.inFlight.Load() > 0 }) {
+		if !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.inFlight.Load() > 0 }) {
 			return
 		}
 	}

@@ -32,7 +32,7 @@ func (p pausing) Err() error {
 // outage is not reported as "held" (R17).
 func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 	s := durable(t, 1)
-	b := s.through(t, redlock.Options{NodeTimeout: 150 * time.Millisecond})
+	b := s.through(t, redlock.Options{NodeTimeout: 80 * time.Millisecond})
 	p := s.proxies[0]
 	// next holds the next request with text in it, on its way to the node.
 	next := func(text string, held chan<- *lab.Link, then func()) {
@@ -53,7 +53,7 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		p.OnRequest(r.Owner+".2", func(*lab.Link) { close(third) })
 		var g driver.Grant
 		var err error
-		answered := make(chan struct{})
+		answered, voted := make(chan struct{}), false
 		go func() {
 			defer close(answered)
 			// Between two rounds: so that the take-back and the next vote are not one batch, which arrives
@@ -68,8 +68,9 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		select {
 		case second := <-again:
 			(<-vote).Requests(lab.Pass)
-			within(t, 30*time.Second, "the first round's vote",
-				func() bool { return strings.HasPrefix(s.value(t, 0, r.Name), r.Owner+".0") })
+			for until := time.Now().Add(time.Second); !voted && time.Now().Before(until); time.Sleep(time.Millisecond) {
+				voted = strings.Contains(s.value(t, 0, r.Name), r.Owner+".0") // unless its connection was given up before
+			}
 			second.Requests(lab.Pass)
 			select {
 			case <-third:
@@ -84,10 +85,12 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 			continue // too slow for the second round
 		}
 		require.NoError(t, err)
-		assert.NotContains(t, s.value(t, 0, r.Name), r.Owner+".1",
-			"the second round did not meet the first one's vote: this test tests nothing")
+		met := !strings.Contains(s.value(t, 0, r.Name), r.Owner+".1")
 		release(t, g)
-		return
+		if voted {
+			require.True(t, met, "the second round did not meet the first one's vote: this test tests nothing")
+			return
+		}
 	}
 	require.Fail(t, "not once in ten times: the machine is too busy")
 }
@@ -107,6 +110,7 @@ func TestLockIsOnAllNodesAndGoneAfterRelease(t *testing.T) {
 			require.NoError(t, err)
 			assert.True(t, st.Held)
 			assert.Equal(t, "test", st.Label)
+			assert.WithinDuration(t, time.Now(), st.Since, 30*time.Second)
 			assert.Equal(t, g.Token, st.Token)
 			assert.Equal(t, fencing, g.Token != 0)
 			release(t, g)

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,280 +10,255 @@ import (
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
+
+// How a hold ends. Whatever it may have on a node is removed there, at once and again until the node has answered: a
+// vote that is still under way finds its value void, or is removed when it has come.
 
 // voidTime is how late a request may arrive and still be refused.
 const voidTime = time.Minute
 
-// The pauses before a release that was not answered is sent again, and how many holds
-// have one: the others end with their TTL.
+// The pauses before a release that was not answered is sent again, and how many holds have one: the others end with
+// their TTL.
 const (
 	firstRelease = 200 * time.Millisecond
 	lastRelease  = 2 * time.Second
 	maxOwed      = 4096 // each is a goroutine
 )
 
-// ending is how a hold ends: one goroutine has the lock removed from all nodes that may
-// have it (run). A quorum may confirm that long before the last node has answered. Where
-// a node does not, it is asked again for as long as the lock could last there: a minority
-// that keeps the lock would cost the next holders their spare nodes, and nobody else
-// knows of it.
-type ending struct {
-	try    *try          // the one under way, or to begin at once; nil between two
-	again  chan struct{} // ends the pause between two; capacity 1
-	unsent bool          // its goroutine has sent nothing yet: Close waits for that
-}
-
-// try is one release on all nodes that may have the lock.
-type try struct {
-	over chan struct{} // closed when it is known what came of it
-	err  error
-}
-
-func newTry() *try { return &try{over: make(chan struct{})} }
-
-func (t *try) done(err error) {
-	t.err = err
-	close(t.over)
-}
-
-// Release implements [driver.Hold]: it removes the lock from all nodes that may
-// have it, and returns when a quorum has confirmed that. The others go on in
-// the background.
-func (h *hold) Release(ctx context.Context) error { return h.free(ctx, releasing) }
-
-// Undo implements [driver.Hold], for all rounds of the attempt. What may be late finds its value void on each
-// node that has answered.
-func (h *hold) Undo(ctx context.Context) error {
-	err := h.undo.Undo(ctx, func(ctx context.Context) error { return h.free(ctx, abandoned) })
-	if h.before == nil || err != nil && !errors.Is(err, driver.ErrLost) {
-		return err
+// Release implements [driver.Hold]: it removes the lock from all nodes that may have it, or has them keep it, and
+// returns when a quorum has confirmed that. The others go on in the background.
+func (h *hold) Release(ctx context.Context, keep time.Duration) error {
+	ctx, _ = clock.Parts(ctx) // each node's answer has a limit of its own
+	h.mu.Lock()
+	switch was := h.stage; {
+	case was == released:
+		h.mu.Unlock()
+		return fmt.Errorf("redlock: it was released before: %w", driver.ErrLost)
+	case was == abandoned:
+		h.mu.Unlock()
+		if err := h.abandon(ctx); err != nil {
+			return err
+		}
+		return fmt.Errorf("redlock: it was undone: %w", driver.ErrLost)
+	case keep == 0, was == releasing && h.keep.IsZero():
+		h.keep = time.Time{}
+	default:
+		h.keep = time.Now().Add(keep)
 	}
-	if before := h.before.Undo(ctx); before != nil {
-		return before
+	p := h.removeAll(releasing, freed)
+	h.mu.Unlock()
+	c := p.wait(ctx, h.patience())
+	if c.open > 0 && !freed(p, c) || c.yes+c.gone+c.no < h.b.quorum { // otherwise others can have it
+		return p.failure(ctx, "release")
+	}
+	return h.confirmed(c)
+}
+
+// confirmed ends the hold with what a quorum of nodes has said to its release.
+func (h *hold) confirmed(c count) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch n := len(h.places); {
+	case c.gone+c.no > n-h.b.quorum:
+		return fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", c.gone+c.no, n, driver.ErrLost)
+	case h.stage != releasing:
+	case h.keep.IsZero():
+		h.stage = released
+	default:
+		h.stage = kept
+	}
+	return nil
+}
+
+// freed decides a release: a quorum has confirmed it, or it is known that none had the lock.
+func freed(p *poll, c count) bool {
+	return c.yes >= p.b.quorum || c.gone+c.no > len(p.said)-p.b.quorum
+}
+
+// Undo implements [driver.Hold], for all rounds of the attempt. What may be late finds its value void on each node
+// that has answered.
+func (h *hold) Undo(ctx context.Context) error {
+	err := h.undo.Undo(ctx, h.abandon)
+	for _, before := range h.before {
+		if err != nil && !errors.Is(err, driver.ErrLost) {
+			break
+		}
+		err = cmp.Or(before.Undo(ctx), err)
 	}
 	return err
 }
 
-func (h *hold) free(ctx context.Context, as stage) error {
-	ctx, _ = clock.Parts(ctx) // each node's answer has a limit of its own
+// abandon removes the lock from all nodes that may have it, and returns nil when each has answered.
+func (h *hold) abandon(ctx context.Context) error {
+	ctx, _ = clock.Parts(ctx)
 	h.mu.Lock()
-	switch {
-	case as == abandoned, h.stage == held:
-		h.stage = as // from here on nothing is repaired
-	case h.stage == released:
-		h.mu.Unlock()
-		return fmt.Errorf("redlock: it was released before: %w", driver.ErrLost)
-	}
-	t := h.try()
+	h.keep = time.Time{}
+	p := h.removeAll(abandoned, everybody)
 	h.mu.Unlock()
-	select {
-	case <-t.over:
-		return t.err
-	case <-ctx.Done():
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return fmt.Errorf("%w: %w", ctx.Err(), h.unreleased())
+	if c := p.wait(ctx, h.patience()); c.open+c.failed > 0 {
+		return p.failure(ctx, "release")
 	}
+	return nil
 }
 
-// giveUp is the end of a round that was not won: nothing of it may stay. It returns what
-// the engine is told: something to release, if it is not known what a node may have, from this round or from one
-// before.
-func (h *hold) giveUp() (left driver.Grant) {
+// giveUp is the end of a round that was not won: nothing of it may stay.
+func (h *hold) giveUp() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage = abandoned
-	some, unknown := false, h.before != nil
-	for _, s := range h.sites {
-		some = some || s.asking || s.left != none
-		unknown = unknown || s.asking || s.left == late
+	for i := range h.places {
+		h.doubted = h.doubted || h.places[i].vote != nil || h.places[i].left == late
 	}
-	if some {
-		h.try()
-	}
-	if unknown {
-		left.Hold = h
-	}
-	return left
-}
-
-// try has all nodes released that may have the lock: by the try under way, or by the
-// next. h.mu is held.
-func (h *hold) try() *try {
-	if h.end != nil {
-		if h.end.try == nil {
-			h.end.try = newTry()
-			signal(h.end.again)
-		}
-		return h.end.try
-	}
-	t := newTry()
-	h.end = &ending{try: t, again: make(chan struct{}, 1), unsent: true}
-	h.b.unsent.Add(1)
-	if !h.b.start(h.run) {
-		h.sent()
-		h.end = nil
-		t.done(driver.ErrClosed)
-	}
-	return t
-}
-
-// sent notes that the first releases of the ending are sent, or never will be. h.mu is held.
-func (h *hold) sent() {
-	if h.end.unsent {
-		h.end.unsent = false
-		h.b.unsent.Add(-1)
+	for i := range h.places {
+		h.remove(i, nil)
 	}
 }
 
-// run is the goroutine of an ending: tries, with pauses between them, until all nodes have answered or
-// none can have the lock any more.
-func (h *hold) run() {
-	owed := false
-	for delay := firstRelease; ; delay = min(2*delay, lastRelease) {
-		settled := h.undo.Undo(h.b.ctx, h.releaseAll) == nil
-		if !settled && !owed {
-			owed = true
-			defer h.b.owed.Add(-1)
-			settled = h.b.owed.Add(1) > maxOwed
-		}
-		h.mu.Lock()
-		h.sent()
-		if h.end.try == nil && (settled || h.b.isClosed()) {
-			h.end = nil
-			h.mu.Unlock()
-			return
-		}
-		again := h.end.again
-		h.mu.Unlock()
-		timer := time.NewTimer(clock.Jitter(delay))
-		select {
-		case <-again:
-		case <-timer.C:
-		case <-h.b.ctx.Done():
-		}
-		timer.Stop()
-	}
-}
-
-// releaseAll is one try. It returns when each node has answered, or has had the time to,
-// and nil if all have. Nodes whose votes are still to come are released when they
-// have, if they need to be.
-func (h *hold) releaseAll(context.Context) error {
+// uncertain reports whether it was not known what a node had when the hold was given up, and still is not.
+func (h *hold) uncertain() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.answers == nil {
-		h.answers = newAnswers(len(h.sites))
-	}
-	for i := range h.sites {
-		h.release(i)
-	}
-	h.sent()
-	for want := h.b.quorum; ; want = 1 {
-		open := h.decide()
-		if open == 0 {
-			if slices.ContainsFunc(h.sites, func(s site) bool { return s.err != nil }) {
-				return h.unreleased()
-			}
-			return nil
-		}
-		if h.end.try == nil && !slices.ContainsFunc(h.sites, func(s site) bool { return s.asking }) {
-			want = open // nobody waits, and there is nothing to do before that
-		}
-		h.mu.Unlock()
-		h.answers.take(nil, min(want, open), func(a answer) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.take(a)
-		})
-		h.mu.Lock()
-	}
+	return h.doubted && slices.ContainsFunc(h.places, func(p place) bool {
+		return p.vote != nil && !p.void || p.left != nothing && p.left != removed
+	})
 }
 
-// release asks a node to remove what it may have, unless its vote is still to come. One that
-// was not sent never is: what waits behind a hung node would grow with every lock. h.mu is held.
-func (h *hold) release(i int) {
-	s := &h.sites[i]
-	if s.asking && h.b.nodes[i].withdraw(s.vote) {
-		s.asking, s.vote = false, redisconn.Started{}
+// removeAll ends the hold: nothing is repaired from here on. h.mu is held.
+func (h *hold) removeAll(as stage, decides func(*poll, count) bool) *poll {
+	h.stage = as
+	p := h.b.newPoll(decides)
+	for i := range h.places {
+		if s := &h.places[i]; s.left == remains {
+			s.left = late // the node has to say whether it still is there
+		}
+		h.remove(i, p)
+	}
+	return p
+}
+
+// remove has a node remove or keep what it may have, and its answer counted by p. A vote that was not sent never is:
+// what waits behind a hung node would grow with every lock. h.mu is held.
+func (h *hold) remove(i int, p *poll) {
+	n, k, s := h.b.nodes[i], &h.keys, &h.places[i]
+	if h.refused != nil {
+		h.refused.Stop()
+	}
+	if s.vote != nil && n.withdraw(s.vote) {
+		s.vote = nil
+	}
+	put := func(v verdict) {
+		if p != nil {
+			p.put(i, said{verdict: v})
+		}
+	}
+	keep := time.Until(h.keep)
+	switch {
+	case s.left == removed:
+		put(yes)
+		return
+	case s.left == nothing && (s.vote == nil || s.void):
+		put(gone)
+		return
+	case p == nil && s.removing > 0: // that one sees to it, or owe
+		return
 	}
 	var void time.Duration
-	switch {
-	case s.asking, s.releasing, s.left == none, s.left == removed:
-		return
-	case s.left == late:
-		void = max(h.claim.lasts, voidTime)
+	if s.left == late || s.vote != nil {
+		void = max(h.lasts, voidTime)
 	}
-	s.releasing, s.err = true, nil
-	h.b.nodes[i].release(&h.claim, void, h.patience(), h.answers.from(i, toRelease))
+	a := n.Release(k, void)
+	if keep > 0 && s.left != nothing {
+		a = n.Retain(k, keep, void, &h.undo)
+	}
+	a.Op = opRelease
+	if s.left != nothing {
+		s.left = late // before it is sent: the next one, and what may be under way, finds it void
+	}
+	s.removing++
+	note := func(o redisnode.Outcome) { h.removed(i, o, keep > 0, void > 0) }
+	if p == nil {
+		p = h.b.newPoll(everybody)
+	}
+	p.askOf(i, a, note, func(o redisnode.Outcome) verdict { return h.removal(i, o) })
 }
 
-// freed notes what a release has left.
-func (s *site) freed(r reply) {
-	s.releasing = false
-	s.again = s.again || r.repeated || r.err != nil && !certain(r.err)
-	switch {
-	case r.err != nil:
-		s.err = r.err
-	case r.state == redisconn.Mine, s.again:
+// removed notes what a release has left.
+func (h *hold) removed(i int, o redisnode.Outcome, keeps, voids bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &h.places[i]
+	s.removing--
+	s.again = s.again || o.Copies > 1 || o.Err != nil && o.Err.Unknown
+	s.err = nil
+	if o.Err != nil {
+		s.err = o.Err
+		h.owe()
+		return
+	}
+	s.void = s.void || voids
+	switch done := o.Answer.Code == redisnode.Done; {
+	case keeps && done:
+		s.left = remains
+		if !time.Now().Before(h.keep) { // it is to be removed by now
+			s.left = late
+			h.remove(i, nil)
+		}
+	case done, s.again && !(keeps && time.Now().Before(h.keep)): // else what is not there was lost before
 		s.left = removed
 	default:
-		s.left = none
+		s.left = nothing
 	}
 }
 
-// decide ends the try if it is known what came of it, and returns how many nodes have
-// not answered yet. h.mu is held.
-func (h *hold) decide() (open int) {
-	// From how many nodes the lock was removed, how many did not have it, and did not answer in time.
-	was, wasNot, unanswered := 0, 0, 0
-	for _, s := range h.sites {
-		switch {
-		case s.asking, s.releasing:
-			open++
-		case s.err != nil:
-			unanswered++
-		case s.left == removed:
-			was++
-		default:
-			wasNot++
-		}
+// removal is what a release says of the lock, after it was noted.
+func (h *hold) removal(i int, o redisnode.Outcome) verdict {
+	if o.Err != nil {
+		return failed
 	}
-	t, n, quorum, won := h.end.try, len(h.sites), h.b.quorum, h.stage != abandoned
-	var err error
-	switch {
-	case t == nil:
-		return open
-	case won && wasNot > n-quorum:
-		err = fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, driver.ErrLost)
-	case won && was >= quorum:
-	case open > 0:
-		return open
-	case won && was+wasNot >= quorum, !won && unanswered == 0:
-		// Others can have it. Of a round that was not won, nothing is left.
-	case h.b.isClosed():
-		err = driver.ErrClosed
-	default:
-		err = h.unreleased()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left := h.places[i].left; left == nothing {
+		return gone
 	}
-	if err == nil && won {
-		h.stage = released
-	}
-	h.end.try = nil
-	t.done(err)
-	return open
+	return yes
 }
 
-// unreleased is the error of a release that too few nodes answered. h.mu is held.
-func (h *hold) unreleased() error {
-	causes := make([]error, len(h.sites))
-	for i, s := range h.sites {
-		causes[i] = s.err
-		if s.asking || s.releasing {
-			causes[i] = errNoAnswer
+// owe has what was not removed asked for again, for as long as the lock could last: a minority that keeps the lock
+// would cost the next holders their spare nodes, and nobody else knows of it. h.mu is held.
+func (h *hold) owe() {
+	if h.owing || h.b.owed.Add(1) > maxOwed {
+		if !h.owing {
+			h.b.owed.Add(-1)
 		}
+		return
 	}
-	return h.b.quorumError("release", "", causes)
+	h.owing = h.b.start(func() {
+		defer h.b.owed.Add(-1)
+		end := time.Now().Add(h.lasts + driver.Drift(h.lasts) + requestTimeout)
+		for delay := firstRelease; ; delay = min(2*delay, lastRelease) {
+			err := clock.Sleep(h.b.ctx, clock.Jitter(delay))
+			h.mu.Lock()
+			settled := true
+			for i := range h.places {
+				s := &h.places[i]
+				if s.err != nil || s.removing > 0 {
+					settled = false
+				}
+				if s.err != nil && err == nil {
+					h.remove(i, nil)
+				}
+			}
+			if settled || err != nil || time.Now().After(end) {
+				h.owing = false
+				h.mu.Unlock()
+				return
+			}
+			h.mu.Unlock()
+		}
+	})
+	if !h.owing {
+		h.b.owed.Add(-1)
+	}
 }

@@ -2,69 +2,23 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
-// round is one try for a lock: all nodes are asked at the same time, and their votes
-// are counted. All of it is done by the caller of Acquire, who reads their answers. What
-// comes later is for the hold. A node that could not vote in time gets the lock, and with
-// fencing the token, as soon as its server was looked at, or else by the first renewal; one that has refused it, soon.
+// round is one try for a lock. A node that could not vote in time gets the lock, and with fencing the token, as soon
+// as its server was looked at, or else by the first renewal; one that has refused it, soon.
 type round struct {
 	b       *Backend
-	hold    *hold         // what is voted on
-	since   time.Time     // before the first request was sent (R1)
+	hold    *hold
 	limit   time.Duration // for each node's answer
 	healthy bool          // a quorum had answered when last asked
-	nodes   []nodeVote    // what each node has said
-	answers *answers      // the hold's
-	won     atomic.Bool   // answers that come now are late
-	args    []any         // of vote.lua
-	token   uint64        // with fencing: of the lock; 0: no quorum has voted for us yet
-}
-
-// nodeVote is what one node has said in a round.
-type nodeVote struct {
-	vote, raise step // the first phase and, with fencing, the second
-	looks       int  // how often its server was looked at for it
-	scripts     *scripts
-	said        vote
-	err         error
-}
-
-// step is how one question to one node stands.
-type step uint8
-
-const (
-	unasked step = iota
-	pending
-	yes
-	no
-	failed // no answer, in time or at all
-)
-
-// longStall is how much longer the nodes are given in a second try: time for a
-// lost packet to be sent again.
-const longStall = 250 * time.Millisecond
-
-// newRound makes a round. A patient one is a second try, after a stall: with more
-// time for each node.
-func (b *Backend) newRound(c claim, patient bool) *round {
-	r := &round{
-		b: b, hold: newHold(b, c), limit: b.nodeTimeout(c.ttl),
-		nodes: make([]nodeVote, len(b.nodes)),
-	}
-	r.answers = r.hold.answers
-	if patient {
-		r.limit += min(3*r.limit, longStall)
-	}
-	return r
+	votes   *poll
+	raises  *poll // the second phase of the token; nil: it has not begun. Guarded by votes.mu.
 }
 
 // result is what came of a round.
@@ -79,72 +33,58 @@ const (
 	tooLate           // won, but too slowly
 )
 
-// run asks all nodes at the same time, and counts their answers until it is known what
-// comes of it, until no answer can come any more, or until ctx is done.
+// run is one round, in the five steps of the algorithm.
 func (r *round) run(ctx context.Context) result {
-	asked := r.choose()
-	r.args = r.hold.claim.voteArgs()
-	r.since = time.Now()
-	for _, i := range asked {
-		r.ask(i)
+	h, quorum := r.hold, r.b.quorum
+
+	// 1. Note the time. A lease counts from here (R1).
+	h.since = time.Now()
+
+	// 2. Ask all nodes at the same time, and count until a quorum has voted for us or none can.
+	for _, i := range r.choose() {
+		r.ask(i, 0)
 	}
-	agreed := r.await(ctx, r.votes)
-	if agreed && r.hold.claim.fenced {
-		r.chooseToken()
-		agreed = r.await(ctx, r.raises)
+	agreed := r.votes.wait(ctx, r.limit).yes >= quorum
+
+	// 3. With tokens, have the quorum agree on the highest that could follow on each of its nodes.
+	if agreed && r.b.opts.Fencing {
+		r.raise()
+		agreed = r.raises.wait(ctx, r.limit).yes >= quorum
 	}
-	if !agreed {
-		return r.refused()
+
+	// 4. It is won if it is still valid by now: TTL − elapsed − drift.
+	valid := time.Now().Before(h.validity().Until())
+	if agreed && valid {
+		h.win()
+		return won
 	}
-	if !time.Now().Before(r.validity().Until()) { // TTL − elapsed − drift
+
+	// 5. Otherwise remove it from all nodes.
+	h.giveUp()
+	if agreed {
 		return tooLate
 	}
-	return won
+	return r.refused()
 }
 
-// validity is what a quorum that has voted has promised. It takes off the default drift.
-func (r *round) validity() driver.Validity {
-	return driver.Validity{Since: r.since, TTL: r.hold.claim.ttl}
-}
+// longStall is how much longer the nodes are given in a second try: time for a lost packet to be sent again.
+const longStall = 250 * time.Millisecond
 
-// await takes answers until count says that a quorum agrees, or that none will. Less than
-// a quorum of answers decides nothing.
-func (r *round) await(ctx context.Context, count func() (agreed, open bool)) (agreed bool) {
-	for want := r.b.quorum; ; want = 1 {
-		if !r.answers.take(ctx.Done(), want, r.take) {
-			return false
-		}
-		if agreed, open := count(); agreed || !open {
-			return agreed
-		}
+// newRound makes a round. A patient one is a second try, after a stall: with more time for each node.
+func (b *Backend) newRound(h *hold, patient bool) *round {
+	r := &round{b: b, hold: h, limit: b.nodeTimeout(h.ttl)}
+	if patient {
+		r.limit += min(3*r.limit, longStall)
 	}
+	r.votes = b.newPoll(r.decides)
+	r.votes.then = r.second
+	return r
 }
 
-// take notes an answer, and asks the node the next question if there is one.
-func (r *round) take(a answer) {
-	i, v := a.node, &r.nodes[a.node]
-	switch {
-	case a.to == toRaise && a.err != nil:
-		v.raise, v.err = failed, a.err
-	case a.to == toRaise && a.state == redisconn.Mine:
-		v.raise = yes
-	case a.to == toRaise:
-		v.raise = no
-	case a.to == toLook && a.err == nil:
-		r.ask(i)
-	case a.to == toLook:
-		v.vote, v.err = failed, a.err
-	default:
-		r.hold.sites[i].voted(a)
-		r.voted(i, a)
-	}
-}
-
-// choose returns whom to ask: not those that have not answered for a while,
-// unless there is no quorum without them.
+// choose returns whom to ask: not those that have not answered for a while, unless there is no quorum without them.
 func (r *round) choose() (asked []int) {
 	now := time.Now()
-	asked = make([]int, 0, len(r.nodes))
+	asked = make([]int, 0, len(r.b.nodes))
 	var skipped []int
 	for i, n := range r.b.nodes {
 		if n.worthAsking(now) {
@@ -153,206 +93,177 @@ func (r *round) choose() (asked []int) {
 			skipped = append(skipped, i)
 		}
 	}
-	r.healthy = len(asked) >= r.b.quorum
-	if !r.healthy {
+	if r.healthy = len(asked) >= r.b.quorum; !r.healthy {
 		return append(asked, skipped...)
 	}
 	for _, i := range skipped {
-		r.nodes[i] = nodeVote{vote: failed, err: r.b.nodes[i].why()}
+		r.votes.put(i, said{verdict: failed, err: r.b.nodes[i].why()})
 	}
 	return asked
-}
-
-// ask asks a node for its vote, or first looks at its server where that is needed.
-func (r *round) ask(i int) {
-	n, v := r.b.nodes[i], &r.nodes[i]
-	v.vote, v.scripts = pending, n.currentScripts()
-	if v.scripts == nil {
-		r.look(i)
-		return
-	}
-	site := &r.hold.sites[i]
-	site.asking = true
-	site.vote = n.vote(v.scripts, &r.hold.claim, r.args, r.limit, func(said vote, got reply) {
-		r.answers.put(answer{i, toVote, said, got})
-		if got.err == nil && said.refuses() && r.won.Load() { // nobody reads it before the first renewal
-			r.hold.complete(i)
-		}
-	})
 }
 
 // maxLooks bounds how often a node is looked at for one vote.
 const maxLooks = 3
 
-// look has a node's server looked at, before its vote.
-func (r *round) look(i int) {
-	n, v := r.b.nodes[i], &r.nodes[i]
-	// Connecting, and perhaps TLS, take longer; and a quorum of nodes that are
-	// quicker ends the wait.
+// ask asks a node for its vote, or first looks at its server where that is needed.
+func (r *round) ask(i, looks int) {
+	n, h := r.b.nodes[i], r.hold
+	s := n.currentScripts()
+	if s == nil {
+		r.look(i, looks)
+		return
+	}
+	a := h.voteAttempt(s.vote)
+	if !h.asks(i, a) { // the round has ended
+		r.votes.put(i, said{verdict: failed, err: errNoAnswer})
+		return
+	}
+	r.votes.askOf(i, a, func(o redisnode.Outcome) {
+		h.voted(i, o)
+		n.compare(o)
+	}, func(o redisnode.Outcome) verdict {
+		switch {
+		case o.Err == nil:
+			return verdictOf(o.Answer)
+		case isRestarted(o.Err) && !o.Err.Unknown:
+			// It has forgotten its scripts, and perhaps more than that: it is looked at before it votes.
+			n.forget(s)
+			r.look(i, looks+1)
+			return open
+		}
+		return failed
+	})
+}
+
+// look has a node's server looked at, before its vote. A hold that was won meanwhile is given to it instead.
+func (r *round) look(i, looks int) {
+	n, h := r.b.nodes[i], r.hold
+	// Connecting, and perhaps TLS, take longer; and a quorum of nodes that are quicker ends the wait.
 	wait := r.limit
 	if n.cold() {
-		wait = max(wait, min(time.Second, r.hold.claim.ttl/3))
+		wait = max(wait, min(time.Second, h.ttl/3))
 	}
-	looked := r.answers.from(i, toLook)
-	if v.looks++; v.looks > maxLooks {
-		looked(reply{err: errRestarted})
+	fail := func(err error) { r.votes.put(i, said{verdict: failed, err: err}) }
+	if looks >= maxLooks {
+		fail(errRestarted)
 	} else if !r.b.start(func() {
-		_, err := n.ready(wait)
-		looked(reply{err: err})
-		r.hold.lookedAt(r.answers)
+		if _, err := n.ready(wait); err != nil {
+			fail(err)
+		} else if !h.give(i) {
+			r.ask(i, looks+1)
+		} else {
+			fail(errNoAnswer)
+		}
 	}) {
-		looked(reply{err: redisconn.ErrClosed})
+		fail(redisnode.ErrClosed)
 	}
 }
 
-// voted counts a vote. A server that has forgotten its scripts, and perhaps more than
-// that, is looked at before it votes.
-func (r *round) voted(i int, a answer) {
-	n, v := r.b.nodes[i], &r.nodes[i]
-	switch {
-	case errors.Is(a.err, errRestarted):
-		n.forget(v.scripts)
-		r.ask(i)
-	case a.err != nil:
-		v.vote, v.err = failed, a.err
-	case a.said.void:
-		v.vote, v.err = failed, errTakenBack
-	case a.said.foreign:
-		v.vote, v.err = failed, &foreignError{n.addr, redisconn.LockKey(r.hold.claim.keys.Name)}
-	case !a.said.granted:
-		v.vote, v.said = no, a.said
-	default:
-		v.vote, v.said = yes, a.said
-		if r.token != 0 {
-			r.raise(i)
+// raise begins the second phase with the token of a quorum that has voted: the lowest that could follow on each of
+// its nodes, and so above their counters and not below their clocks. Nodes whose votes come meanwhile take part.
+func (r *round) raise() {
+	r.votes.mu.Lock()
+	defer r.votes.mu.Unlock()
+	h := r.hold
+	h.mu.Lock()
+	for i := range r.votes.said {
+		if s := &r.votes.said[i]; s.verdict == yes && s.answer.Text == "" {
+			h.token = max(h.token, uint64(s.answer.N))
 		}
 	}
+	for i := range r.votes.said {
+		if s := &r.votes.said[i]; s.verdict == yes && s.answer.Text != "" {
+			h.token = uint64(s.answer.N) // this very hold once more: the same token (R11)
+		}
+	}
+	h.floor = h.token
+	h.mu.Unlock()
+	r.raises = r.b.newPoll(quorum)
+	r.raises.before = r.votes
+	for i := range r.votes.said {
+		r.second(i, r.votes.said[i].verdict)
+	}
 }
 
-// raise asks a node that has voted for us for the second phase.
-func (r *round) raise(i int) {
-	r.nodes[i].raise = pending
-	r.b.nodes[i].raise(&r.hold.claim, r.token, r.token, r.limit, r.answers.from(i, toRaise))
+// second asks a node for the second phase, once it has begun, if the node has voted for us. r.votes.mu is held.
+func (r *round) second(i int, vote verdict) {
+	if r.raises == nil {
+		return
+	}
+	switch vote {
+	case open:
+	case yes:
+		r.raises.ask(i, r.hold.keepAttempt(r.b.nodes[i].keep, opRaise, r.hold.lasts, 0), func(redisnode.Outcome) {})
+	case no, gone, failed, unasked:
+		r.raises.put(i, said{verdict: unasked})
+	}
 }
 
-// chooseToken begins the second phase with the token of a quorum that has voted: the lowest
-// that could follow on each of its nodes, and so above their counters and not below their
-// clocks.
-func (r *round) chooseToken() {
-	var before uint64
-	for i := range r.nodes {
-		v := &r.nodes[i]
-		if v.vote != yes {
+// decides ends the first phase: with a quorum, or when nothing more is to be learned soon of who else has one.
+func (r *round) decides(_ *poll, c count) bool {
+	return c.yes >= r.b.quorum || c.yes+c.open < r.b.quorum && r.top() >= r.b.quorum
+}
+
+// top is how many refusals name the same other holder, at most. r.votes.mu is held.
+func (r *round) top() (top int) {
+	for i := range r.votes.said {
+		s := &r.votes.said[i]
+		if s.verdict != no || r.ours(s.answer.Text) {
 			continue
 		}
-		r.token = max(r.token, v.said.token)
-		if v.said.raised {
-			before = max(before, v.said.token)
-		}
-	}
-	if before != 0 {
-		r.token = before // this very claim once more: the same token (R11)
-	}
-	for i := range r.nodes {
-		if r.nodes[i].vote == yes {
-			r.raise(i)
-		}
-	}
-}
-
-// tally counts a round's votes.
-type tally struct {
-	yes, no, failed, pending int
-	top                      int // how many refusals name the same other holder, at most
-}
-
-func (r *round) tally() (t tally) {
-	for i := range r.nodes {
-		switch v := &r.nodes[i]; v.vote {
-		case yes:
-			t.yes++
-		case pending:
-			t.pending++
-		case failed:
-			t.failed++
-		case no:
-			t.no++
-			if r.ours(v.said.holder) {
-				break
+		same := 1
+		for j := range i {
+			if w := &r.votes.said[j]; w.verdict == no && w.answer.Text == s.answer.Text {
+				same++
 			}
-			same := 1
-			for j := range i {
-				if w := &r.nodes[j]; w.vote == no && w.said.holder == v.said.holder {
-					same++
-				}
-			}
-			t.top = max(t.top, same)
 		}
+		top = max(top, same)
 	}
-	return t
+	return top
 }
 
-// ours reports that a refusal names a round before of this same Acquire: its
-// vote was late, and is being taken back. That is nobody who holds the lock (R17).
-// Behind the owner, a lock's value differs by round, and a refusal has
-// only so much of it.
+// ours reports that a refusal names a round before of this same Acquire: its vote was late, and is being taken back.
+// That is nobody who holds the lock (R17). Behind the owner, a lock's value differs by round, and a refusal has only
+// so much of it.
 func (r *round) ours(holder string) bool {
-	value, _ := r.hold.claim.keys.Value().(string)
+	value, _ := r.hold.keys.Value().(string)
 	return strings.HasPrefix(holder, value[:min(strings.Index(value, roundMark)+len(roundMark), holderLength)])
-}
-
-// votes counts the first phase. It is over without a quorum when nothing more is to be
-// learned soon of who else has one.
-func (r *round) votes() (agreed, open bool) {
-	t := r.tally()
-	hopeless := t.yes+t.pending < r.b.quorum && (t.top >= r.b.quorum || t.pending == 0)
-	return t.yes >= r.b.quorum, !hopeless
-}
-
-// raises counts the second phase.
-func (r *round) raises() (agreed, open bool) {
-	ok, pend := 0, 0
-	for i := range r.nodes {
-		switch v := &r.nodes[i]; {
-		case v.raise == yes:
-			ok++
-		case v.raise == pending, v.vote == pending:
-			pend++
-		}
-	}
-	return ok >= r.b.quorum, ok+pend >= r.b.quorum
 }
 
 // refused says what came of a round in which no quorum has agreed.
 func (r *round) refused() result {
-	t, broken := r.tally(), 0
-	for i := range r.nodes {
-		if v := &r.nodes[i]; v.vote == failed || v.raise == failed {
-			broken++
-		}
+	r.votes.mu.Lock()
+	defer r.votes.mu.Unlock()
+	c, top, broken := r.votes.count(), r.top(), 0
+	if r.raises != nil {
+		r.raises.mu.Lock()
+		broken = r.raises.count().failed
+		r.raises.mu.Unlock()
 	}
 	switch {
-	case t.top >= r.b.quorum:
+	case top >= r.b.quorum:
 		return heldByOne
-	case t.yes+t.no < r.b.quorum, r.token != 0 && broken > len(r.nodes)-r.b.quorum:
+	case c.yes+c.no < r.b.quorum, r.raises != nil && broken+c.failed > len(r.b.nodes)-r.b.quorum:
 		return outOfReach
-	case t.no > 0 && t.top+t.failed+t.pending >= r.b.quorum:
+	case c.no > 0 && top+c.failed+c.open >= r.b.quorum:
 		return perhaps
 	}
 	return split
 }
 
-// refusal says when enough nodes for a quorum will be free unless holders renew. What the rounds may have left
-// is that of leftover, if there is one.
+// refusal says when enough nodes for a quorum will be free unless holders renew. What the rounds may have left is
+// that of leftover, if there is one.
 func (r *round) refusal(leftover driver.Hold) *driver.Refusal {
+	r.votes.mu.Lock()
+	defer r.votes.mu.Unlock()
 	free := 0
 	var left []time.Duration
-	for i := range r.nodes {
-		switch v := &r.nodes[i]; {
-		case v.vote == yes, v.vote == no && r.ours(v.said.holder):
+	for i := range r.votes.said {
+		switch s := &r.votes.said[i]; {
+		case s.verdict == yes, s.verdict == no && r.ours(s.answer.Text):
 			free++
-		case v.vote == no && v.said.left >= 0:
-			left = append(left, v.said.left)
+		case s.verdict == no && s.answer.N >= 0:
+			left = append(left, redisnode.LeftOf(s.answer.N))
 		}
 	}
 	slices.Sort(left)
@@ -366,27 +277,28 @@ func (r *round) refusal(leftover driver.Hold) *driver.Refusal {
 	return e
 }
 
-// stalled reports that there could be a quorum, were it not for nodes that are
-// just too slow.
+// stalled reports that there could be a quorum, were it not for nodes that are just too slow.
 func (r *round) stalled() bool {
 	down := 0
-	for i := range r.nodes {
-		if v := &r.nodes[i]; v.vote == failed && inTime(v.err) {
+	for _, err := range r.votes.causes() {
+		if err != nil && inTime(err) {
 			down++
 		}
 	}
-	return down <= len(r.nodes)-r.b.quorum
+	return down <= len(r.b.nodes)-r.b.quorum
 }
 
 // unavailable is the error of a round that too few nodes answered.
 func (r *round) unavailable(why string) error {
-	causes := make([]error, len(r.nodes))
-	for i := range r.nodes {
-		switch v := &r.nodes[i]; {
-		case v.vote == pending:
-			causes[i] = errNoAnswer
-		case v.vote == failed, v.raise == failed:
-			causes[i] = v.err
+	causes := r.votes.causes()
+	r.votes.mu.Lock()
+	raises := r.raises
+	r.votes.mu.Unlock()
+	if raises != nil {
+		for i, err := range raises.causes() {
+			if causes[i] == nil {
+				causes[i] = err
+			}
 		}
 	}
 	return r.b.quorumError("acquire", why, causes)

@@ -18,7 +18,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -58,13 +58,13 @@ func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
 	assert.Positive(t, guarded)
 	within(t, 30*time.Second, "it votes again", func() bool {
 		g, err := locktest.Ask(t.Context(), fresh, request("x", time.Second))
-		return err == nil && g.Hold.Release(t.Context()) == nil
+		return err == nil && g.Hold.Release(t.Context(), 0) == nil
 	})
 	// From now on it has the note of a run that gave votes.
 	s.servers[0].Restart(t)
 	within(t, 30*time.Second, "its data was kept", func() bool {
 		g, err := s.backend(t, redlock.Options{MaxTTL: time.Hour}).Acquire(t.Context(), request("x", time.Second))
-		return err == nil && g.Hold.Release(t.Context()) == nil
+		return err == nil && g.Hold.Release(t.Context(), 0) == nil
 	})
 }
 
@@ -101,7 +101,7 @@ func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 	s.proxies[1].CutReply("{x}")
 	time.AfterFunc(700*time.Millisecond, func() { s.proxies[0].Replies(lab.Pass) })
 	within(t, 30*time.Second, "it is released", func() bool {
-		err := g.Hold.Release(t.Context())
+		err := g.Hold.Release(t.Context(), 0)
 		require.NotErrorIs(t, err, driver.ErrLost)
 		return err == nil
 	})
@@ -142,7 +142,7 @@ func TestNobodyIsRefusedForLoad(t *testing.T) {
 			if !assert.NoError(t, err) {
 				return
 			}
-			assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context())))
+			assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context()), 0))
 			done.Add(1)
 		})
 	}
@@ -175,18 +175,18 @@ func TestFullMemory(t *testing.T) {
 	require.NoError(t, err)
 	for _, r := range s.servers {
 		within(t, 30*time.Second, "its token is on all nodes, also where the vote came last", func() bool {
-			return r.MustDo(t, "EXISTS", redisconn.LockKey("x")+":quorum") == int64(1)
+			return r.MustDo(t, "EXISTS", redisnode.LockKey("x")+":quorum") == int64(1)
 		})
 	}
 	s.full(t, true)
 	for _, r := range s.servers { // as after a minute and more
-		assert.Equal(t, int64(1), r.MustDo(t, "PEXPIRE", redisconn.LockKey("x")+":quorum", 1000000))
+		assert.Equal(t, int64(1), r.MustDo(t, "PEXPIRE", redisnode.LockKey("x")+":quorum", 1000000))
 	}
 	_, err = g.Hold.Renew(t.Context())
 	require.NoError(t, err, "a renewal writes nothing anew")
 	for _, r := range s.servers {
 		within(t, 30*time.Second, "and the counter lives on, also where the renewal arrives last", func() bool {
-			left, _ := r.MustDo(t, "PTTL", redisconn.LockKey("x")+":quorum").(int64)
+			left, _ := r.MustDo(t, "PTTL", redisnode.LockKey("x")+":quorum").(int64)
 			return left > 2000000
 		})
 	}
@@ -195,7 +195,7 @@ func TestFullMemory(t *testing.T) {
 	_, err = locktest.Ask(t.Context(), b, waiting)
 	require.ErrorIs(t, err, driver.ErrHeld)
 	refused(t, b, "x", time.Minute)
-	require.NoError(t, given.Hold.Release(t.Context()))
+	require.NoError(t, given.Hold.Release(t.Context(), 0))
 	within(t, 30*time.Second, "what was released is gone", func() bool { return s.holders(t, "given") == 0 })
 	_, err = locktest.Ask(t.Context(), b, request("free", time.Minute))
 	require.ErrorIs(t, err, driver.ErrUnavailable, "there is no room for another lock")
@@ -218,11 +218,11 @@ func TestGivenUpWithFullMemory(t *testing.T) {
 	}
 	g, err := locktest.Ask(t.Context(), a, request("x", time.Minute))
 	if err == nil {
-		require.NoError(t, g.Hold.Release(t.Context()))
+		require.NoError(t, g.Hold.Release(t.Context(), 0))
 	} else {
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		if g.Hold != nil {
-			_ = g.Hold.Release(t.Context())
+			_ = g.Hold.Release(t.Context(), 0)
 		}
 	}
 	within(t, 30*time.Second, "no ghost", func() bool { return s.holders(t, "x") == 0 })
@@ -240,8 +240,8 @@ func TestSilentConnections(t *testing.T) {
 			lab.Again(t, func() bool { // a machine that stalls loses leases, too
 				s.each(func(p *lab.Proxy) { p.Set(lab.Pass) })()
 				// A machine that stalls for a TTL makes a round that counts for nothing, and ends no call.
-				opts := &locker.Options{TTL: max(4*silence, 1200*time.Millisecond), Patience: 10 * time.Second}
-				c := locker.New(s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), opts)
+				opts := &locker.Options{TTL: max(4*silence, 1200*time.Millisecond), OutageTimeout: 10 * time.Second}
+				c := locktest.Must(locker.New(s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), opts))
 				defer func() { _ = c.Close() }()
 				lost, wait := locktest.Silence(t, c, opts.TTL, silence,
 					s.each(func(p *lab.Proxy) { p.Set(lab.Drop) }), s.each((*lab.Proxy).PassNew))
@@ -268,7 +268,7 @@ func TestAReleaseOnSilentConnectionsIsConfirmed(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for _, g := range grants {
-		all.Go(func() { assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context()))) })
+		all.Go(func() { assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context()), 0)) })
 	}
 	all.Wait()
 }

@@ -80,7 +80,7 @@ func TestServersThatChangePlacesAreNoTwins(t *testing.T) {
 			return false
 		}
 		s.everywhere(t, g, "x")
-		return g.Hold.Release(t.Context()) == nil
+		return g.Hold.Release(t.Context(), 0) == nil
 	}
 	within(t, 30*time.Second, "all vote", all)
 	for _, turn := range [][]int{{1, 0, 2}, {1, 2, 0}} { // two change places, and all three

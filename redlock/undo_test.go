@@ -13,7 +13,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -55,6 +55,23 @@ func TestUndoIsForAllNodes(t *testing.T) {
 			assert.Zero(t, s.holders(t, "n"))
 		})
 	}
+}
+
+// A Release whose context ends before enough nodes have answered is not known to have been in time, whatever the
+// others said.
+func TestReleaseThatEndsEarlyIsNotConfirmed(t *testing.T) {
+	s := durable(t, 5)
+	b := s.through(t, redlock.Options{NodeTimeout: 20 * time.Second}) // no node counts as failed meanwhile
+	release(t, acquire(t, b, "warm", time.Minute))
+	g := acquire(t, b, "n", time.Minute)
+	within(t, 10*time.Second, "all nodes have it", func() bool { return s.holders(t, "n") == 5 })
+	for i := range 2 {
+		s.servers[i].MustDo(t, "DEL", redisnode.LockKey("n"))
+		s.proxies[4-i].Requests(lab.Drop)
+	}
+	err := g.Hold.Release(locktest.Within(t, time.Second), 0)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, driver.ErrLost, "that is not known, either")
 }
 
 // Undo is for all rounds of an Acquire, and not for the last one alone: what an earlier one may have left on
@@ -103,9 +120,14 @@ func TestHeldBesideWhatAnEarlierRoundHasLeft(t *testing.T) {
 			p.OnRequest(req.Owner+".0:", func(l *lab.Link) { l.Requests(lab.Drop) })
 		}
 		g, err := locktest.Ask(t.Context(), b, req)
-		if errors.Is(err, driver.ErrHeld) {
-			require.NotNil(t, g.Hold, "a vote of the first round may yet arrive")
-		} else {
+		if errors.Is(err, driver.ErrHeld) && g.Hold == nil {
+			for _, r := range s.servers {
+				void := redisnode.LockKey("n") + ":void:" + req.Owner + ".0:" + req.Label
+				within(t, 30*time.Second, "a vote of the first round that arrives finds itself void",
+					func() bool { return r.MustDo(t, "EXISTS", void) == int64(1) })
+			}
+			return true
+		} else if !errors.Is(err, driver.ErrHeld) {
 			require.ErrorIs(t, err, driver.ErrUnavailable, "too slow for the second round as well")
 			require.NotNil(t, g.Hold)
 		}
@@ -120,7 +142,7 @@ func TestHeldBesideWhatAnEarlierRoundHasLeft(t *testing.T) {
 func TestAKeyThatIsNoLock(t *testing.T) {
 	s := durable(t, 3)
 	b := s.backend(t, redlock.Options{})
-	key := redisconn.LockKey("n")
+	key := redisnode.LockKey("n")
 	for i := range s.servers {
 		s.servers[i].MustDo(t, "RPUSH", key, "no lock")
 		st, err := b.Inspect(t.Context(), "n")

@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // What people ask of a Redis with locks in it: who holds, which names are there,
@@ -18,7 +20,7 @@ import (
 // Inspect implements [driver.Operator]. How many wait is not known to Redis. A key that is no lock is an error, as
 // it is to those who ask for the lock; List leaves it out, and Break does not touch it.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
-	s, err := b.server.inspect(ctx, name)
+	s, err := b.inspect(ctx, name)
 	switch {
 	case err != nil:
 		return driver.State{}, failure(err)
@@ -28,16 +30,30 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error
 	return stateOf(name, s), nil
 }
 
-func stateOf(name string, s status) driver.State {
+func (b *Backend) inspect(ctx context.Context, name string) (redisnode.Status, error) {
+	k := redisnode.KeysOf(name, "", "", "")
+	return b.node.StatusOf(name, b.node.Do(ctx, b.node.Inspect(&k, k.Lock)))
+}
+
+func stateOf(name string, s redisnode.Status) driver.State {
 	state := driver.State{Name: name, Held: s.Held, Waiters: -1}
-	if s.Held {
-		state.Holder = s.Value
-		state.Remaining, state.Token = max(s.Left, 0), s.Token
-		_, state.Label, _ = strings.Cut(s.Value, labelMark)
-		if s.shared {
-			state.Holder = sharersMark + strconv.FormatUint(s.Token, 10)
-			s.sharing(&state)
+	if !s.Held {
+		return state
+	}
+	state.Holder, state.Remaining, state.Token = s.Owner, max(s.Left, 0), s.Digits
+	_, state.Label, _ = strings.Cut(s.Owner, labelMark)
+	state.Since = redisnode.Since(s.Digits) // tokens are the server's clock in µs
+	if s.Kept {
+		state.KeptUntil = time.Now().Add(state.Remaining)
+	}
+	if s.Shared {
+		state.Holder, state.Sharers = sharersMark+strconv.FormatUint(s.Digits, 10), s.Sharers
+		for _, owner := range s.Some {
+			if _, label, _ := strings.Cut(owner, labelMark); !slices.Contains(state.Sharing, label) {
+				state.Sharing = append(state.Sharing, label)
+			}
 		}
+		state.Label = state.Sharing[0]
 	}
 	return state
 }
@@ -45,18 +61,23 @@ func stateOf(name string, s status) driver.State {
 // sharersMark stands before the token of those who share a lock, in State.Holder: no owner begins with it.
 const sharersMark = "sharers "
 
-// List implements [driver.Operator]: it walks through the keys of the server, on a
-// Cluster of all masters, a few hundred at a time, and yields what it finds as it goes.
+// List implements [driver.Operator]: it walks through the keys of the server, on a Cluster of all masters, a few
+// hundred at a time, and yields what it finds as it goes.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
 	return func(yield func(driver.State, error) bool) {
 		var failed error
 		stopped := false
-		err := b.server.Names(ctx, prefix, func(name string) (more bool) {
-			var s status
-			if s, failed = b.server.inspect(ctx, name); failed == nil && (s.Held || s.Waited) {
-				stopped = !yield(stateOf(name, s), nil)
+		err := b.node.Names(ctx, prefix, func(names []string) (more bool) {
+			for s, err := range redisnode.Each(ctx, names, b.inspect) {
+				if failed = err; failed != nil {
+					return false
+				}
+				if (s.Held || s.Waited) && !yield(stateOf(s.Name, s), nil) {
+					stopped = true
+					return false
+				}
 			}
-			return failed == nil && !stopped
+			return true
 		})
 		if err = cmp.Or(failed, err); err != nil && !stopped {
 			yield(driver.State{}, failure(err))
@@ -66,34 +87,35 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 
 // Break implements [driver.Operator]. A copy of the holder's acquire that is still under way finds itself void.
 func (b *Backend) Break(ctx context.Context, st driver.State) error {
-	k := redisconn.KeysOf(st.Name, st.Holder, "", "")
-	var err error
+	k := redisnode.KeysOf(st.Name, st.Holder, "", "")
+	a := b.node.Release(&k, voidTime)
 	if of, shared := strings.CutPrefix(st.Holder, sharersMark); shared {
-		var token uint64
-		if token, err = strconv.ParseUint(of, 10, 64); err != nil {
+		token, err := strconv.ParseUint(of, 10, 64)
+		if err != nil {
 			return invalid("%q is no Holder of this backend", st.Holder)
 		}
-		err = b.server.dissolve(ctx, &k, token)
-	} else if st.Holder != "" {
-		_, err = b.server.release(ctx, &k, false, voidTime)
+		a = b.scripts.dissolve.Attempt("break", k.Name, nil, k.Lock, k.Wait(), redisnode.Digits(token),
+			voidTime.Milliseconds())
+	} else if st.Holder == "" {
+		return nil
 	}
-	return failure(err)
+	return ignoreLost(b.state("break", b.node.Do(ctx, a)))
 }
 
 // Check implements [driver.Checker]. On a Cluster it looks at every master. It asks for the rights to a name
 // that begins with the prefix of the URL, or with none for a Backend that New has made.
 func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	name := b.prefix + "locker-check"
-	set := redisconn.LockKey(name) + ":shared"
-	needs := append(b.server.Needs(name), redisconn.Need{
-		Commands: [][]string{{"set", fmt.Sprint(b.server.tokens(name)), ""}},
+	set := redisnode.LockKey(name) + ":shared"
+	needs := append(b.node.Needs(name), redisnode.Need{
+		Commands: [][]string{{"set", fmt.Sprint(b.tokens(name)), ""}},
 		Severity: driver.SeverityProblem, Advice: "locks have no tokens, and so cannot be had",
-	}, redisconn.Need{
+	}, redisnode.Need{
 		Commands: [][]string{{"zadd", set, "0", ""}, {"zrem", set, ""}, {"zrange", set, "0", "-1"}, {"zscore", set, ""},
 			{"zcount", set, "0", "1"}, {"zremrangebyscore", set, "0", "1"}},
 		Severity: driver.SeverityInfo, Advice: "locks cannot be shared",
 	})
-	found, servers, err := b.server.Check(ctx, needs, driver.SeverityWarning)
+	found, servers, err := b.node.Check(ctx, needs, driver.SeverityWarning)
 	if err != nil {
 		return nil, failure(err)
 	}

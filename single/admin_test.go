@@ -18,7 +18,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/single"
 )
 
@@ -97,7 +97,7 @@ func TestListAndBreak(t *testing.T) {
 func TestListYieldsAsItGoes(t *testing.T) {
 	server := lab.StartRedis(t)
 	fill := `for i = 1, 20000 do redis.call('SET', 'cache:' .. i, '') end
-		for i = 1, 100 do redis.call('SET', 'locker:1:{' .. i .. '}', '0000000000000001 me:') end`
+		for i = 1, 100 do redis.call('SET', 'locker:2:{' .. i .. '}', '0000000000000001 me:') end`
 	server.MustDo(t, "EVAL", fill, 0)
 	proxy := lab.StartProxy(t, server.Addr())
 	b := backend(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
@@ -197,14 +197,14 @@ func TestCheckNamesWhatTheUserMayNotDo(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithAppendOnly())
 	for what, want := range map[string]string{
 		"":              "",
-		"resetchannels": "warning rights|it may not run: publish locker:1:{locker-check}:wake, subscribe|waiters are not woken",
+		"resetchannels": "warning rights|it may not run: publish locker:2:{locker-check}:wake, subscribe|waiters are not woken",
 		"-subscribe":    "warning rights|+subscribe, with|waiters are not woken",
 		"-info":         "info INFO|NOPERM|whether there is only one at this address",
 		"-eval":         "problem rights|NOPERM|+eval and +evalsha",
-		"resetkeys":     "problem rights|mget locker:1:{locker-check}, set|locks have no tokens",
-		"-set":          "problem rights|set locker:1:{locker-check}|locks cannot be had",
+		"resetkeys":     "problem rights|mget locker:2:{locker-check}, set|locks have no tokens",
+		"-set":          "problem rights|set locker:2:{locker-check}|locks cannot be had",
 		"-pexpire":      "problem rights|pexpire|or not be kept",
-		"-zadd":         "info rights|zadd locker:1:{locker-check}:shared|locks cannot be shared",
+		"-zadd":         "info rights|zadd locker:2:{locker-check}:shared|locks cannot be shared",
 	} {
 		server.MustDo(t, "ACL", "SETUSER", "locker", "reset", "on", ">secret", "~*", "&*", "+@all")
 		if what != "" {
@@ -239,8 +239,8 @@ func TestANodeOfAClusterIsNoServerOfItsOwn(t *testing.T) {
 
 // A user who may have the names of one prefix alone can open, lock and check.
 func TestAUserForOnePrefix(t *testing.T) {
-	server := lab.StartRedis(t, lab.WithAppendOnly(), lab.WithUser("app", "on", ">secret", "~locker:1:{app/*",
-		"~locker:1:tokens*", "&locker:1:{app/*", "+@all"))
+	server := lab.StartRedis(t, lab.WithAppendOnly(), lab.WithUser("app", "on", ">secret", "~locker:2:{app/*",
+		"~locker:2:tokens*", "&locker:2:{app/*", "+@all"))
 	c, err := locker.Open(t.Context(), "redis://app:secret@"+server.Addr()+"?prefix=app/", nil, openers)
 	require.NoError(t, err)
 	require.NoError(t, locktest.Lock(t, c, "n").Unlock(t.Context()))
@@ -267,7 +267,7 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		proxy.PassNew()
 		locktest.Eventually(t, soon, "the driver is done", func() bool { return g.Hold.Undo(t.Context()) == nil })
-		assert.Greater(t, server.TTL(t, redisconn.LockKey("n")+":void:"+req.Owner+":"), 50*time.Minute)
+		assert.Greater(t, server.TTL(t, redisnode.LockKey("n")+":void:"+req.Owner+":"), 50*time.Minute)
 	}
 	late(func(req driver.Request) (driver.Grant, error) { return locktest.Ask(t.Context(), b, req) })
 	h, ok := grant(t, b, "n", 0).Hold.(driver.Passer)

@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // Five fail-overs one after the other: each may lose a lock, as the documentation
@@ -35,8 +35,8 @@ func TestAgeingSlotsThatMove(t *testing.T) {
 	u := "redis+cluster://" + strings.Join(c.Addrs(), ",")
 	overlaps, lost := ages(t, u, 3*time.Second, names, 9, func(round int) {
 		for _, name := range append(names, "long") {
-			slot := c.Nodes[0].MustDo(t, "CLUSTER", "KEYSLOT", redisconn.LockKey(name)).(int64)
-			from := c.NodeOf(t, redisconn.LockKey(name))
+			slot := c.Nodes[0].MustDo(t, "CLUSTER", "KEYSLOT", redisnode.LockKey(name)).(int64)
+			from := c.NodeOf(t, redisnode.LockKey(name))
 			at := 0
 			for i, n := range c.Nodes {
 				if n == from {
@@ -55,7 +55,7 @@ func ages(t *testing.T, url string, ttl time.Duration, names []string, steps int
 	t.Helper()
 	var clients []*locker.Client
 	for range 5 {
-		c, err := locker.Open(t.Context(), url, &locker.Options{TTL: ttl, Patience: time.Minute}, openers)
+		c, err := locker.Open(t.Context(), url, &locker.Options{TTL: ttl, OutageTimeout: time.Minute}, openers)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)

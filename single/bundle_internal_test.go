@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 func TestCallersShareScriptCalls(t *testing.T) {
@@ -19,27 +19,27 @@ func TestCallersShareScriptCalls(t *testing.T) {
 	load(t, node)
 	answers := make([]answer, n)
 	ask := func(i int, value string) (answer, error) {
-		return node.server.acquire(t.Context(), keys(strconv.Itoa(i), value), request{ttl: ttl, waiting: i%2 == 0})
+		return on(node).acquire(t.Context(), keys(strconv.Itoa(i), value), request{ttl: ttl, waiting: i%2 == 0})
 	}
-	mine := func(i int) string { return fmt.Sprint("owner ", i) }
+	owner := func(i int) string { return fmt.Sprint("owner ", i) }
 	calls := server.AllAtOnce(t, n, func(i int) {
 		var err error
-		answers[i], err = ask(i, mine(i))
+		answers[i], err = ask(i, owner(i))
 		assert.NoError(t, err)
 	})
 	assert.Less(t, calls, n/4, "script calls for 200 locks")
 	for i, a := range answers {
 		assert.True(t, a.granted)
-		key := redisconn.LockKey(strconv.Itoa(i))
-		v := readValue(server.MustDo(t, "GET", key).(string))
-		assert.Equal(t, mine(i), v.owner)
-		assert.Equal(t, a.token, v.token, "the token of another")
+		key := redisnode.LockKey(strconv.Itoa(i))
+		v := redisnode.ReadValue(server.MustDo(t, "GET", key).(string))
+		assert.Equal(t, owner(i), v.Owner)
+		assert.Equal(t, a.token, v.Digits, "the token of another")
 		assert.InDelta(t, ttl, server.TTL(t, key), float64(ttl)/2)
 		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key+":wait"), "nobody was refused")
 	}
 	// The same once more: all are the callers' own. By others: all are held.
 	server.AllAtOnce(t, n, func(i int) {
-		a, err := ask(i, mine(i))
+		a, err := ask(i, owner(i))
 		assert.NoError(t, err)
 		assert.True(t, a.granted && a.again, "R11")
 		assert.Equal(t, answers[i].token, a.token)
@@ -51,18 +51,18 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		assert.Positive(t, a.left)
 	})
 	for i := range n {
-		assert.Equal(t, int64(1-i%2), server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))+":wait"),
+		assert.Equal(t, int64(1-i%2), server.MustDo(t, "EXISTS", redisnode.LockKey(strconv.Itoa(i))+":wait"),
 			"noted only for who waits")
 	}
 	calls = server.AllAtOnce(t, n, func(i int) {
-		name, value, want := strconv.Itoa(i), mine(i), redisconn.Mine
+		name, value, want := strconv.Itoa(i), owner(i), mine
 		switch i % 4 {
 		case 1:
-			value, want = "owner", redisconn.Theirs
+			value, want = "owner", theirs
 		case 2:
-			name, want = name+" gone", redisconn.Gone
+			name, want = name+" gone", gone
 		}
-		state, err := node.server.release(t.Context(), keys(name, value), false, 0)
+		state, err := on(node).release(t.Context(), keys(name, value), false, 0)
 		assert.NoError(t, err)
 		assert.Equal(t, want, state)
 	})
@@ -72,16 +72,16 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		if i%4 == 1 || i%4 == 2 {
 			there = 1
 		}
-		assert.Equal(t, there, server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))), i)
+		assert.Equal(t, there, server.MustDo(t, "EXISTS", redisnode.LockKey(strconv.Itoa(i))), i)
 	}
 }
 
 func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {
 	server, node := setUp(t)
 	load(t, node)
-	_, err := node.server.release(t.Context(), keys("void", "me"), false, time.Minute)
+	_, err := on(node).release(t.Context(), keys("void", "me"), false, time.Minute)
 	require.NoError(t, err)
-	server.MustDo(t, "RPUSH", redisconn.LockKey("foreign"), "a list")
+	server.MustDo(t, "RPUSH", redisnode.LockKey("foreign"), "a list")
 	acquire(t, node, "held", "another", once)
 	names := []string{"void", "foreign", "held"}
 	for range 100 {
@@ -90,7 +90,7 @@ func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {
 	var mu sync.Mutex
 	answers, errs := map[string]answer{}, map[string]error{}
 	server.AllAtOnce(t, len(names), func(i int) {
-		a, err := node.server.acquire(t.Context(), keys(names[i], "me"), once)
+		a, err := on(node).acquire(t.Context(), keys(names[i], "me"), once)
 		mu.Lock()
 		defer mu.Unlock()
 		answers[names[i]], errs[names[i]] = a, err
@@ -111,11 +111,11 @@ func TestTheSameNameTwiceInOneCall(t *testing.T) {
 		var mu sync.Mutex
 		granted := map[uint64]string{}
 		if round%2 == 1 { // it is this client's turn
-			server.MustDo(t, "SET", redisconn.LockKey(strconv.Itoa(round)), "turn "+node.server.me)
+			server.MustDo(t, "SET", redisnode.LockKey(strconv.Itoa(round)), "turn "+node.me)
 		}
 		server.AllAtOnce(t, 16, func(i int) {
 			value := strconv.Itoa(i / 2) // each asks twice, as a driver might
-			a, err := node.server.acquire(t.Context(), keys(strconv.Itoa(round), value), waiting)
+			a, err := on(node).acquire(t.Context(), keys(strconv.Itoa(round), value), waiting)
 			assert.NoError(t, err)
 			assert.False(t, a.foreign)
 			mu.Lock()
@@ -127,11 +127,11 @@ func TestTheSameNameTwiceInOneCall(t *testing.T) {
 			}
 		})
 		require.Len(t, granted, 1, "R11: one token for one holder")
-		key := redisconn.LockKey(strconv.Itoa(round))
+		key := redisnode.LockKey(strconv.Itoa(round))
 		for token, value := range granted {
-			v := readValue(server.MustDo(t, "GET", key).(string))
-			assert.Equal(t, value, v.owner)
-			assert.Equal(t, token, v.token)
+			v := redisnode.ReadValue(server.MustDo(t, "GET", key).(string))
+			assert.Equal(t, value, v.Owner)
+			assert.Equal(t, token, v.Digits)
 		}
 		assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", key+":wait"))
 	}

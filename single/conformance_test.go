@@ -18,7 +18,7 @@ import (
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/single"
 )
 
@@ -134,11 +134,11 @@ func conform(t *testing.T, d deployment, only ...string) {
 			return connect(ct, w.Dial), w
 		},
 		Delete: func(_ conformance.T, name string) {
-			key := redisconn.LockKey(name)
+			key := redisnode.LockKey(name)
 			d.node(t, key).MustDo(t, "DEL", key)
 		},
 		Left: func(_ conformance.T, name string) []string {
-			key := redisconn.LockKey(name)
+			key := redisnode.LockKey(name)
 			node := d.node(t, key)
 			if value := node.MustDo(t, "GET", key); value != nil {
 				return []string{fmt.Sprintf("%s = %v", key, value)}
@@ -149,7 +149,7 @@ func conform(t *testing.T, d deployment, only ...string) {
 			return nil
 		},
 		Names: []string{"a}", "{a", "a}:fence", "a:fence", "a:wait", "a:shared", "a}:shared",
-			"%", "%7B", "{", "}", "{}", "locker:1:{a}"},
+			"%", "%7B", "{", "}", "{}", "locker:2:{a}"},
 		URL:  d.url,
 		Open: conformance.OpenWith(opener),
 		// The driver's Close ends neither the connections that it is making, which it

@@ -39,7 +39,7 @@
 //     cannot where the user may not run INFO, and sees one server where the balancer chooses by the
 //     client's address.
 //   - Waiters of different clients get the lock in no guaranteed order. Busy clients
-//     take turns, except on a Cluster. Of several writers that wait for
+//     take turns, except on a Cluster; one that has no connection for wake-ups has no turn. Of several writers that wait for
 //     sharers to end, any may be the first, and new sharers may come between two of them.
 //   - Releases of this package without shared locks take a lock that is shared for one that is
 //     held, and leave no note while they wait for it.
@@ -54,30 +54,36 @@
 //
 // # Keys
 //
-// All keys of a lock share a hash tag, and so a shard. locker:1:{name} is the lock,
-// with its token, the owner and the holder's label as its value; or "turn" and a
-// client, for the 200 ms for which it is kept for that client; or "shared", a token, and
-// the note of a writer that waits. :shared is a sorted set of those who share it, with the
-// time in ms at which each of them ends. It and "shared" stay for a second after the last one
-// that died, and are then in nobody's way. :wait says which
-// clients wait, until two seconds after the holder's TTL. :void:… makes a request
-// void that was given up, should it still arrive; it lasts for the TTL, for MinHold
-// or for a minute, whichever is longest. In names, %, { and } are written %25, %7B,
-// %7D.
+// All keys of a lock share a hash tag, and so a shard. locker:2:{name} is the lock, with its token, the
+// owner and the holder's label as its value, and "kept" in a second line once its holder has released
+// it while a MinHold keeps it; or "turn" and a client, for the 200 ms for which it is kept for that
+// client; or "shared", a token, and the note of a writer that waits. :shared is a sorted set of those
+// who share it, or have a MinHold there, with the time in ms at which each of them ends. It and
+// "shared" stay for a second after the last one that died, and are then in nobody's way. :wait says
+// which clients wait, until two seconds after the holder's TTL; each listens on the channels :wake and
+// :wake:CLIENT. :void:… makes a request void that was
+// given up, should it still arrive; it lasts for the TTL, for MinHold or for a minute, whichever is
+// longest. In names, %, { and } are written %25, %7B, %7D.
 //
-// locker:1:tokens, without expiry, is the counter of tokens: one for all names, on a
-// Cluster one for the names of each slot (locker:1:tokens:{N}). So
-// locker.Lease.RaiseToken raises the tokens of all of them. The 1 is the version of
+// locker:2:tokens, without expiry, is the counter of tokens: one for all names, on a
+// Cluster one for the names of each slot (locker:2:tokens:{N}). So
+// locker.Lease.RaiseToken raises the tokens of all of them. The 2 is the version of
 // this layout.
 //
 // # Connections that end
 //
 // A server with an idle limit, a load balancer, a fail-over, a new certificate and a
-// new address all close connections. A request whose connection was closed without an
-// answer is sent again, at once, on the next connection of the driver's pool, until
-// all that were closed are used up; requests are made so that a second copy does no
-// harm. If the client has a CredentialsProvider and the server refuses the password,
-// the provider is asked once more. A fixed password that is wrong is an error at once.
+// new address all close connections, and a NAT can make one silent. A request whose connection was
+// closed without an answer is sent again, at once, on a new connection. One that is not answered within
+// 100 ms, or four times what answers take, is sent again on new connections beside the
+// first; a server that does not answer them either gets no copy. Requests are made so that a second
+// copy does no harm. If the client has a CredentialsProvider and the server refuses the
+// password, the provider is asked once more. A fixed password that is wrong is an error at once.
+//
+// All copies of a request but a renewal go to one run of the server: after a restart or a fail-over, a second copy
+// could be granted what the first one was not. So a Backend asks which run answers (run_id, in INFO), and
+// the texts of its scripts name that. Where the user may not run INFO, there are no copies except of
+// renewals: a request that meets a connection which has ended fails, and the engine asks anew.
 //
 // Give New a client of its own, with a connection pool of its own, as Open does. Where the program's own
 // requests use up the pool, or block its connections (BLPOP, long scripts), renewals wait for one, and
@@ -89,9 +95,10 @@
 //
 // # Hooks
 //
-// A Backend sends most requests by way of copies of its client with timeouts of its own
-// (WithTimeout), and the driver's copies have no hooks: those of the client see few requests. To trace or
-// count what is locked use locker.Trace, or package observe.
+// A Backend sends many requests by way of copies of its client, with timeouts of its own
+// (WithTimeout) or with connections of their own, and the driver's copies have no hooks: those of the client
+// see some requests, and not all. To trace or count what is locked use locker.Trace, or package
+// observe; to count what is sent, INFO commandstats.
 //
 // # A server that is not to be trusted
 //
@@ -105,19 +112,19 @@
 //
 // The oldest servers are Redis 7.0 and Valkey 7.2. A user needs this much of an ACL:
 //
-//	ACL SETUSER locker on >password ~locker:1:* &locker:1:* +@connection +eval +evalsha +script|load
+//	ACL SETUSER locker on >password ~locker:2:* &locker:2:* +@connection +eval +evalsha +info
 //	    +mget +set +del +exists +pexpire +pttl +time +publish +spublish +subscribe +unsubscribe
 //	    +ssubscribe +sunsubscribe +zadd +zrem +zrange +zscore +zcount +zremrangebyscore
 //
 // The commands that begin with z are for shared locks alone.
 //
-// A user that is to have some names alone, as with ~locker:1:{app/*, needs
-// ~locker:1:tokens* beside them, and can then raise everybody's tokens. Open asks for a
+// A user that is to have some names alone, as with ~locker:2:{app/*, needs
+// ~locker:2:tokens* beside them, and can then raise everybody's tokens. Open asks for a
 // name with the prefix of its URL, prefix=app/.
 //
-// In addition, reading the eviction policy and [Backend.Check] need +info and +config|get, and
-// [Backend.List] needs +scan. Check names the rights that are missing. Since Redis 7, new users have no
-// right to any channel: then waiters are not woken by a release, and ask again and again.
+// Without +info, requests are not sent again ("Connections that end"). In addition, reading the eviction policy and
+// [Backend.Check] need +config|get, and [Backend.List] needs +scan. Check names the rights that are missing. Since
+// Redis 7, new users have no right to any channel: then waiters are not woken by a release, and ask again and again.
 //
 // # URLs
 //

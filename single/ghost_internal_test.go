@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // behindProxy starts a server and a Backend that reaches it through a proxy.
@@ -60,18 +60,18 @@ func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
 		warm(t, node)
 		v := rand.Text()
 		letGo := holdRequest(t, server, proxy, v)
-		a, err := node.server.acquire(t.Context(), keys(v, v), once)
+		a, err := on(node).acquire(t.Context(), keys(v, v), once)
 		if err != nil {
 			return false
 		}
 		require.True(t, a.granted)
 		require.False(t, a.again, "the second copy was the first to arrive")
 		require.True(t, a.repeated)
-		state, err := node.server.release(t.Context(), keys(v, v), false, time.Minute) // as a hold does then
+		state, err := on(node).release(t.Context(), keys(v, v), false, time.Minute) // as a hold does then
 		require.NoError(t, err)
-		require.Equal(t, redisconn.Mine, state)
+		require.Equal(t, mine, state)
 		letGo()
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(v)),
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey(v)),
 			"R7: a ghost holds the lock")
 		return true
 	})
@@ -84,19 +84,19 @@ func TestARefusalOfARequestSentTwiceIsTakenBack(t *testing.T) {
 		acquire(t, node, v, "holder", once)
 		warm(t, node)
 		letGo := holdRequest(t, server, proxy, v)
-		a, err := node.server.acquire(t.Context(), keys(v, v), once)
+		a, err := on(node).acquire(t.Context(), keys(v, v), once)
 		if err != nil {
 			return false
 		}
 		require.False(t, a.granted)
 		require.Positive(t, a.left)
 		require.True(t, a.repeated)
-		_, err = node.server.release(t.Context(), keys(v, v), false, time.Minute) // as the engine has it done then
+		_, err = on(node).release(t.Context(), keys(v, v), false, time.Minute) // as the engine has it done then
 		require.NoError(t, err)
-		_, err = node.server.release(t.Context(), keys(v, "holder"), false, 0)
+		_, err = on(node).release(t.Context(), keys(v, "holder"), false, 0)
 		require.NoError(t, err)
 		letGo()
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(v)),
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey(v)),
 			"refused, and yet taken by the copy that came late")
 		return true
 	})

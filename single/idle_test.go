@@ -98,7 +98,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 		all = append(all, g)
 	}
 	next := func() (g driver.Grant) { g, all = all[0], all[1:]; return g }
-	closed("release", func() error { return next().Hold.Release(ctx) })
+	closed("release", func() error { return next().Hold.Release(ctx, 0) })
 	closed("break", func() error { req, _ := held(); _, err := locktest.Break(ctx, b, req.Name); return err })
 	for range 3 { // with pass, the connections are closed before it and not before the acquire
 		req, g := held()
@@ -117,7 +117,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 		callers.Go(func() {
 			g, err := locktest.Ask(ctx, b, request())
 			if assert.NoError(t, err) {
-				assert.NoError(t, g.Hold.Release(ctx))
+				assert.NoError(t, g.Hold.Release(ctx, 0))
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestAnAddressThatMoves(t *testing.T) {
 	before.MustDo(t, "REPLICAOF", "127.0.0.1", after.Port())
 	addr.Store(after.Addr())
 	locktest.Acquire(t, b, request())
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 }
 
 // A password that was changed while clients were connected: who asks for it when it

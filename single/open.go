@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -11,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/oneline"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // Openers are the URL schemes of this package.
@@ -41,12 +41,12 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 	client := redis.NewUniversalClient(conn)
 	b, err := New(client, &o)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s: %w", driver.ErrInvalid, u, err), client.Close())
+		return nil, oneline.Join(fmt.Errorf("%w: %s: %w", driver.ErrInvalid, u, err), client.Close())
 	}
 	b.client, b.prefix = client, opts.Prefix
 	if err := b.contact(ctx, opts.Logger); err != nil {
-		err = fmt.Errorf("%s: %w%s", u, err, redisconn.Hint(err, conn.TLSConfig != nil, "redis", "rediss"))
-		return nil, errors.Join(err, b.Close())
+		err = fmt.Errorf("%s: %w%s", u, err, redisnode.Hint(err, conn.TLSConfig != nil, "redis", "rediss"))
+		return nil, oneline.Join(err, b.Close())
 	}
 	return b, nil
 }
@@ -54,9 +54,9 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 // contact warns of servers that may throw lock keys away, if they may be asked, and asks about a lock that the user
 // may have.
 func (b *Backend) contact(ctx context.Context, log *slog.Logger) error {
-	servers, _ := b.server.Servers(ctx)
+	servers, _ := b.node.Servers(ctx)
 	for _, s := range servers {
-		if err := b.server.Single(ctx, s); err != nil {
+		if err := b.node.Single(ctx, s); err != nil {
 			return err
 		}
 		if s.MayEvict() && log != nil {
@@ -92,7 +92,7 @@ func connOptions(u *driver.URL, timeout time.Duration) (*redis.UniversalOptions,
 	if timeout == 0 {
 		timeout = defaultTimeout
 	}
-	c, err := redisconn.FromURL(u, port, db, base == "rediss", timeout)
+	c, err := redisnode.FromURL(u, port, db, base == "rediss", timeout)
 	if err != nil {
 		return nil, err
 	}

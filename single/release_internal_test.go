@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // With full memory and noeviction, held is held, leases live, and what is given
@@ -21,17 +21,17 @@ func TestFullMemory(t *testing.T) {
 	a := acquire(t, node, "n", "other", waiting)
 	assert.False(t, a.granted)
 	assert.Positive(t, a.left)
-	state, err := node.server.renew(t.Context(), keys("n", "holder"), false, ttl, nil)
+	state, err := on(node).renew(t.Context(), keys("n", "holder"), false, ttl, nil)
 	require.NoError(t, err)
-	assert.Equal(t, redisconn.Mine, state)
-	_, err = node.server.release(t.Context(), keys("given", "me"), false, time.Minute)
+	assert.Equal(t, mine, state)
+	_, err = on(node).release(t.Context(), keys("given", "me"), false, time.Minute)
 	assert.NoError(t, err)
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("given")), "a ghost")
-	_, err = node.server.release(t.Context(), keys("given", "never there"), false, time.Minute)
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("given")), "a ghost")
+	_, err = on(node).release(t.Context(), keys("given", "never there"), false, time.Minute)
 	assert.ErrorContains(t, err, "OOM", "the note that it is void has to be tried again")
-	_, err = node.server.acquire(t.Context(), keys("free", "me"), once)
+	_, err = on(node).acquire(t.Context(), keys("free", "me"), once)
 	assert.False(t, asError(t, err).Unknown)
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", 0)
-	_, err = node.server.release(t.Context(), keys("given", "never there"), false, time.Minute)
+	_, err = on(node).release(t.Context(), keys("given", "never there"), false, time.Minute)
 	assert.NoError(t, err)
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // rightsOfTheDocs are the ACL rules that doc.go names.
 var rightsOfTheDocs = []string{
-	"on", ">secret", "resetkeys", "resetchannels", "~locker:1:*", "&locker:1:*", "-@all",
+	"on", ">secret", "resetkeys", "resetchannels", "~locker:2:*", "&locker:2:*", "-@all",
 	"+evalsha", "+eval", "+mget", "+set", "+del", "+exists", "+time", "+pttl", "+pexpire", "+publish",
 	"+spublish",
 	"+subscribe", "+unsubscribe", "+ssubscribe", "+sunsubscribe", "+ping",
@@ -47,9 +47,9 @@ func handOver(t *testing.T, node *Backend, name string) {
 	t.Helper()
 	require.True(t, acquire(t, node, name, "holder", once).granted)
 	require.False(t, acquire(t, node, name, "waiter", waiting).granted)
-	state, err := node.server.release(t.Context(), keys(name, "holder"), false, 0)
+	state, err := on(node).release(t.Context(), keys(name, "holder"), false, 0)
 	require.NoError(t, err)
-	require.Equal(t, redisconn.Mine, state)
+	require.Equal(t, mine, state)
 }
 
 func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
@@ -62,15 +62,15 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 		handOver(t, node, name)
 		told(t, woken, "release")
 		require.True(t, acquire(t, node, name, "me", once).granted)
-		_, err := node.server.renew(t.Context(), keys(name, "me"), false, ttl, nil)
+		_, err := on(node).renew(t.Context(), keys(name, "me"), false, ttl, nil)
 		require.NoError(t, err)
-		_, err = node.server.release(t.Context(), keys(name, "me"), false, ttl)
+		_, err = on(node).release(t.Context(), keys(name, "me"), false, ttl)
 		require.NoError(t, err)
 		shareAndLeave(t, node, name)
 		server.MustDo(t, "SCRIPT", "FLUSH")
 		server.MustDo(t, "CLIENT", "KILL", "TYPE", "pubsub")
 		told(t, woken, "the connection was lost")
-		_, err = node.server.Servers(t.Context())
+		_, err = node.node.Servers(t.Context())
 		assert.True(t, asError(t, err).Refused, "INFO is not among them, and that is no failure")
 	}
 }
@@ -110,7 +110,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 		assert.True(t, e.Refused, command)
 		assert.False(t, e.Unknown, command)
 		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")),
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")),
 			"%s: refused, and yet taken", command)
 	}
 	acquire(t, node, "n", "me", once)
@@ -119,13 +119,13 @@ func TestEachRightIsNeeded(t *testing.T) {
 		var err error
 		switch command {
 		case "del":
-			_, err = node.server.release(t.Context(), keys("n", "me"), false, 0)
+			_, err = on(node).release(t.Context(), keys("n", "me"), false, 0)
 		case "exists":
-			_, err = node.server.release(t.Context(), keys("gone", "me"), false, 0)
+			_, err = on(node).release(t.Context(), keys("gone", "me"), false, 0)
 		case "pexpire":
-			_, err = node.server.renew(t.Context(), keys("n", "me"), false, 2*ttl, nil)
+			_, err = on(node).renew(t.Context(), keys("n", "me"), false, 2*ttl, nil)
 		case "pttl":
-			_, err = node.server.inspect(t.Context(), "n")
+			_, err = node.inspect(t.Context(), "n")
 		}
 		e := asError(t, err)
 		assert.True(t, e.Refused, command)

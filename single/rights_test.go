@@ -43,7 +43,7 @@ func life(t *testing.T, b *single.Backend, name string) (steps []func()) {
 	}
 	renew := last(func(h driver.Hold) { _, _ = h.Renew(t.Context()) })
 	release := last(func(h driver.Hold) {
-		_ = h.Release(t.Context())
+		_ = h.Release(t.Context(), 0)
 		holds = holds[:len(holds)-1]
 	})
 	undo := last(func(h driver.Hold) { _ = h.Undo(t.Context()) })
@@ -90,7 +90,7 @@ func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
 	}
 	forever, ok := server.MustDo(t, "EVAL", `local forever, keys = {}, redis.call('KEYS', '*')
 		for _, key in ipairs(keys) do
-			if redis.call('PTTL', key) < 0 and key ~= 'locker:1:tokens' then
+			if redis.call('PTTL', key) < 0 and key ~= 'locker:2:tokens' then
 				forever[#forever + 1] = key
 			end
 		end

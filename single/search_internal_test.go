@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // What follows searches through all that can happen to some clients and a server, and not through
@@ -25,8 +25,9 @@ import (
 // moment before: from then on two may hold, but tokens go on rising. The search promises that at no
 // other time two leases are valid, unless sharers have them; that each token is above those of all
 // holders before, and sharers who hold together have one; that what was released or taken back is never
-// there again, and the note of a writer that has left neither; that a dead sharer does not stay with
-// others, and the keys end with the last; and that every key but the counter expires.
+// there again, and the note of a writer that has left neither; that a lock is kept as long as was
+// asked; that a dead sharer does not stay with others, and the keys end with the last; and that every
+// key but the counter expires.
 
 // attempts is the most that there are in a search.
 const attempts = 4
@@ -43,6 +44,7 @@ const (
 	sNoted     // a writer that was refused, and has left its note
 	sLeaving   // waits for the answer to its Leave
 	sOver
+	sKept // released, and kept
 )
 
 type sAttempt struct {
@@ -53,6 +55,8 @@ type sAttempt struct {
 	early                             uint8 // the token that it drew before it asked: a mistake
 	renewals                          uint8 // of a sharer: on their way
 	renewed                           bool
+	keeps                             uint8 // requests on their way that have the lock kept
+	keptLong                          bool  // the time for which it is kept is over
 }
 
 // sStore is what the server has.
@@ -78,6 +82,7 @@ type sModel struct {
 	t       *testing.T
 	clients string
 	readers string // an r where the attempt asks to share
+	keepers string // a k where the attempt has the lock kept when it releases it
 	quiet   bool   // without the loss of the server, and without steps of the clock
 	repeats int    // how many requests are sent twice
 
@@ -99,7 +104,7 @@ type sRequest struct {
 
 type sResult struct {
 	answer answer
-	state  redisconn.State
+	state  whose
 	store  sStore
 }
 
@@ -111,8 +116,11 @@ func newModel(t *testing.T, clients, readers string, mistake ...string) *sModel 
 		if m.nodes[byte(c)] == nil {
 			node := newNode(t, redis.NewClient(&redis.Options{Addr: addr}))
 			changed := len(mistake) == 0
-			alter(node.server, func(text string) string {
-				text = strings.ReplaceAll(text, "redis.call('TIME')", "{0, tonumber(redis.call('GET', 'now'))}")
+			woken, err := node.Notify(t.Context(), "n", func() {}) // it is there when it is its turn
+			require.NoError(t, err)
+			t.Cleanup(woken)
+			alter(node, func(text string) string {
+				text = strings.ReplaceAll(text, "call('TIME')", "{0, tonumber(redis.call('GET', 'now'))}")
 				for i := 0; i < len(mistake); i += 2 {
 					changed = changed || strings.Contains(text, mistake[i])
 					text = strings.ReplaceAll(text, mistake[i], mistake[i+1])
@@ -127,23 +135,31 @@ func newModel(t *testing.T, clients, readers string, mistake ...string) *sModel 
 }
 
 // alter changes the texts of the scripts.
-func alter(s *server, change func(text string) string) {
-	for _, script := range []**redisconn.Script{&s.acquireScript, &s.passScript, &s.releaseScript,
-		&s.shareScript, &s.stayScript, &s.leaveScript} {
-		*script = redisconn.NewScript(change((*script).Text()))
-	}
+func alter(b *Backend, change func(text string) string) {
+	s, publish := &b.scripts, b.node.Publish
+	b.scripts.acquire = redisnode.NewScript(3, b.me, change(s.acquire.Text()))
+	b.scripts.share = redisnode.NewScript(3, b.me, change(s.share.Text()))
+	b.scripts.pass = redisnode.NewScript(4, publish, change(s.pass.Text())).ForOne()
+	b.scripts.stay = redisnode.NewScript(2, "", change(s.stay.Text()))
+	b.scripts.leave = redisnode.NewScript(4, publish, change(s.leave.Text()))
+	b.scripts.remain = redisnode.NewScript(3, "", change(s.remain.Text()))
+	b.node.Alter(change)
 }
 
 func (m *sModel) client(i int) byte { return strings.ToUpper(m.clients)[i] }
 
-// ownerOf is the attempt whose the lock is; -1: nobody's.
-func ownerOf(lock string) int {
-	i, err := strconv.Atoi(readValue(lock).owner)
+// ownerOf is the attempt whose the lock is, or for which it is kept; -1: nobody's.
+func ownerOf(lock string) (i int, kept bool) {
+	lock, kept = strings.CutSuffix(lock, redisnode.Kept)
+	i, err := strconv.Atoi(redisnode.ReadValue(lock).Owner)
 	if err != nil {
-		return -1
+		return -1, false
 	}
-	return i
+	return i, kept
 }
+
+// mayEnd reports whether what the server has of the attempt may end by now.
+func (a *sAttempt) mayEnd(kept bool) bool { return kept && a.keptLong || !kept && a.expired }
 
 // carryOut has the server do what a request of attempt i asks for.
 func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sResult) error) sResult {
@@ -152,7 +168,7 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 	if known {
 		return r
 	}
-	lock, ctx := redisconn.LockKey("n"), m.t.Context()
+	lock, ctx := redisnode.LockKey("n"), m.t.Context()
 	void := func(i int) string { return lock + ":void:" + strconv.Itoa(i) }
 	pipe := m.admin.Pipeline()
 	put := func(key, value string, life time.Duration) {
@@ -163,10 +179,10 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 	pipe.FlushAll(ctx)
 	put("now", strconv.Itoa(s.now), 0)
 	put(lock, s.store.lock, s.store.lasts())
-	put(redisconn.TokensKey, s.store.counter, 0)
+	put(redisnode.TokensKey, s.store.counter, 0)
 	line := ""
 	for _, c := range s.store.line {
-		line += m.nodes[byte(c)].server.me + "=10;"
+		line += m.nodes[byte(c)].me + ";"
 	}
 	put(lock+":wait", line, sTTL)
 	for j, isVoid := range s.store.voids {
@@ -174,7 +190,7 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 			put(void(j), "1", sTTL)
 		}
 		if life := s.store.sharers[j]; life != sAbsent {
-			pipe.ZAdd(ctx, lock+":shared", redis.Z{Score: life.ends(j), Member: strconv.Itoa(j)})
+			pipe.ZAdd(ctx, lock+":shared", redis.Z{Score: life.ends(j), Member: life.member(j)})
 			pipe.PExpire(ctx, lock+":shared", s.store.lasts())
 		}
 	}
@@ -184,7 +200,7 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 	require.NoError(m.t, do(m.nodes[m.client(i)], &r))
 
 	there := pipe.Keys(ctx, "*")
-	keys := append(make([]string, 0, 8), lock, redisconn.TokensKey, lock+":wait")
+	keys := append(make([]string, 0, 8), lock, redisnode.TokensKey, lock+":wait")
 	for j := range r.store.voids {
 		keys = append(keys, void(j))
 	}
@@ -204,7 +220,7 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 			continue
 		}
 		left++
-		if lives[j].Val() < 0 && keys[j] != redisconn.TokensKey {
+		if lives[j].Val() < 0 && keys[j] != redisnode.TokensKey {
 			m.fail = keys[j] + " is left for ever"
 		}
 		if j >= 3 {
@@ -215,9 +231,8 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 	r.store.lock, r.store.counter = values[0].Val(), values[1].Val()
 	m.readSharers(&r.store, sharers.Val(), lives[0].Val(), life.Val())
 	for part := range strings.SplitSeq(values[2].Val(), ";") {
-		name, _, _ := strings.Cut(part, "=")
 		for c, node := range m.nodes {
-			if node.server.me == name {
+			if node.me == part {
 				r.store.line += string(c)
 			}
 		}
@@ -230,7 +245,7 @@ const sTTL = time.Hour
 
 func (m *sModel) acquire(s *sState, i int) sResult {
 	return m.carryOut(s, "acquire", i, func(n *Backend, r *sResult) (err error) {
-		r.answer, err = n.server.acquire(m.t.Context(), keys("n", strconv.Itoa(i)),
+		r.answer, err = on(n).acquire(m.t.Context(), keys("n", strconv.Itoa(i)),
 			request{ttl: ttlOf(i), waiting: m.clients[i] == m.client(i), shared: m.reads(i)})
 		return err
 	})
@@ -238,7 +253,7 @@ func (m *sModel) acquire(s *sState, i int) sResult {
 
 func (m *sModel) pass(s *sState, i int) sResult {
 	return m.carryOut(s, "pass", i, func(n *Backend, r *sResult) (err error) {
-		r.answer, err = n.server.pass(m.t.Context(), keys("n", strconv.Itoa(i)),
+		r.answer, err = on(n).pass(m.t.Context(), keys("n", strconv.Itoa(i)),
 			keys("n", strconv.Itoa(i+1)), sTTL, true, nil)
 		return err
 	})
@@ -253,14 +268,14 @@ func (m *sModel) release(s *sState, i int) sResult {
 	} else if undo {
 		return m.carryOut(s, "take back", i, func(n *Backend, r *sResult) (err error) {
 			k := keys("n", strconv.Itoa(i))
-			if r.state, err = n.server.release(m.t.Context(), k, false, sTTL); err == nil {
-				_, err = n.server.release(m.t.Context(), k, true, 0)
+			if r.state, err = on(n).release(m.t.Context(), k, false, sTTL); err == nil {
+				_, err = on(n).release(m.t.Context(), k, true, 0)
 			}
 			return err
 		})
 	}
 	return m.carryOut(s, "release", i, func(n *Backend, r *sResult) (err error) {
-		r.state, err = n.server.release(m.t.Context(), keys("n", strconv.Itoa(i)), false, 0)
+		r.state, err = on(n).release(m.t.Context(), keys("n", strconv.Itoa(i)), false, 0)
 		return err
 	})
 }
@@ -295,21 +310,27 @@ func (m *sModel) check(s *sState) {
 	valid, readers := 0, 0
 	for i := range m.clients {
 		a := &s.attempt[i]
-		if a.phase == sOver && a.acquires == 0 && a.passes == 0 && a.releases == 0 && a.renewals == 0 {
-			*a = sAttempt{phase: sOver, expired: a.expired, settled: a.settled}
+		if a.phase == sOver && a.acquires == 0 && a.passes == 0 && a.releases == 0 && a.renewals == 0 && a.keeps == 0 {
+			*a = sAttempt{phase: sOver, expired: a.expired, settled: a.settled, keptLong: a.keptLong}
 		}
 	}
 	for i := range m.clients {
 		a := &s.attempt[i]
-		if a.valid() {
+		if a.valid() || a.phase == sKept && !a.keptLong {
 			valid++
 			if m.reads(i) {
 				readers++
 			}
 		}
-		there := ownerOf(s.store.lock) == i || s.store.sharers[i] != sAbsent && s.store.shared()
-		if a.settled && there && !s.failedOver {
+		owner, kept := ownerOf(s.store.lock)
+		if life := s.store.sharers[i]; s.store.shared() && life != sAbsent {
+			owner, kept = i, life == sStays
+		}
+		switch there := owner == i && !s.failedOver; {
+		case a.settled && there:
 			m.fail = fmt.Sprintf("attempt %d is settled, and has the lock", i)
+		case a.phase == sKept && there && !kept && s.store.sharers[i] != sDead:
+			m.fail = fmt.Sprintf("attempt %d is released, and has the lock", i)
 		}
 		if writer, _ := s.store.note(); a.settled && writer == i && !s.failedOver {
 			m.fail = fmt.Sprintf("attempt %d has left, and its note is there", i)
@@ -332,11 +353,11 @@ func (m *sModel) steps(s sState, next func(what string, s sState)) {
 			do(fmt.Sprintf("%c%d %s", m.client(i), i, what), func(s *sState) { change(s, &s.attempt[i]) })
 		})
 	}
-	owner := ownerOf(s.store.lock)
+	owner, kept := ownerOf(s.store.lock)
 	switch {
 	case s.store.shared():
 		m.sharersExpire(s, do)
-	case s.store.lock != "" && (owner < 0 || s.attempt[owner].expired):
+	case s.store.lock != "" && (owner < 0 || s.attempt[owner].mayEnd(kept)):
 		do("the key expires", func(s *sState) { s.store.lock = "" })
 	}
 	if s.store.line != "" {
@@ -398,7 +419,11 @@ func (m *sModel) attempt(s sState, i int, do func(what string, change func(*sSta
 		if m.reads(i) {
 			again(a.renewed, "renews", func(a *sAttempt) { a.renewals, a.renewed = 1, true })
 		}
-		do("releases", func(_ *sState, a *sAttempt) { release(a, sReleasing) })
+		if m.keeps(i) {
+			do("releases and keeps", func(_ *sState, a *sAttempt) { a.phase, a.keeps = sReleasing, 1 })
+		} else {
+			do("releases", func(_ *sState, a *sAttempt) { release(a, sReleasing) })
+		}
 		if after && !m.reads(i) && !m.reads(i+1) && !a.repeated && !a.expired && s.attempt[i+1].phase == sIdle {
 			do("passes", func(s *sState, a *sAttempt) {
 				a.phase, a.passes = sPassing, 1
@@ -411,14 +436,26 @@ func (m *sModel) attempt(s sState, i int, do func(what string, change func(*sSta
 			release(a, sReleasing)
 			release(&s.attempt[i+1], sUndoing)
 		})
+	case sKept:
+		do("is undone", func(_ *sState, a *sAttempt) { release(a, sUndoing) })
 	case sReleasing, sUndoing, sLeaving:
+		if a.keeps > 0 {
+			again(a.again, "keeps again", func(a *sAttempt) { a.keeps, a.again = a.keeps+1, true })
+			break
+		}
 		again(a.again, "releases again", func(a *sAttempt) { a.releases, a.again = a.releases+1, true })
 	}
 	if !a.expired && a.phase != sIdle && a.phase != sOver {
 		do("lease ends", func(_ *sState, a *sAttempt) { a.expired = true })
 	}
+	if m.keeps(i) && !a.keptLong && a.phase >= sReleasing {
+		do("is kept long enough", func(_ *sState, a *sAttempt) { a.keptLong = true })
+	}
 	if a.acquires > 0 {
 		m.acquireArrives(i, a, do)
+	}
+	if a.keeps > 0 {
+		m.keepArrives(i, a, do)
 	}
 	if a.passes > 0 {
 		m.passArrives(i, a, do)
@@ -500,6 +537,33 @@ func (m *sModel) passArrives(i int, a sAttempt, do func(string, func(*sState, *s
 	})
 }
 
+func (m *sModel) keeps(i int) bool { return i < len(m.keepers) && m.keepers[i] == 'k' }
+
+func (m *sModel) keepArrives(i int, a sAttempt, do func(string, func(*sState, *sAttempt))) {
+	arrives := func(s *sState, a *sAttempt) whose {
+		void := time.Duration(0)
+		if a.repeated {
+			void = sTTL
+		}
+		r := m.carryOut(s, fmt.Sprint("keep ", void), i, func(n *Backend, r *sResult) (err error) {
+			r.state, err = on(n).keep(m.t.Context(), keys("n", strconv.Itoa(i)), m.reads(i), ttlOf(i), void, nil)
+			return err
+		})
+		a.keeps--
+		s.store = r.store
+		return r.state
+	}
+	do("its release arrives, the reply is lost", func(s *sState, a *sAttempt) { arrives(s, a) })
+	if a.phase == sReleasing {
+		do("its release arrives", func(s *sState, a *sAttempt) {
+			if a.phase = sKept; arrives(s, a) != mine {
+				a.phase, a.settled = sOver, true
+			}
+		})
+		do("is undone", func(_ *sState, a *sAttempt) { a.phase, a.releases = sUndoing, a.releases+1 })
+	}
+}
+
 // search visits every state that can be reached, the nearest first, and returns how many
 // there are, and how one gets to a broken promise.
 func (m *sModel) search() (states int, broken string) {
@@ -533,18 +597,19 @@ func (m *sModel) search() (states int, broken string) {
 // Small letters do not wait. Where two attempts are one client's, the first passes on to the second.
 func TestSearch(t *testing.T) {
 	for _, c := range []struct {
-		clients, readers string
-		repeats          int
-		quiet            bool
+		clients, readers, keepers string
+		repeats                   int
+		quiet                     bool
 	}{
-		{"AB", "", 0, false}, {"AB", "", 3, true}, {"AAB", "", 0, true}, {"ABc", "", 0, true},
-		{"AB", "r", 0, false}, {"AB", "rr", 0, false}, {"AB", "r", 2, true}, {"AB", "rr", 2, true},
-		{"ABC", "rr", 0, true}, {"ABC", "r", 0, true},
+		{"AB", "", "", 0, false}, {"AB", "", "", 3, true}, {"AAB", "", "", 0, true}, {"ABc", "", "", 0, true},
+		{"AB", "r", "", 0, false}, {"AB", "rr", "", 0, false}, {"AB", "r", "", 2, true}, {"AB", "rr", "", 2, true},
+		{"ABC", "rr", "", 0, true}, {"ABC", "r", "", 0, true},
+		{"AB", "", "k", 0, false}, {"AB", "", "kk", 2, true}, {"AB", "rr", "k", 2, true}, {"AB", "r", "k", 2, true},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			t.Parallel()
 			m := newModel(t, c.clients, c.readers)
-			m.quiet, m.repeats = c.quiet, c.repeats
+			m.keepers, m.quiet, m.repeats = c.keepers, c.quiet, c.repeats
 			states, broken := m.search()
 			assert.Empty(t, broken)
 			assert.Greater(t, states, 10_000)
@@ -562,20 +627,20 @@ func TestSearchFindsMistakes(t *testing.T) {
 		finds   string
 	}{
 		"a release does not compare": {"ABc", []string{
-			"if not owns(call('MGET', KEYS[1])[1], ARGV[2]) then", "if not call('MGET', KEYS[1])[1] then"}, nil,
+			"if not mine(get(KEYS[1]), ARGV[2]) then", "if not get(KEYS[1]) then"}, nil,
 			"two holders"},
 		"an acquire takes what is held": {"AB", []string{"'NX', 'PX', ttl", "'PX', ttl"}, nil, "two holders"},
-		"a pass does not compare": {"AAB", []string{"if not owns(value, ARGV[1]) then", "if not value then"}, nil,
+		"a pass does not compare": {"AAB", []string{"elseif not owns(value, ARGV[2]) then", "elseif not value then"}, nil,
 			"two holders"},
-		"a value is not made void":    {"AB", []string{"if found[1 + i] then", "if false then"}, nil, "is settled"},
-		"a next one is not made void": {"AAB", []string{"if found[2] then", "if false then"}, nil, "is settled"},
+		"a value is not made void":    {"AB", []string{"if voided[k] then", "if false then"}, nil, "is settled"},
+		"a next one is not made void": {"AAB", []string{"elseif found[2] then", "elseif false then"}, nil, "is settled"},
 		"a lock does not expire":      {"AB", []string{"'NX', 'PX', ttl", "'NX'"}, nil, "left for ever"},
 		"the clock is no floor":       {"AB", []string{"if token < now then", "if false then"}, nil, "after token"},
 		"the counter is no floor": {"AB", []string{"(tonumber(counter or 0) or 0) + 1", "1"}, nil,
 			"after token"},
 		"a token from before the SET": {"AB", nil, func(m *sModel) { m.early = true }, "after token"},
 		"the predecessor's token after a cut": {"AB", []string{
-			"return {1, tonumber(string.sub(value, 1, 16))}", "return {1, tonumber(found[1] or 1)}"},
+			"return {AGAIN, tonumber(string.sub(value, 1, 16))}", "return {AGAIN, tonumber(counter or 1)}"},
 			func(m *sModel) { m.cut = true }, "after token"},
 	} {
 		t.Run(name, func(t *testing.T) {

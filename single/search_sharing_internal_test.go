@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // What TestSearch knows of sharers.
@@ -21,6 +23,7 @@ type sLife uint8
 const (
 	sAbsent sLife = iota
 	sLives
+	sStays // released, and kept
 	sDead
 )
 
@@ -35,11 +38,19 @@ func (l sLife) ends(i int) float64 {
 	return float64(ttlOf(i).Milliseconds())
 }
 
+// member is how sharer i stands in the set.
+func (l sLife) member(i int) string {
+	if l == sStays {
+		return strconv.Itoa(i) + redisnode.Kept
+	}
+	return strconv.Itoa(i)
+}
+
 // lasts is how long the keys of a lock last: until the last sharer ends, or for one TTL.
 func (s *sStore) lasts() time.Duration {
 	var last time.Duration
 	for i, life := range s.sharers {
-		if life == sLives {
+		if life == sLives || life == sStays {
 			last = max(last, ttlOf(i))
 		}
 	}
@@ -63,9 +74,12 @@ func (s *sStore) note() (writer int, ends string) {
 func (m *sModel) readSharers(store *sStore, all []redis.Z, lock, set time.Duration) {
 	var last time.Duration
 	for _, z := range all {
-		i, _ := strconv.Atoi(z.Member.(string))
+		member, kept := strings.CutSuffix(z.Member.(string), redisnode.Kept)
+		i, _ := strconv.Atoi(member)
 		if store.sharers[i] = sDead; z.Score > 0 {
-			store.sharers[i] = sLives
+			if store.sharers[i] = sLives; kept {
+				store.sharers[i] = sStays
+			}
 			last = max(last, time.Duration(z.Score)*time.Millisecond)
 		}
 	}
@@ -79,7 +93,7 @@ func (m *sModel) readSharers(store *sStore, all []redis.Z, lock, set time.Durati
 
 func (m *sModel) renew(s *sState, i int) sResult {
 	return m.carryOut(s, "renew", i, func(n *Backend, r *sResult) (err error) {
-		r.state, err = n.server.renew(m.t.Context(), keys("n", strconv.Itoa(i)), true, ttlOf(i), nil)
+		r.state, err = on(n).renew(m.t.Context(), keys("n", strconv.Itoa(i)), true, ttlOf(i), nil)
 		return err
 	})
 }
@@ -91,7 +105,7 @@ func (m *sModel) leave(s *sState, i int, undo bool) sResult {
 		if undo {
 			void = sTTL
 		}
-		r.state, err = n.server.release(m.t.Context(), keys("n", strconv.Itoa(i)), true, void)
+		r.state, err = on(n).release(m.t.Context(), keys("n", strconv.Itoa(i)), true, void)
 		return err
 	})
 	if r.store.shared() && slices.Contains(r.store.sharers[:], sDead) {
@@ -103,7 +117,7 @@ func (m *sModel) leave(s *sState, i int, undo bool) sResult {
 // sharersExpire ends the times of sharers, of a note, and of the key.
 func (m *sModel) sharersExpire(s sState, do func(what string, change func(*sState))) {
 	for i, life := range s.store.sharers {
-		if life == sLives && s.attempt[i].expired {
+		if (life == sLives || life == sStays) && s.attempt[i].mayEnd(life == sStays) {
 			do(fmt.Sprintf("sharer %d ends", i), func(s *sState) { s.store.sharers[i] = sDead })
 		}
 	}
@@ -111,8 +125,38 @@ func (m *sModel) sharersExpire(s sState, do func(what string, change func(*sStat
 		do("the note ends", func(s *sState) {
 			s.store.lock = strings.Replace(s.store.lock, " "+ends+" ", " 0 ", 1)
 		})
-	} else if !slices.Contains(s.store.sharers[:], sLives) {
+	} else if !slices.Contains(s.store.sharers[:], sLives) && !slices.Contains(s.store.sharers[:], sStays) {
 		do("the key expires", func(s *sState) { s.store.lock, s.store.sharers = "", [attempts]sLife{} })
+	}
+}
+
+func TestSearchFindsMistakesWithKeeping(t *testing.T) {
+	for name, c := range map[string]struct {
+		readers string
+		change  []string
+		finds   string
+	}{
+		"a release keeps nothing": {"", []string{"call('SET', lock, value .. KEPT, 'KEEPTTL')",
+			"call('DEL', lock)"}, "two holders"},
+		"what is kept is still had": {"", []string{"value .. KEPT, 'KEEPTTL'", "value, 'KEEPTTL'"}, "is released"},
+		"what is kept is not removed": {"", []string{" and not owns(value, owner .. KEPT) then", " then",
+			"owns(value, owner) or owns(value, owner .. KEPT)", "owns(value, owner)"},
+			"is settled"},
+		"a sharer's release keeps nothing": {"r", []string{"call('ZADD', set, now + keep, owner .. KEPT)",
+			"if call('EXISTS', set) == 0 then return call('DEL', lock) end"}, "two holders"},
+		"what is kept for a sharer is still had": {"rr", []string{"now + keep, owner .. KEPT", "now + keep, owner"},
+			"is released"},
+		"what is kept for a sharer is not removed": {"r", []string{"leaves, leaves .. KEPT", "leaves"}, "is settled"},
+		"the key ends with what is kept": {"rr", []string{
+			"tonumber(call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]) - now + 1000", "keep"}, "and a key after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t, "AB", c.readers, c.change...)
+			m.keepers, m.repeats, m.quiet = "kk", 1, true
+			_, broken := m.search()
+			assert.Contains(t, broken, c.finds)
+		})
 	}
 }
 
@@ -129,10 +173,10 @@ func TestSearchFindsMistakesWithSharers(t *testing.T) {
 		"one that leaves takes the others with it": {"ABC", "rr", []string{
 			"	if last then\n		if opens", "	if false then\n		if opens"},
 			"and a key after"},
-		"a reader's value is not made void": {"AB", "r", []string{"if found[1 + i] then", "if false then"},
+		"a reader's value is not made void": {"AB", "r", []string{"if voided[k] then", "if false then"},
 			"is settled"},
 		"a renewal puts back what is gone": {"AB", "rr", []string{
-			"if not last or not call('ZSCORE', lock .. ':shared', owner) then", "if not last then"}, "is settled"},
+			"if not last or not call('ZSCORE', KEYS[k + 1], owner) then", "if not last then"}, "is settled"},
 		"sharers have one TTL": {"AB", "rr", []string{
 			"call('ZREMRANGEBYSCORE', set, '-inf', '(' .. now)", ""}, "a dead sharer stays"},
 		"the key ends with who came last": {"AB", "rr", []string{
@@ -144,7 +188,7 @@ func TestSearchFindsMistakesWithSharers(t *testing.T) {
 		"each reader draws a token": {"AB", "rr", []string{"return tonumber(shared)", "return granted(lock)"},
 			"sharers have the tokens"},
 		"a repeated request draws a token": {"AB", "rr", []string{
-			"return {1, tonumber(shared)}", "return granted(lock)"}, "sharers have the tokens"},
+			"return {AGAIN, tonumber(shared)}", "return granted(lock)"}, "sharers have the tokens"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

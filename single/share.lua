@@ -1,15 +1,16 @@
--- Acquires locks, each together with others: see ask.lua. MOST is how many can share one.
+-- Acquires locks, each together with others. Behind tokens.lua, sharers.lua and take.lua. MOST is how many can share
+-- one.
 
-local function share(i)
-	local lock, owner, ttl = KEYS[n + 1 + i], ARGV[2 * i], ARGV[2 * i + 1]
-	if found[1 + i] then
-		return {2, 0}
+return each(1, 3, 2, function(k, a)
+	local lock, owner, ttl, note = KEYS[k + 1], ARGV[a], ARGV[a + 1], KEYS[k + 2]
+	if voided[k] then
+		return {VOID, 0}
 	end
-	local value, note, set = call('MGET', lock)[1] or '', waits(i), lock .. ':shared'
+	local value, set = get(lock) or '', lock .. ':shared'
 	local turn, shared, ends = string.match(value, '^turn (%x+)$'), string.match(value, '^shared (%d+) ?(%d*)')
 	if value == '' and call('EXISTS', lock) == 1 then
-		return {3, call('PTTL', lock)}
-	elseif value ~= '' and not shared and not (turn and (turn == name or not note)) then
+		return {FOREIGN, call('PTTL', lock)}
+	elseif value ~= '' and not shared and not (turn and (turn == me or note == lock)) then
 		return held(lock, note)
 	end
 	local now, last = sharers(lock)
@@ -17,7 +18,7 @@ local function share(i)
 		if call('ZSCORE', set, owner) then
 			-- The same request once more (R11): no newcomer, whoever waits.
 			enter(lock, now, last, owner, ttl)
-			return {1, tonumber(shared)}
+			return {AGAIN, tonumber(shared)}
 		end
 		-- A writer waits. (After a step back of the clock, its note is none.)
 		local rest = (tonumber(ends) or 0) - now
@@ -27,7 +28,7 @@ local function share(i)
 		if last then
 			local many = call('ZCOUNT', set, now, '+inf')
 			if many >= MOST then
-				return {7, many}
+				return {FULL, many}
 			end
 			enter(lock, now, last, owner, ttl)
 			return tonumber(shared)
@@ -41,13 +42,11 @@ local function share(i)
 	call('SET', lock, 'shared ' .. digits, 'PX', ttl + 1000)
 	local writes = {{'PEXPIRE', lock, ttl + 1000}, {'ZADD', set, now + ttl, owner}, {'PEXPIRE', set, ttl + 1000}}
 	for _, write in ipairs(writes) do
-		local written = redis.pcall(unpack(write))
+		local written = pcall_(unpack(write))
 		if type(written) == 'table' and written.err then
-			redis.pcall('DEL', lock)
+			pcall_('DEL', lock)
 			return written
 		end
 	end
 	return granted(lock)
-end
-
-return several(n, share)
+end)

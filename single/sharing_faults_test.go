@@ -12,7 +12,7 @@ import (
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // A Cluster moves the keys of a slot one after the other: a sharer that renews in between has lost nothing.
@@ -24,7 +24,7 @@ func TestSharerRenewsWhileItsSlotMoves(t *testing.T) {
 	g, err := backend(t, client, nil).Acquire(t.Context(), driver.Request{Name: "n", Owner: crand.Text(),
 		TTL: time.Minute, Shared: true})
 	require.NoError(t, err)
-	key := redisconn.LockKey("n")
+	key := redisnode.LockKey("n")
 	slot := c.Nodes[0].MustDo(t, "CLUSTER", "KEYSLOT", key)
 	i := slices.IndexFunc(c.Nodes, func(n *lab.Redis) bool {
 		_, err := n.Do("EXISTS", key)

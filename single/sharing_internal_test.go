@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // What is special to sharers in Redis. The rest is in the suite and in TestSearch.
@@ -36,15 +36,15 @@ func shareAndLeave(t *testing.T, node *Backend, name string) {
 	}
 	require.True(t, acquire(t, node, name, "c:", waiting).sharers)
 	require.False(t, share(t, node, name, "d:").granted)
-	st, err := node.server.inspect(t.Context(), name)
+	st, err := node.inspect(t.Context(), name)
 	require.NoError(t, err)
 	require.True(t, st.Held)
-	state, err := node.server.renew(t.Context(), keys(name, "a:"), true, ttl, nil)
+	state, err := on(node).renew(t.Context(), keys(name, "a:"), true, ttl, nil)
 	require.NoError(t, err)
-	require.Equal(t, redisconn.Mine, state)
-	for value, want := range map[string]redisconn.State{"a:": redisconn.Mine, "b:": redisconn.Mine,
-		"c:": redisconn.Gone} {
-		state, err = node.server.release(t.Context(), keys(name, value), true, 0)
+	require.Equal(t, mine, state)
+	for value, want := range map[string]whose{"a:": mine, "b:": mine,
+		"c:": gone} {
+		state, err = on(node).release(t.Context(), keys(name, value), true, 0)
 		require.NoError(t, err)
 		require.Equal(t, want, state)
 	}
@@ -56,16 +56,16 @@ func TestSharersRenewAndLeaveWhenMemoryIsFull(t *testing.T) {
 	acquire(t, node, "n", "a:", request{ttl: time.Second, shared: true})
 	share(t, node, "n", "b:")
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
-	_, err := node.server.acquire(t.Context(), keys("new", "a:"), together)
+	_, err := on(node).acquire(t.Context(), keys("new", "a:"), together)
 	assert.False(t, asError(t, err).Unknown)
-	state, err := node.server.renew(t.Context(), keys("n", "a:"), true, 2*ttl, nil)
+	state, err := on(node).renew(t.Context(), keys("n", "a:"), true, 2*ttl, nil)
 	require.NoError(t, err)
-	assert.Equal(t, redisconn.Mine, state)
-	assert.Greater(t, server.TTL(t, redisconn.LockKey("n")), ttl+ttl/2)
+	assert.Equal(t, mine, state)
+	assert.Greater(t, server.TTL(t, redisnode.LockKey("n")), ttl+ttl/2)
 	for _, value := range []string{"b:", "a:"} {
-		state, err = node.server.release(t.Context(), keys("n", value), true, 0)
+		state, err = on(node).release(t.Context(), keys("n", value), true, 0)
 		require.NoError(t, err)
-		assert.Equal(t, redisconn.Mine, state)
+		assert.Equal(t, mine, state)
 	}
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
 	assert.Equal(t, int64(1), server.MustDo(t, "DBSIZE"), "the counter alone")
@@ -82,9 +82,9 @@ func TestBrokenSharersAreVoidWhenMemoryIsFull(t *testing.T) {
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, node.Break(t.Context(), st))
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")))
 	for _, value := range []string{"a:", "b:"} {
-		assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":void:"+value))
+		assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", redisnode.LockKey("n")+":void:"+value))
 	}
 }
 
@@ -94,9 +94,9 @@ func TestWithoutTheRightsASharerTakesNothing(t *testing.T) {
 		Password: "secret"}))
 	for _, command := range []string{"zadd", "pexpire", "set", "exists"} {
 		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
-		_, err := node.server.acquire(t.Context(), keys("n", "a:"), together)
+		_, err := on(node).acquire(t.Context(), keys("n", "a:"), together)
 		assert.True(t, asError(t, err).Refused, command)
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), command)
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), command)
 		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
 	}
 	server.MustDo(t, "ACL", "SETUSER", "locker", "-zadd", "-zrange", "-zremrangebyscore", "-zscore", "-zrem")
@@ -110,7 +110,7 @@ func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
 	shareAndLeave(t, node, "load")
 	var tokens sync.Map
 	calls := server.AllAtOnce(t, n, func(i int) {
-		a, err := node.server.acquire(t.Context(), keys("n", fmt.Sprint(i, ":")), together)
+		a, err := on(node).acquire(t.Context(), keys("n", fmt.Sprint(i, ":")), together)
 		assert.NoError(t, err)
 		assert.True(t, a.granted)
 		tokens.Store(a.token, true)
@@ -120,15 +120,15 @@ func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
 	tokens.Range(func(any, any) bool { many++; return true })
 	assert.Equal(t, 1, many, "tokens of those who hold together")
 	calls = server.AllAtOnce(t, n, func(i int) {
-		state, err := node.server.renew(t.Context(), keys("n", fmt.Sprint(i, ":")), true, ttl, nil)
+		state, err := on(node).renew(t.Context(), keys("n", fmt.Sprint(i, ":")), true, ttl, nil)
 		assert.NoError(t, err)
-		assert.Equal(t, redisconn.Mine, state)
+		assert.Equal(t, mine, state)
 	})
 	assert.Less(t, calls, n/4, "script calls for 200 renewals")
 	calls = server.AllAtOnce(t, n, func(i int) {
-		state, err := node.server.release(t.Context(), keys("n", fmt.Sprint(i, ":")), true, 0)
+		state, err := on(node).release(t.Context(), keys("n", fmt.Sprint(i, ":")), true, 0)
 		assert.NoError(t, err)
-		assert.Equal(t, redisconn.Mine, state)
+		assert.Equal(t, mine, state)
 	})
 	assert.Less(t, calls, n/4, "script calls for 200 releases")
 	assert.Equal(t, int64(1), server.MustDo(t, "DBSIZE"), "the counter alone")
@@ -136,7 +136,7 @@ func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
 
 func TestNoMoreSharersThanThereMayBe(t *testing.T) {
 	server, node := setUp(t)
-	key := redisconn.LockKey("n")
+	key := redisnode.LockKey("n")
 	locktest.MaxSharers(t, node, func() {
 		// One whose time is over makes room, although nobody has looked since.
 		server.MustDo(t, "ZADD", key+":shared", "XX", 1, fmt.Sprintf("%040x:", 7))
@@ -153,7 +153,7 @@ func TestANoteFromTheFutureKeepsNobodyOut(t *testing.T) {
 	server, node := setUp(t)
 	token := share(t, node, "n", "a:").token
 	note := func(in time.Duration) {
-		server.MustDo(t, "SET", redisconn.LockKey("n"), fmt.Sprintf("shared %016d %d writer", token,
+		server.MustDo(t, "SET", redisnode.LockKey("n"), fmt.Sprintf("shared %016d %d writer", token,
 			time.Now().Add(in).UnixMilli()), "KEEPTTL")
 	}
 	note(time.Hour)
@@ -169,21 +169,21 @@ func TestANoteFromTheFutureKeepsNobodyOut(t *testing.T) {
 func TestSharersWhoseKeyIsDeletedDoNotComeBack(t *testing.T) {
 	server, node := setUp(t)
 	old := share(t, node, "n", "a:")
-	server.MustDo(t, "DEL", redisconn.LockKey("n"))
+	server.MustDo(t, "DEL", redisnode.LockKey("n"))
 	next := share(t, node, "n", "b:")
 	assert.Greater(t, next.token, old.token)
-	for _, do := range []func() (redisconn.State, error){
-		func() (redisconn.State, error) {
-			return node.server.renew(t.Context(), keys("n", "a:"), true, ttl, nil)
+	for _, do := range []func() (whose, error){
+		func() (whose, error) {
+			return on(node).renew(t.Context(), keys("n", "a:"), true, ttl, nil)
 		},
-		func() (redisconn.State, error) { return node.server.release(t.Context(), keys("n", "a:"), true, 0) },
+		func() (whose, error) { return on(node).release(t.Context(), keys("n", "a:"), true, 0) },
 	} {
 		state, err := do()
 		require.NoError(t, err)
-		assert.Equal(t, redisconn.Gone, state)
+		assert.Equal(t, gone, state)
 	}
 	assert.False(t, acquire(t, node, "n", "w:", once).granted)
-	_, err := node.server.release(t.Context(), keys("n", "b:"), true, 0)
+	_, err := on(node).release(t.Context(), keys("n", "b:"), true, 0)
 	require.NoError(t, err)
 	assert.True(t, acquire(t, node, "n", "w:", once).granted)
 }
@@ -193,23 +193,23 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 	server, node := setUp(t)
 	token := share(t, node, "n", "a:").token
 	acquire(t, node, "n", "w:", waiting)
-	value := server.MustDo(t, "GET", redisconn.LockKey("n")).(string)
+	value := server.MustDo(t, "GET", redisnode.LockKey("n")).(string)
 	most := strings.TrimSuffix(value, ":")
 	for _, crafted := range []string{most, most[17:], fmt.Sprintf("shared %016d", token),
 		"shared 1 x", "a", "w"} {
 		req := driver.Request{Name: "n", Owner: crafted, TTL: ttl}
 		_, err := locktest.Ask(t.Context(), node, req)
 		require.ErrorIs(t, err, driver.ErrHeld, crafted)
-		state, err := node.server.release(t.Context(), keys("n", crafted+":"), false, 0)
+		state, err := on(node).release(t.Context(), keys("n", crafted+":"), false, 0)
 		require.NoError(t, err)
-		assert.Equal(t, redisconn.Theirs, state, crafted)
+		assert.Equal(t, theirs, state, crafted)
 	}
-	assert.Equal(t, value, server.MustDo(t, "GET", redisconn.LockKey("n")))
+	assert.Equal(t, value, server.MustDo(t, "GET", redisnode.LockKey("n")))
 	for i, crafted := range []string{"shared 0000000000000001", "shared 0000000000000001 1 x", "turn abcd"} {
 		name := strconv.Itoa(i)
 		g := locktest.Acquire(t, node, driver.Request{Name: name, Owner: crafted, TTL: ttl})
 		assert.False(t, share(t, node, name, "a:").granted)
-		require.NoError(t, g.Hold.Release(t.Context()))
+		require.NoError(t, g.Hold.Release(t.Context(), 0))
 	}
 }
 
@@ -218,17 +218,19 @@ func TestAnAnswerAboutSharersOfNoScriptOfOursIsRefused(t *testing.T) {
 		t.Helper()
 		assert.True(t, asError(t, err).Refused, what)
 	}
-	for _, reply := range []string{"*2\r\n:6\r\n:-1\r\n", "*2\r\n:7\r\n:0\r\n"} {
-		_, err := newFake(t, reply).server.acquire(t.Context(), keys("n", "a:"), together)
+	for _, reply := range []string{"*2\r\n:8\r\n:-1\r\n", "*2\r\n:9\r\n:0\r\n"} {
+		_, err := on(newFake(t, "*1\r\n"+reply)).acquire(t.Context(), keys("n", "a:"), together)
 		refused(err, reply)
 	}
-	for _, reply := range []string{"*2\r\n:6\r\n:1\r\n", "*2\r\n:7\r\n:1\r\n"} {
-		_, err := newFake(t, reply).server.pass(t.Context(), keys("n", "a:"), keys("n", "b:"), ttl, true, nil)
+	for _, reply := range []string{"*2\r\n:8\r\n:1\r\n", "*2\r\n:9\r\n:1\r\n"} {
+		h := passing{on(newFake(t, "*1\r\n"+reply)).hold(keys("n", "a:"), false)}
+		_, err := h.Pass(t.Context(), driver.Request{Name: "n", Owner: "b", TTL: ttl}, true)
 		refused(err, reply)
 	}
-	for _, reply := range []string{":1\r\n", "*0\r\n", "*3\r\n:1\r\n:1\r\n*0\r\n",
-		"*3\r\n:0\r\n:1\r\n*1\r\n+a\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"} {
-		_, err := newFake(t, reply).server.census(t.Context(), keys("n", ""), &status{})
+	const shared = "$23\r\nshared 0000000000000001\r\n:1\r\n$-1\r\n:0\r\n"
+	for _, reply := range []string{":1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*1\r\n*7\r\n" + shared + ":1\r\n:1\r\n*0\r\n",
+		"*1\r\n*7\r\n" + shared + ":0\r\n:1\r\n*1\r\n+a\r\n", "*1\r\n*7\r\n" + shared + ":1\r\n:1\r\n:1\r\n"} {
+		_, err := newFake(t, reply).inspect(t.Context(), "n")
 		refused(err, reply)
 	}
 }
@@ -253,7 +255,7 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 		proxy.OnRequest(pattern, func(l *lab.Link) {
 			l.CutOnReply()
 			proxy.OnRequest(pattern, func(*lab.Link) {
-				a, err := direct.server.acquire(t.Context(), keys("n", "b:"), request{ttl: ttl})
+				a, err := on(direct).acquire(t.Context(), keys("n", "b:"), request{ttl: ttl})
 				assert.NoError(t, err)
 				assert.True(t, a.granted)
 			})

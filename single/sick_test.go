@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/single"
 )
 
@@ -41,13 +41,13 @@ func TestSilentConnections(t *testing.T) {
 func silent(t *testing.T, server *lab.Redis, silence time.Duration, given bool) (lost int,
 	wait time.Duration) {
 	proxy := lab.StartProxy(t, server.Addr())
-	opts := &locker.Options{TTL: 4 * silence}
+	opts := &locker.Options{TTL: 4 * silence, OutageTimeout: time.Minute} // a machine may stall, too
 	var c *locker.Client
 	if given {
 		b, err := single.New(newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
 		require.NoError(t, err)
 		defer func() { _ = b.Close() }()
-		c = locker.New(b, opts)
+		c = locktest.Must(locker.New(b, opts))
 	} else {
 		var err error
 		c, err = locker.Open(t.Context(), "redis://"+proxy.Addr(), opts, openers)
@@ -75,7 +75,7 @@ func TestAServerThatStallsIsWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	stall()
 	require.NoError(t, l.Unlock(t.Context()))
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("job")))
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("job")))
 }
 
 // Every error matches one of the library's or the context's, whichever of two

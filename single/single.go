@@ -2,15 +2,16 @@ package single
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/redisconn"
-	"github.com/golockers/locker/internal/rediswake"
+	"github.com/golockers/locker/internal/oneline"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -35,10 +36,12 @@ const defaultTimeout = 3 * time.Second
 
 // Backend is one Redis as a lock service. Make it with [New] or [Open].
 type Backend struct {
-	server *server
-	wakes  *rediswake.Wakes
-	client redis.UniversalClient // set if Open made it: Close closes it
-	prefix string                // of the names that are locked, as far as the Backend knows
+	node    *redisnode.Node
+	scripts scripts
+	wakes   *redisnode.Wakes
+	me      string                // the name of this client among the waiters
+	client  redis.UniversalClient // set if Open made it: Close closes it
+	prefix  string                // of the names that are locked, as far as the Backend knows
 }
 
 var (
@@ -56,6 +59,10 @@ var (
 // a *redis.ClusterClient. A *redis.Ring is refused: it moves a name to another
 // server when one does not answer, and two would hold the lock. So are clients of
 // other kinds, which could have one inside. New does no I/O.
+//
+// A client with hooks (tracing, metrics) is welcome; see "Hooks" above. A program on another driver,
+// such as rueidis or redigo, makes a client for its locks alone: redis.NewClient(&redis.Options{Addr:
+// addr}).
 func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	var o Options
 	if opts != nil {
@@ -69,13 +76,25 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	case o.Timeout == 0:
 		o.Timeout = defaultTimeout
 	}
-	conn, err := redisconn.New(client, o.Timeout)
+	node, err := redisnode.New(client, o.Timeout)
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	s := newServer(conn)
-	return &Backend{server: s, wakes: rediswake.New(conn, s.me)}, nil
+	var random [4]byte
+	_, _ = rand.Read(random[:])
+	me := hex.EncodeToString(random[:])
+	return &Backend{node: node, scripts: newScripts(node.Publish, me), wakes: node.Wakes(me), me: me}, nil
 }
+
+// tokens is the counter of the tokens of a name.
+func (b *Backend) tokens(name string) any {
+	if b.node.IsCluster() {
+		return redisnode.SlotTokensKey(name)
+	}
+	return tokensKey
+}
+
+var tokensKey any = redisnode.TokensKey
 
 // invalid is an error that matches driver.ErrInvalid.
 func invalid(format string, args ...any) error {
@@ -99,6 +118,7 @@ func Guarantees() driver.Guarantees {
 		MinTTL:          MinTTL,
 		MaxTTL:          MaxTTL,
 		MaxMinHold:      MaxTTL,
+		MinHoldSlack:    time.Second,
 		RestsOn: "one Redis server: it keeps running and keeps its data (no restart without it, no fail-over, " +
 			"no eviction), " +
 			"and its wall clock makes no step; tokens also rise over a loss of data, unless the clock is set " +
@@ -106,46 +126,10 @@ func Guarantees() driver.Guarantees {
 	}
 }
 
-// Acquire implements [driver.Backend].
-func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
-	h := b.newHold(req)
-	since := time.Now()
-	answer, err := b.server.acquire(ctx, &h.keys, request{
-		ttl:     h.lasts,
-		waiting: req.Wait,
-		shared:  req.Shared,
-		undo:    &h.undo,
-	})
-	if err != nil {
-		if unknown(err) {
-			return driver.Grant{Hold: h}, failure(err)
-		}
-		return driver.Grant{}, failure(err)
-	}
-	var g driver.Grant
-	if h.inFlight = answer.repeated; h.inFlight {
-		g.Hold = h // whatever the answer: a copy may still arrive
-	}
-	switch {
-	case answer.granted:
-		return driver.Grant{Hold: b.passing(h), Validity: driver.Validity{Since: since, TTL: req.TTL},
-			Token: answer.token}, nil
-	case answer.foreign:
-		return g, b.foreign(req.Name)
-	case answer.void:
-		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.server.Addr(),
-			driver.ErrUnavailable)
-	}
-	if g.Refused, err = h.refused(answer, req.Wait); g.Refused != nil && g.Hold != nil {
-		g.Refused.Undo, g.Hold = h.Undo, nil
-	}
-	return g, err
-}
-
 // foreign is the error for a key that is no lock.
 func (b *Backend) foreign(name string) error {
 	return fmt.Errorf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix",
-		b.server.Addr(), redisconn.LockKey(name))
+		b.node.Addr, redisnode.LockKey(name))
 }
 
 // Prompt implements [driver.Prompt]: a request that hangs is left to the
@@ -163,10 +147,10 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 // caller's, Close waits for its requests for up to a second, and says so if they
 // outlast that.
 func (b *Backend) Close() error {
-	b.server.End()
+	b.node.End()
 	var err error
 	if b.client != nil {
 		err = b.client.Close() // what hangs in the driver ends with it
 	}
-	return errors.Join(err, b.server.Close())
+	return oneline.Join(err, b.node.Close())
 }

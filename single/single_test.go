@@ -21,7 +21,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/single"
 )
 
@@ -57,7 +57,7 @@ func client(t *testing.T, addr string, opts *single.Options) *locker.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	b, err := single.New(rdb, opts)
 	require.NoError(t, err)
-	c := locker.New(b, &locker.Options{TTL: 5 * time.Second})
+	c := locktest.Must(locker.New(b, &locker.Options{TTL: 5 * time.Second}))
 	t.Cleanup(func() {
 		assert.NoError(t, c.Close())
 		assert.NoError(t, b.Close())
@@ -186,11 +186,11 @@ func TestNewRefuses(t *testing.T) {
 func TestKeyInTheWayIsNamed(t *testing.T) {
 	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), nil)
-	s.MustDo(t, "LPUSH", redisconn.LockKey("job"), "x")
+	s.MustDo(t, "LPUSH", redisnode.LockKey("job"), "x")
 	_, locked := c.Lock(t.Context(), "job")
 	_, inspected := c.Inspect(t.Context(), "job")
 	for _, err := range []error{locked, inspected} {
-		require.ErrorContains(t, err, "locker:1:{job}")
+		require.ErrorContains(t, err, "locker:2:{job}")
 		assert.ErrorContains(t, err, "delete it")
 		assert.NotErrorIs(t, err, driver.ErrHeld)
 		assert.NotErrorIs(t, err, driver.ErrUnavailable)
@@ -199,7 +199,7 @@ func TestKeyInTheWayIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, all)
 	require.NoError(t, c.Break(t.Context(), driver.State{Name: "job", Held: true, Holder: "x"}))
-	assert.Equal(t, int64(1), s.MustDo(t, "EXISTS", redisconn.LockKey("job")))
+	assert.Equal(t, int64(1), s.MustDo(t, "EXISTS", redisnode.LockKey("job")))
 }
 
 func TestEvictionIsWarnedOf(t *testing.T) {

@@ -1,19 +1,19 @@
--- Starts the time of sharers anew, one or several: renew.lua for those who share a lock.
+-- Starts the time of sharers anew: renew.lua for those who share a lock. Behind sharers.lua.
 --
--- KEYS  for n locks: n locks   n sets of sharers, so that a Cluster that moves a slot, key by key, does
---         not run this where the one is and the other is not yet
--- ARGV  1 nothing   then for each lock the owner value and the TTL in ms
--- Answers for one lock 0 there is no such sharer   1 renewed   2 another holds the lock
+-- KEYS  for each lock: the lock   the set of sharers, so that a Cluster that moves a slot, key by key, does not run
+--       this where the one is and the other is not yet
+-- ARGV  1 nothing   for each lock: the owner   the TTL in ms
+-- Answers 1, GONE: there is no such sharer, THEIRS
 
-return several(#KEYS / 2, function(i)
-	local lock, owner = KEYS[i], ARGV[2 * i]
-	if not string.find(call('MGET', lock)[1] or '', '^shared ') then
-		return call('EXISTS', lock) * 2
+return each(0, 2, 2, function(k, a)
+	local lock, owner = KEYS[k], ARGV[a]
+	if not string.find(get(lock) or '', '^shared ') then
+		return missing(lock)
 	end
 	local now, last = sharers(lock)
-	if not last or not call('ZSCORE', lock .. ':shared', owner) then
-		return 0
+	if not last or not call('ZSCORE', KEYS[k + 1], owner) then
+		return {GONE, 0}
 	end
-	enter(lock, now, last, owner, ARGV[2 * i + 1])
+	enter(lock, now, last, owner, ARGV[a + 1])
 	return 1
 end)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // takeToken locks and releases, and returns the token.
@@ -19,9 +19,9 @@ func takeToken(t *testing.T, node *Backend, name string) uint64 {
 	value := rand.Text()
 	a := acquire(t, node, name, value, once)
 	require.True(t, a.granted)
-	state, err := node.server.release(t.Context(), keys(name, value), false, 0)
+	state, err := on(node).release(t.Context(), keys(name, value), false, 0)
 	require.NoError(t, err)
-	require.Equal(t, redisconn.Mine, state)
+	require.Equal(t, mine, state)
 	return a.token
 }
 
@@ -41,59 +41,59 @@ func TestTokensRiseWhateverIsLost(t *testing.T) {
 	}
 	server.MustDo(t, "FLUSHALL")
 	rises("FLUSHALL")
-	server.MustDo(t, "DEL", redisconn.TokensKey)
+	server.MustDo(t, "DEL", redisnode.TokensKey)
 	rises("the loss of the counter")
 	server.Restart(t)
 	rises("a restart without data")
-	server.MustDo(t, "SET", redisconn.TokensKey, "not a number")
+	server.MustDo(t, "SET", redisnode.TokensKey, "not a number")
 	rises("a counter written over by hand")
-	server.MustDo(t, "DEL", redisconn.TokensKey)
-	server.MustDo(t, "RPUSH", redisconn.TokensKey, "x")
+	server.MustDo(t, "DEL", redisnode.TokensKey)
+	server.MustDo(t, "RPUSH", redisnode.TokensKey, "x")
 	rises("a counter of another type")
 }
 
 func TestTokensRiseWhenTheClockIsBehindTheCounter(t *testing.T) {
 	server, node := setUp(t)
 	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-	server.MustDo(t, "SET", redisconn.TokensKey, ahead)
+	server.MustDo(t, "SET", redisnode.TokensKey, ahead)
 	assert.Equal(t, ahead+1, takeToken(t, node, "n"))
 	assert.Equal(t, ahead+2, takeToken(t, node, "other"), "names share it")
 	assert.Equal(t, ahead+2, counter(t, server), "kept as digits, not as 1.7e+15")
-	assert.Negative(t, server.TTL(t, redisconn.TokensKey), "it never expires")
+	assert.Negative(t, server.TTL(t, redisnode.TokensKey), "it never expires")
 }
 
 func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 	server, node := setUp(t)
 	held := acquire(t, node, "held", "me", once)
 	for _, counter := range []string{"9007199254740991", "9007199254740992", "1e300", "inf", "nan"} {
-		server.MustDo(t, "SET", redisconn.TokensKey, counter)
+		server.MustDo(t, "SET", redisnode.TokensKey, counter)
 		pass := func() error {
-			_, err := node.server.pass(t.Context(), keys("held", "me"), keys("held", "next"), ttl, false, nil)
+			_, err := on(node).pass(t.Context(), keys("held", "me"), keys("held", "next"), ttl, false, nil)
 			return err
 		}
-		_, err := node.server.acquire(t.Context(), keys("n", "me"), once)
+		_, err := on(node).acquire(t.Context(), keys("n", "me"), once)
 		for _, err := range []error{err, pass()} {
 			e := asError(t, err)
-			assert.Contains(t, err.Error(), redisconn.TokensKey, "what to delete")
+			assert.Contains(t, err.Error(), redisnode.TokensKey, "what to delete")
 			assert.True(t, e.Refused)
 			assert.False(t, e.Unknown)
 		}
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "refused, and yet taken")
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "refused, and yet taken")
 		assert.Equal(t, "me", owned(t, server, "held"))
 	}
-	server.MustDo(t, "DEL", redisconn.TokensKey)
+	server.MustDo(t, "DEL", redisnode.TokensKey)
 	assert.Greater(t, takeToken(t, node, "n"), held.token)
 }
 
 // Where the ACL does not allow the counter, nothing is left of the lock.
 func TestALockIsNotTakenWhereItsTokenCannotBeKept(t *testing.T) {
-	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "%RW~locker:1:{*",
-		"%R~locker:1:*"))
+	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "%RW~locker:2:{*",
+		"%R~locker:2:*"))
 	node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
 		Password: "secret"}))
-	_, err := node.server.acquire(t.Context(), keys("n", "me"), once)
+	_, err := on(node).acquire(t.Context(), keys("n", "me"), once)
 	e := asError(t, err)
 	assert.True(t, e.Refused)
 	assert.False(t, e.Unknown)
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "refused, and yet taken")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "refused, and yet taken")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // Four clients with four callers each: everybody gets the lock, none much more often than another.
@@ -64,7 +64,7 @@ func TestAPassThatIsRefusedIsARelease(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, soon, time.Millisecond)
 	s.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, l.Unlock(t.Context()))
-	assert.Equal(t, int64(0), s.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+	assert.Equal(t, int64(0), s.MustDo(t, "EXISTS", redisnode.LockKey("n")))
 	s.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
 	require.NoError(t, <-next)
 }

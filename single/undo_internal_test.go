@@ -16,7 +16,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // slowly is a server that a Backend reaches by a dialer, which can hang: then a request may be sent long
@@ -58,6 +58,9 @@ func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
 			_, err := g.Hold.Renew(ctx)
 			return g, err
 		},
+		"keep": func(ctx context.Context, _ *Backend, g driver.Grant) (driver.Grant, error) {
+			return g, g.Hold.Release(ctx, brief)
+		},
 		"pass": func(ctx context.Context, _ *Backend, g driver.Grant) (driver.Grant, error) {
 			return g.Hold.(driver.Passer).Pass(ctx, driver.Request{Name: "n", Owner: rand.Text(), TTL: brief}, false)
 		},
@@ -73,7 +76,7 @@ func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
 				g := locktest.Acquire(t, b, held)
 				letGo := sync.OnceFunc(hang())
 				defer letGo()
-				left, err := ask(locktest.Within(t, 10*short), b, g)
+				left, err := ask(locktest.Within(t, tooShortToGoAlone), b, g)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				if !asError(t, err).Unknown {
 					return false // the machine is too busy: the driver has not got it in time
@@ -86,7 +89,7 @@ func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
 				locktest.Eventually(t, soon, "it is undone", func() bool {
 					return left.Hold.Undo(locktest.Within(t, soon)) == nil
 				})
-				assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+				assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")))
 				return true
 			})
 		})

@@ -4,31 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
 )
 
-// LockAny waits until it holds one of the names, and holds no other. It takes the
-// first of names that is free. If none is free, it waits for all of them, and keeps
-// the one that it gets first; of the others, whatever may have been locked is released
-// in the background. [locker.Lease.Name] says which one it has. opts apply to every request.
-// MinHold is not possible: it would keep a name locked that LockAny does not need.
+// LockAny waits until it holds exactly one of the names. It takes the first free name. If none is free,
+// it waits for all of them and keeps the first that it gets; any other name that may have been locked
+// is released in the background. [locker.Lease.Name] says which one it holds. opts apply to every
+// request, but a MaxWait bounds the whole call and still lets it ask for each name once. MinHold is not
+// possible, because it would keep a name locked that LockAny does not need.
 //
-// At most 16 requests are under way at once. Of more names, LockAny waits for the first 15, and asks for
-// the others in turn: for each once a second, or, of more than a hundred, for a hundred in a second. So it
-// may notice as much later that one of those is free: of 1,000 names after ten seconds, or longer where an
-// answer takes more than ten milliseconds. All calls of a process with the same Locker ask together for at most
-// a hundred names a second in turn: a thousand calls with more than 16 names ask for one each in ten seconds, and
-// notice as late that it is free, or that the service cannot be asked.
+// At most 16 requests are in flight at once. With more names, LockAny waits for the first 15 and asks
+// for the others in turn: for each once a second or, if they are more than a hundred, for a hundred per
+// second. So it may notice that much later that one of those is free: with 1,000 names after ten
+// seconds, or later if an answer takes more than ten milliseconds. All calls of a process with the same
+// Locker together ask for at most a hundred names per second in turn: each of a thousand calls with
+// more than 16 names asks for one in ten seconds, and notices that late that it is free or that the
+// service cannot be asked.
 //
-// A name that ctx itself holds ([locker.Lease.Context]) counts as held. If it holds all of them, the
+// A name that ctx itself holds ([locker.Lease.Context]) counts as held. If ctx holds all of them, the
 // error matches ErrInvalid.
 //
-// A name that the service cannot be asked for is left out while there are others, and asked
-// for again every second or so. The error is that of one of the names. It matches ErrHeld
-// only if all names are held.
+// If the service cannot be asked for a name, the name is left out while there are others, and tried
+// again about every second. The error is that of one of the names. It matches ErrHeld only if all names
+// are held.
 func LockAny(ctx context.Context, l locker.Locker, names []string, opts ...locker.Option) (*locker.Lease, error) {
 	switch {
 	case l == nil:
@@ -36,19 +38,75 @@ func LockAny(ctx context.Context, l locker.Locker, names []string, opts ...locke
 	case len(names) == 0:
 		return nil, invalid("", "there is no name: give at least one")
 	case locker.AskedBy(opts...).MinHold != 0:
-		return nil, invalid("", "MinHold is not possible where several names are locked: lock one name for all of them")
+		return nil, invalid("", "MinHold is not possible for several names: lock one name for all of them")
+	case negativeWait(opts):
+		return nil, invalid("", noNegativeWait)
 	}
-	_, lease, err := lockAny(ctx, l, names, opts)
+	_, lease, err := lockAny(ctx, newWait(l, opts), names)
 	return lease, err
 }
 
-// atOnce is how many requests of one call are under way at once.
+// negativeWait reports whether opts have an invalid MaxWait: requests only get what is left of it, so
+// they do not check it.
+func negativeWait(opts []locker.Option) bool {
+	d := locker.AskedBy(opts...).MaxWait
+	return d != nil && *d < 0
+}
+
+const noNegativeWait = "a MaxWait below 0 is not possible: give a positive duration, or 0 for no wait"
+
+// wait is how a call waits.
+type wait struct {
+	locker.Locker
+	opts  []locker.Option
+	until time.Time // when MaxWait has passed; zero: never
+}
+
+func newWait(l locker.Locker, opts []locker.Option) *wait {
+	w := &wait{Locker: l, opts: opts}
+	if d := locker.AskedBy(opts...).MaxWait; d != nil {
+		w.until = time.Now().Add(*d)
+	}
+	return w
+}
+
+func (w *wait) over() bool { return !w.until.IsZero() && !time.Now().Before(w.until) }
+
+// lock waits for name for the time that is left.
+func (w *wait) lock(ctx context.Context, name string) (*locker.Lease, error) {
+	return w.Lock(ctx, name, w.within(max(0, time.Until(w.until)))...)
+}
+
+// try locks name if it is free.
+func (w *wait) try(ctx context.Context, name string) (*locker.Lease, error) {
+	if w.until.IsZero() {
+		return w.TryLock(ctx, name, w.opts...)
+	}
+	return w.Lock(ctx, name, w.within(0)...)
+}
+
+func (w *wait) within(d time.Duration) []locker.Option {
+	if w.until.IsZero() {
+		return w.opts
+	}
+	return append(slices.Clip(w.opts), locker.MaxWait(d))
+}
+
+// context returns a context that also ends when MaxWait has passed.
+func (w *wait) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if w.until.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, w.until)
+}
+
+// atOnce is how many requests of one call are in flight at once.
 const atOnce = 16
 
-// lockAny returns the number of the name, too.
-func lockAny(ctx context.Context, l locker.Locker, names []string, opts []locker.Option) (int, *locker.Lease, error) {
-	n, lease, own, err := tryLockAny(ctx, l, names, opts)
-	if err == nil || !mayPass(err) || len(own) == len(names) {
+// lockAny is LockAny, and also returns the index of the name.
+func lockAny(ctx context.Context, w *wait, names []string) (int, *locker.Lease, error) {
+	n, lease, own, err := tryLockAny(ctx, w.try, names)
+	if err == nil || !mayPass(err) || len(own) == len(names) || w.over() {
 		return n, lease, asLock(err)
 	}
 	most := atOnce
@@ -65,15 +123,15 @@ func lockAny(ctx context.Context, l locker.Locker, names []string, opts []locker
 			continue
 		}
 		waited++
-		go lockOneOfAny(waitCtx, l, name, opts, func(a answer) { a.name = i; answers <- a })
+		go lockOneOfAny(waitCtx, w, name, func(a answer) { a.name = i; answers <- a })
 	}
 	asking := waited
 	if inTurn != nil {
 		asking++
-		go lockInTurn(waitCtx, l, names, inTurn, opts, func(a answer) { answers <- a })
+		go lockInTurn(waitCtx, w, names, inTurn, err, func(a answer) { answers <- a })
 	}
-	away := make(map[int]error) // the names that are waited for, and that the service cannot be asked for
-	row := 0                    // how many of the others it could not be asked for, one after the other
+	away := make(map[int]error) // names that a request waits for and the service cannot be asked for
+	row := 0                    // how many of the other names failed with an outage in a row
 	for err = nil; asking > 0; {
 		a := <-answers
 		switch {
@@ -92,8 +150,8 @@ func lockAny(ctx context.Context, l locker.Locker, names []string, opts []locker
 			away[a.name] = a.err
 		}
 		gone := len(away) == waited && row >= min(len(inTurn), atOnce)
-		if a.lease != nil || ctx.Err() == nil && (gone || !mayPass(a.err)) {
-			go func() { // waitCtx ends those that still ask
+		if a.lease != nil || ctx.Err() == nil && (gone && !w.over() || !mayPass(a.err)) {
+			go func() { // waitCtx ends the requests still in flight
 				for asking > 0 {
 					if a := <-answers; a.ends {
 						asking--
@@ -112,12 +170,12 @@ func lockAny(ctx context.Context, l locker.Locker, names []string, opts []locker
 	return 0, nil, err
 }
 
-// tryLockAny locks the first of names that is free, and no other. It does not wait. It tells which of the
-// names are those of ctx's own leases.
-func tryLockAny(ctx context.Context, l locker.Locker, names []string, opts []locker.Option) (
+// tryLockAny locks the first free name, and no other, without waiting. own are the names that ctx
+// itself holds.
+func tryLockAny(ctx context.Context, try func(context.Context, string) (*locker.Lease, error), names []string) (
 	n int, lease *locker.Lease, own map[int]bool, err error) {
 	for i, name := range names {
-		lease, failed := l.TryLock(ctx, name, opts...)
+		lease, failed := try(ctx, name)
 		switch {
 		case isOwn(failed):
 			if own == nil {
@@ -132,49 +190,56 @@ func tryLockAny(ctx context.Context, l locker.Locker, names []string, opts []loc
 	return 0, nil, own, err
 }
 
-// answer is what one of several names has come to: a lease or the last error, if it ends;
-// otherwise why it is not locked now, or nil when an outage that kept it from being asked for is over.
+// answer is the state of one of several names. If it ends, it has a lease or the last error; otherwise
+// err is why the name is not locked now, or nil when an outage has ended.
 type answer struct {
 	name   int
 	ends   bool
-	inTurn bool // it is not waited for
+	inTurn bool // it is asked for in turn
 	lease  *locker.Lease
 	err    error
 }
 
-// lockInTurn asks for names in turn until it has one.
-func lockInTurn(ctx context.Context, l locker.Locker, names []string, inTurn []int, opts []locker.Option,
-	tell func(answer)) {
+// lockInTurn asks for names in turn until it has one. last is the earlier answer for all of them.
+func lockInTurn(ctx context.Context, w *wait, names []string, inTurn []int, last error, tell func(answer)) {
 	pause := max(time.Second/time.Duration(len(inTurn)), turnTime)
-	t, leave := turnsOf(l)
+	t, leave := turnsOf(w.Locker)
 	defer leave()
-	for i, last := 0, locker.ErrHeld; ; i++ {
-		a := answer{name: inTurn[i%len(inTurn)], inTurn: true}
-		if clock.Sleep(ctx, clock.Jitter(pause)) == nil && t.take(ctx) == nil {
-			a.lease, a.err = l.TryLock(ctx, names[a.name], opts...)
-		}
-		if a.lease == nil && ctx.Err() != nil {
+	pausing, cancel := w.context(ctx)
+	defer cancel()
+	said := slices.Repeat([]error{last}, len(inTurn)) // the last answer for each, unless ctx cut it short
+	for i := 0; ; i = (i + 1) % len(inTurn) {
+		a := answer{name: inTurn[i], inTurn: true}
+		if clock.Sleep(pausing, clock.Jitter(pause)) == nil && t.take(pausing) == nil {
+			a.lease, a.err = w.try(ctx, names[a.name])
+			if ctx.Err() == nil || !errors.Is(a.err, ctx.Err()) {
+				a.ends, said[i] = a.err == nil || !mayPass(a.err), a.err
+			}
+		} else {
+			last = locker.ErrHeld // the caller's own names count as held
+			for _, err := range said {
+				last = telling(last, err)
+			}
 			a.ends, a.err = true, whileWaiting(ctx, names[a.name], last)
 		}
-		a.ends = a.ends || a.err == nil || !mayPass(a.err)
 		if tell(a); a.ends {
 			return
-		}
-		if last = a.err; isOwn(last) {
-			last = locker.ErrHeld
 		}
 	}
 }
 
-// whileWaiting is the error of a wait that ctx has ended.
+// whileWaiting is the error of a wait that ctx or MaxWait has ended.
 func whileWaiting(ctx context.Context, name string, last error) error {
 	if e, ok := last.(*locker.Error); ok { //nolint:errorlint // only the outermost
-		last = e.Err
+		name, last = e.Name, e.Err
+	}
+	if ctx.Err() == nil {
+		return &locker.Error{Op: "lock", Name: name, Err: last}
 	}
 	return &locker.Error{Op: "lock", Name: name, Err: fmt.Errorf("%w while waiting: %w", ctx.Err(), last)}
 }
 
-// asLock is err as that of a Lock.
+// asLock returns err as an error of Lock.
 func asLock(err error) error {
 	if e, ok := err.(*locker.Error); ok { //nolint:errorlint // a Locker's own, whole
 		return &locker.Error{Op: "lock", Name: e.Name, Err: e.Err}
@@ -182,13 +247,15 @@ func asLock(err error) error {
 	return err
 }
 
-// lockOneOfAny locks name for LockAny. When Lock has run out of patience, the name is tried
-// again and again: others may come to wait for it alone.
-func lockOneOfAny(ctx context.Context, l locker.Locker, name string, opts []locker.Option, tell func(answer)) {
+// lockOneOfAny locks name for LockAny. If an outage was too long for Lock, it tries the name again and
+// again: it may be the only name left to wait for.
+func lockOneOfAny(ctx context.Context, w *wait, name string, tell func(answer)) {
+	pausing, cancel := w.context(ctx)
+	defer cancel()
 	for {
-		lease, err := l.Lock(ctx, name, opts...)
+		lease, err := w.lock(ctx, name)
 		for outage := false; ; outage = true {
-			if err == nil || ctx.Err() != nil || !mayPass(err) {
+			if err == nil || ctx.Err() != nil || w.over() || !mayPass(err) {
 				tell(answer{ends: true, lease: lease, err: err})
 				return
 			}
@@ -199,28 +266,27 @@ func lockOneOfAny(ctx context.Context, l locker.Locker, name string, opts []lock
 				break
 			}
 			tell(answer{err: err})
-			if clock.Sleep(ctx, clock.Jitter(time.Second)) != nil {
+			if clock.Sleep(pausing, clock.Jitter(time.Second)) != nil {
 				err = whileWaiting(ctx, name, err)
 				continue
 			}
-			lease, err = l.TryLock(ctx, name, opts...)
+			lease, err = w.try(ctx, name)
 		}
 	}
 }
 
-// isOwn reports whether err says that the caller's own context holds the name.
+// isOwn reports whether err, of a TryLock, says that the caller's own context holds the name.
 func isOwn(err error) bool {
-	var own interface{ Nested() }
-	return errors.As(err, &own)
+	return errors.Is(err, locker.ErrInvalid) && errors.Is(err, locker.ErrHeld)
 }
 
-// mayPass reports whether another name, or the same one later, may be had after err.
+// mayPass reports whether, after err, another name may be available, or the same one later.
 func mayPass(err error) bool {
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrUnavailable) || isOwn(err)
 }
 
-// telling returns the one of two errors that may be told for both: ErrHeld never
-// stands for an outage, and a name of the caller's own counts as held.
+// telling returns the one of two errors that may be reported for both: ErrHeld never stands for an
+// outage, and the caller's own names count as held.
 func telling(a, b error) error {
 	if a == nil || isOwn(a) || errors.Is(a, locker.ErrHeld) && !errors.Is(b, locker.ErrHeld) && !isOwn(b) {
 		return b

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/golockers/locker"
@@ -11,34 +12,51 @@ import (
 	"github.com/golockers/locker/slots"
 )
 
-// Two at once may use the scanner, and each has a tray of its own.
+// Two users at once may use the scanner, each with its own tray.
 func ExampleDo() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil) // backends.Open(…) on real machines
+	client, err := locker.New(memory.New(), nil) // backends.Open(…) on real machines
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
-	scan := func(ctx context.Context, first *slots.Slot) error {
-		return slots.Do(ctx, client, "scanner", 2, func(_ context.Context, second *slots.Slot) error {
-			fmt.Println("trays", first.Number, "and", second.Number)
-			err := slots.TryDo(ctx, client, "scanner", 2, nil)
-			fmt.Println("a third:", errors.Is(err, locker.ErrHeld))
-			return nil
-		})
+	scan := func(ctx context.Context) error {
+		slot, held := slots.FromContext(ctx, "scanner")
+		if !held {
+			return context.Cause(ctx) // it was lost at once
+		}
+		fmt.Println("tray", slot.Number)
+		return nil
 	}
-	fmt.Println(slots.Do(ctx, client, "scanner", 2, scan))
+	fmt.Println(slots.Do(ctx, client, "scanner", 2, func(ctx context.Context) error {
+		_ = scan(ctx)
+		fmt.Println("beside it:", slots.Do(ctx, client, "scanner", 2, scan))
+		other, err := slots.TryLock(ctx, client, "scanner", 2)
+		if err != nil {
+			return err
+		}
+		fmt.Println("a third:", errors.Is(slots.TryDo(context.Background(), client, "scanner", 2, scan), locker.ErrHeld))
+		return other.Unlock(ctx)
+	}))
 	// Output:
-	// trays 0 and 1
+	// tray 0
+	// tray 1
+	// beside it: <nil>
 	// a third: true
 	// <nil>
 }
 
-// Each worker has a number for as long as it lives, and nobody gets the number of
-// another within an hour of its grant.
+// Each worker has a number for as long as it lives, and nobody else gets that number within an hour of
+// its grant.
 func ExampleTryLock() {
 	ctx := context.Background()
 	locks := memory.New()
 	for range 3 {
-		client := locker.New(locks, nil)
+		client, err := locker.New(locks, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
 		worker, err := slots.TryLock(ctx, client, "worker-id", 1000, locker.MinHold(time.Hour))
 		if err != nil {
 			fmt.Println(err)
@@ -53,10 +71,13 @@ func ExampleTryLock() {
 	// worker 2
 }
 
-// There are two printers, and a page goes to the first that is free.
+// There are two printers, and a page goes to the first free one.
 func ExampleLockAny() {
 	ctx := context.Background()
-	client := locker.New(memory.New(), nil)
+	client, err := locker.New(memory.New(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer func() { _ = client.Close() }()
 
 	printers := []string{"printer/ground floor", "printer/attic"}

@@ -18,13 +18,13 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/memlock"
 	"github.com/golockers/locker/slots"
 )
 
 // shards has each name on a server of its own, one of which may be away, or not answer releases.
 type shards struct {
-	*memory.Backend
+	*memlock.Backend
 	how sync.Map // by name: "away" or "mute"
 }
 
@@ -42,9 +42,9 @@ func (s *shards) Acquire(ctx context.Context, req driver.Request) (driver.Grant,
 
 type muteHold struct{ driver.Hold }
 
-func (h muteHold) Undo(ctx context.Context) error { return h.Release(ctx) }
+func (h muteHold) Undo(ctx context.Context) error { return h.Release(ctx, 0) }
 
-func (muteHold) Release(ctx context.Context) error {
+func (muteHold) Release(ctx context.Context, _ time.Duration) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -57,7 +57,7 @@ type caller struct {
 	leave  context.CancelFunc
 	slot   *slots.Slot
 	err    error
-	answer bool
+	answer atomic.Bool
 }
 
 func called(name string) string { return strings.ToUpper(name) + "!" }
@@ -73,22 +73,30 @@ func (c *caller) TryLock(ctx context.Context, name string, opts ...locker.Option
 // asks begins to ask for a slot in one of the two ways.
 func (c *caller) asks(how func(context.Context, locker.Locker, string, int, ...locker.Option) (*slots.Slot, error),
 	n string, opts []locker.Option) {
-	c.answer = false
+	c.answer.Store(false)
 	go func() {
 		of, _ := strconv.Atoi(n)
 		c.slot, c.err = how(c.ctx, c, "gpu", of, opts...)
-		c.answer = true
+		c.answer.Store(true)
 	}()
 }
 
 // has is what the caller has been told: the number of its slot, or why it has none.
 func (c *caller) has(t *testing.T) string {
 	switch {
-	case !c.answer:
+	case !c.answer.Load():
 		return "waits"
+	case errors.Is(c.err, locker.ErrHeld) && strings.HasPrefix(c.err.Error(), `locker: lock "gpu": `):
+		if strings.Contains(c.err.Error(), "others wait for a slot before") {
+			return "at the door"
+		}
+		return "full"
 	case errors.Is(c.err, locker.ErrHeld):
 		assert.Regexp(t, `^locker: trylock "gpu": none of \d slots is free: the lock is held by another$`, c.err.Error())
 		return "held"
+	case errors.Is(c.err, locker.ErrUnavailable) && strings.HasPrefix(c.err.Error(), `locker: lock "gpu": `):
+		assert.NotContains(t, c.err.Error(), "others wait")
+		return "away"
 	case c.err != nil:
 		return c.err.Error()
 	}
@@ -111,27 +119,35 @@ func TestHistories(t *testing.T) {
 		"a locks 1: 0, b locks 1: waits, c locks 1: waits, b leaves, a unlocks, c: 0",
 		"a locks 1: 0, b locks 1: waits, c locks 1: waits, b closes, a unlocks, c: 0",
 		"a locks 1: 0, b locks 1: waits, c locks 1: waits, door1 lost, a unlocks, b: 0, b unlocks, c: 0",
+		// MaxWait bounds the whole call: at the door, and behind it.
+		"a locks 2: 0, b locks 2: 1, c within 2: waits, 50s, d within 2: waits, 11s, c: full, d: waits, 50s, d: full, " +
+			"b unlocks, e within 2: 1",
+		"a locks 1: 0, b within 1: waits, c within 1: waits, 59s, a unlocks, b: 0, c: waits, 2s, c: full, d tries 1: held",
+		"a locks 1: 0, b locks 1: waits, c within 1: waits, 1m, 1s, c: at the door, a unlocks, b: 0",
+		// The door cannot be asked for.
+		"door1 away, a locks 1: waits or away, 1m, a: away",
 		// Two come free at once.
 		"a locks 2: 0, b locks 2: 1, c locks 2: waits, 0 lost 1, c: 0 or 1, d tries 2: 0 or 1, e tries 2: held",
 		// A worker's number is not given out again for the MinHold, although it dies at once.
 		"a tries 2 kept: 0, a closes, b tries 2 kept: 1, b closes, c tries 2 kept: held, 59m, c tries 2 kept: held, 2m, " +
 			"c tries 2 kept: 0",
-		// One comes back that was out of reach for longer than Lock's patience.
+		// One comes back that was out of reach for longer than OutageTimeout.
 		"a tries 2: 0, b tries 2: 1, 0 away, c locks 2: waits, 1m, 0 back, a unlocks, 5s, c: 0",
 	} {
-		for _, patience := range []time.Duration{0, locker.NoPatience} {
+		for _, timeout := range []time.Duration{0, -1} {
 			t.Run(history, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { play(t, patience, history) })
+				synctest.Test(t, func(t *testing.T) { play(t, timeout, history) })
 			})
 		}
 	}
 }
 
-func play(t *testing.T, patience time.Duration, history string) {
-	locks, callers := &shards{Backend: memory.New()}, map[string]*caller{}
+func play(t *testing.T, timeout time.Duration, history string) {
+	locks, callers := &shards{Backend: memlock.New(false)}, map[string]*caller{}
 	defer func() {
 		for _, c := range callers {
 			c.leave()
+			synctest.Wait()
 			if c.slot != nil {
 				_ = c.slot.Unlock(t.Context())
 			}
@@ -154,7 +170,7 @@ func play(t *testing.T, patience time.Duration, history string) {
 		}
 		c := callers[word[0]]
 		if c == nil && asked {
-			c = &caller{Client: locker.New(locks, &locker.Options{Patience: patience})}
+			c = &caller{Client: locktest.Must(locker.New(locks, &locker.Options{OutageTimeout: timeout}))}
 			c.ctx, c.leave = context.WithCancel(t.Context())
 			callers[word[0]] = c
 		}
@@ -163,6 +179,8 @@ func play(t *testing.T, patience time.Duration, history string) {
 			opts = append(opts, locker.MinHold(time.Hour))
 		}
 		switch word[1] {
+		case "within": // a minute
+			c.asks(slots.Lock, word[2], []locker.Option{locker.MaxWait(time.Minute)})
 		case "locks":
 			c.asks(slots.Lock, word[2], opts)
 		case "tries":
@@ -174,8 +192,8 @@ func play(t *testing.T, patience time.Duration, history string) {
 		case "closes":
 			assert.NoError(t, c.Close())
 		case "lost":
-			assert.True(t, locks.Delete(lock))
-			locks.Delete(called("gpu/" + word[2])) // at the same moment
+			assert.True(t, locks.Lose(lock))
+			locks.Lose(called("gpu/" + word[2])) // at the same moment
 		case "away", "mute", "back":
 			locks.how.Store(lock, word[1])
 		case "has":
@@ -192,7 +210,7 @@ func play(t *testing.T, patience time.Duration, history string) {
 
 func TestAtMostN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
+		locks := memlock.New(false)
 		var inside [3]atomic.Bool
 		var most atomic.Int32 // turns in which all slots were in use
 		var callers sync.WaitGroup
@@ -200,7 +218,8 @@ func TestAtMostN(t *testing.T) {
 			c := locktest.Client(t, locks, nil)
 			callers.Go(func() {
 				for range 20 {
-					assert.NoError(t, slots.Do(t.Context(), c, "gpu", len(inside), func(_ context.Context, slot *slots.Slot) error {
+					assert.NoError(t, slots.Do(t.Context(), c, "gpu", len(inside), func(ctx context.Context) error {
+						slot, _ := slots.FromContext(ctx, "gpu")
 						assert.False(t, inside[slot.Number].Swap(true), "two have slot %d", slot.Number)
 						if inside[0].Load() && inside[1].Load() && inside[2].Load() {
 							most.Add(1)
@@ -219,16 +238,24 @@ func TestAtMostN(t *testing.T) {
 
 func TestALostSlotEndsTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := memory.New()
-		time.AfterFunc(time.Second, func() { locks.Delete("gpu/0") })
-		work := func(ctx context.Context, _ *slots.Slot) error { <-ctx.Done(); return nil }
+		locks := memlock.New(false)
+		time.AfterFunc(time.Second, func() { locks.Lose("gpu/0") })
+		work := func(ctx context.Context) error {
+			slot, held := slots.FromContext(ctx, "gpu")
+			assert.True(t, held)
+			<-ctx.Done()
+			_, held = slots.FromContext(ctx, "gpu")
+			assert.False(t, held)
+			assert.Equal(t, 0, slot.Number)
+			return nil
+		}
 		require.ErrorIs(t, slots.TryDo(t.Context(), locktest.Client(t, locks, nil), "gpu", 2, work), locker.ErrLost)
 	})
 }
 
 // crowd counts requests that are under way.
 type crowd struct {
-	*memory.Backend
+	*memlock.Backend
 	now, most atomic.Int64
 }
 
@@ -244,7 +271,7 @@ func TestManySlots(t *testing.T) {
 	const many = 100
 	for slot, within := range map[int]time.Duration{3: 0, 15: 2 * time.Second, many - 1: 2 * time.Second, -1: time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &crowd{Backend: memory.New()}
+			b := &crowd{Backend: memlock.New(false)}
 			holder, c := locktest.Client(t, b, nil), locktest.Client(t, b, nil)
 			var held []*slots.Slot
 			for range many {
@@ -276,17 +303,23 @@ func TestManySlots(t *testing.T) {
 
 func TestASlotOfTheCallersOwnIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := memory.New()
+		b := memlock.New(false)
 		c := locktest.Client(t, b, nil)
-		require.NoError(t, slots.Do(t.Context(), c, "gpu", 2, func(ctx context.Context, _ *slots.Slot) error {
+		require.NoError(t, slots.Do(t.Context(), c, "gpu", 2, func(ctx context.Context) error {
 			other, err := slots.TryLock(ctx, locktest.Client(t, b, nil), "gpu", 2)
 			require.NoError(t, err)
 			require.Equal(t, 1, other.Number)
 			_, err = slots.TryLock(ctx, c, "gpu", 2)
 			require.ErrorIs(t, err, locker.ErrHeld)
 			time.AfterFunc(time.Minute, func() { _ = other.Unlock(t.Context()) })
-			return slots.Do(ctx, c, "gpu", 2, func(ctx context.Context, second *slots.Slot) error {
+			return slots.Do(ctx, c, "gpu", 2, func(ctx context.Context) error {
+				second, held := slots.FromContext(ctx, "gpu")
+				assert.True(t, held)
 				assert.Equal(t, 1, second.Number)
+				waits, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() { _, _ = slots.Lock(waits, c, "gpu", 2) }() // at the door, for what ctx holds
+				synctest.Wait()
 				_, err := slots.TryLock(ctx, c, "gpu", 2)
 				require.ErrorContains(t, err, "holds all of the 2 slots itself")
 				_, err = slots.Lock(ctx, c, "gpu", 2)
@@ -300,7 +333,7 @@ func TestASlotOfTheCallersOwnIsHeld(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	c := locktest.Client(t, memory.New(), nil)
+	c := locktest.Client(t, memlock.New(false), nil)
 	longest := strings.Repeat("x", slots.MaxNameLen)
 	s, err := slots.Lock(t.Context(), c, longest, slots.MaxSlots)
 	require.NoError(t, err)
@@ -328,6 +361,7 @@ func TestNames(t *testing.T) {
 		"no name":        {"", 2, nil, "empty"},
 		"a long name":    {longest + "x", 2, nil, "limit for slots is 503"},
 		"no text":        {"\xff", 2, nil, "UTF-8"},
+		"no wait":        {"gpu", 2, []locker.Option{locker.MaxWait(-1)}, "below 0"},
 		"sharers":        {"gpu", 1, []locker.Option{locker.Shared(), locker.MinHold(time.Hour)}, "one holder"},
 	} {
 		_, err := slots.Lock(t.Context(), c, wrong.name, wrong.n, wrong.opts...)

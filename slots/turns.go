@@ -10,14 +10,14 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// turnTime is the shortest time between two requests in turn for one Locker, of all calls of the process: each of a
-// thousand calls with a hundred names would ask a hundred times a second otherwise.
+// turnTime is the shortest time between two requests in turn for one Locker, over all calls of the
+// process. Otherwise each of a thousand calls with a hundred names would ask a hundred times a second.
 const turnTime = 10 * time.Millisecond
 
-// turns are those of all calls that have the same Locker.
+// turns are shared by all calls that have the same Locker.
 type turns struct {
 	users int           // guarded by the mutex of allTurns
-	taker chan struct{} // has room for the call that is next
+	taker chan struct{} // full while a call waits for its turn
 	next  time.Time     // no request before it; guarded by taker
 }
 
@@ -26,8 +26,8 @@ var allTurns = struct {
 	of map[locker.Locker]*turns
 }{of: map[locker.Locker]*turns{}}
 
-// turnsOf returns the turns of l, which end when all have left. Those of a Locker that cannot be compared with
-// others are the call's own.
+// turnsOf returns the turns of l, which end when all calls have left. If l is not comparable, the call
+// gets turns of its own.
 func turnsOf(l locker.Locker) (t *turns, leave func()) {
 	if !reflect.ValueOf(l).Comparable() {
 		return &turns{taker: make(chan struct{}, 1)}, func() {}
@@ -49,7 +49,7 @@ func turnsOf(l locker.Locker) (t *turns, leave func()) {
 	}
 }
 
-// take waits for a turn. Whoever leaves meanwhile takes none.
+// take waits for a turn. A call whose ctx ends meanwhile takes none.
 func (t *turns) take(ctx context.Context) error {
 	select {
 	case t.taker <- struct{}{}:

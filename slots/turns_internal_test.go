@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 )
 
 // counting counts the requests of TryLock.
@@ -37,8 +38,8 @@ type incomparable struct {
 func TestManyCallsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, names, seconds = 200, 40, 10
-		b := memory.New()
-		holder, c := locker.New(b, nil), &counting{Locker: locker.New(b, nil)}
+		b := memlock.New(false)
+		holder, c := locktest.Must(locker.New(b, nil)), &counting{Locker: locktest.Must(locker.New(b, nil))}
 		var all []string
 		for i := range names {
 			all = append(all, fmt.Sprint(i))

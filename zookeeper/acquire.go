@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -23,11 +24,11 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	if req.Shared {
 		mark = readMark
 	}
-	var since time.Time
+	asked := time.Now()
 	if !req.Wait { // without room: many may look at once
 		s, err := b.join(ctx, 0)
 		if err == nil {
-			since = time.Now()
+			asked = time.Now()
 			err = s.peek(ctx, dir, req.Owner+mark, req.Shared)
 			s.leave(0)
 		}
@@ -42,22 +43,29 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	}
 	e := &entry{
 		s: s, dir: dir, owner: req.Owner, label: req.Label, mark: mark, lost: req.Lost,
-		tokens: tokens{version: -1}, room: room,
+		asked: asked, tokens: tokens{version: -1}, room: room,
 	}
 	if req.Wait {
-		since = time.Now()
+		e.asked = time.Now()
 	}
+	var g driver.Grant
 	others, err := e.enter(ctx, req.TTL)
-	if err == nil && others {
-		since, err = e.wait(ctx, req)
+	switch {
+	case err == nil && others && req.Wait:
+		err = e.wait(ctx, req.Queued)
+	case err == nil && others:
+		err = e.isFirst(ctx)
 	}
 	if err == nil {
-		return e.grant(ctx, since)
+		g, err = e.grant(ctx)
 	}
-	if e.settled() {
+	switch {
+	case err == nil:
+		return g, nil
+	case e.settled():
 		return answers.Answer(driver.Grant{}, err)
 	}
-	return answers.Answer(driver.Grant{Hold: e, Session: true}, err)
+	return answers.Answer(driver.Grant{Hold: e}, err)
 }
 
 // peek returns driver.ErrHeld if somebody in the queue is in the way: a caller who does not
@@ -72,7 +80,7 @@ func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 			return err
 		}
 		// With a node of this very attempt there, it is a repeated request (R11).
-		if q.found || len(inTheWay(q.nodes, shared)) == 0 {
+		if q.found || len(inTheWay(q.all, shared)) == 0 {
 			return nil
 		}
 	}
@@ -87,10 +95,7 @@ func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 // czxid, pairs per second of 256 callers fell to 0.55 of those of a bare creation
 // and deletion, from 0.95.)
 func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err error) {
-	if _, timeout := e.s.granted(); ttl > timeout {
-		err = fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: "+
-			"ask for less, or raise their maxSessionTimeout: %w", e.s.backend, ttl, timeout, errors.ErrUnsupported)
-	} else {
+	if err = e.s.lasts(ttl); err == nil {
 		err = e.s.online(ctx)
 	}
 	if err != nil {
@@ -158,8 +163,8 @@ func (e *entry) send() (chan struct{}, error) {
 // grant makes a hold of an entry that nobody is in the way of. A sharer has no token: the
 // czxids of those who hold together differ, and what they have in common would take a
 // request more.
-func (e *entry) grant(ctx context.Context, since time.Time) (driver.Grant, error) {
-	v, err := e.s.validity(ctx, since)
+func (e *entry) grant(ctx context.Context) (driver.Grant, error) {
+	v, err := e.s.validity(ctx, e.asked)
 	if err == nil && e.raised && !e.shared() {
 		// No earlier holder can raise them any more.
 		e.tokens, err = e.s.tokensOf(ctx, e.dir)
@@ -167,12 +172,35 @@ func (e *entry) grant(ctx context.Context, since time.Time) (driver.Grant, error
 	if err == nil {
 		err = e.hold()
 	}
-	if err != nil {
-		return driver.Grant{Hold: e, Session: true}, err
-	}
-	g := driver.Grant{Hold: e, Validity: v, Session: true}
+	g := driver.Grant{Hold: e, Validity: v}
 	if !e.shared() {
 		g.Token = e.tokens.Of(e.czxid)
 	}
-	return g, nil
+	return g, err
+}
+
+// makeParents creates dir and what is missing above it: as containers, which
+// the service removes when they are empty.
+func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
+	err := makeContainer(c, dir, acl)
+	up := strings.LastIndexByte(dir, '/')
+	if !gone(err) || up <= 0 {
+		return err
+	}
+	// From below: the right to create may begin anywhere on the way.
+	if err := makeParents(c, dir[:up], acl); err != nil {
+		return err
+	}
+	if err := makeContainer(c, dir, acl); !gone(err) {
+		return err
+	}
+	return nil // reaped again at once: the next request that needs it will see
+}
+
+func makeContainer(c *zk.Conn, path string, acl []zk.ACL) error {
+	_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
 }

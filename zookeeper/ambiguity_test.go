@@ -3,6 +3,8 @@ package zookeeper_test
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper)
 	defer done()
 	req := asking("a", true)
 	grant := locktest.Acquire(t, b, asking("a", false))
-	require.NoError(t, grant.Hold.Release(within(t, soon)))
+	require.NoError(t, grant.Hold.Release(within(t, soon), 0))
 	old, err := admin.Create("/locker/a/"+req.Owner+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
 		zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
@@ -31,7 +33,7 @@ func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper)
 	nodes := queueOf(t, z.Addr(), "a")
 	require.Len(t, nodes, 1)
 	assert.NotEqual(t, old, nodes[0])
-	require.NoError(t, grant.Hold.Release(within(t, soon)))
+	require.NoError(t, grant.Hold.Release(within(t, soon), 0))
 }
 
 // lockWhenBack takes a lock with a client whose connection breaks, or broke a
@@ -70,7 +72,6 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	}
 	held, err := acquire(b, "given-up", false)
 	require.NoError(t, err)
-	assert.True(t, held.Session)
 	_, err = acquire(other, "given-up-too", false)
 	require.NoError(t, err)
 	waiting := make(chan driver.Grant, 1)
@@ -87,7 +88,7 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 		_, err := held.Hold.Renew(within(t, soon))
 		return errors.Is(err, driver.ErrLost)
 	}, soon, time.Millisecond)
-	err = held.Hold.Release(within(t, time.Second/10))
+	err = held.Hold.Release(within(t, time.Second/10), 0)
 	require.ErrorIs(t, err, driver.ErrUnavailable, "its node is still there")
 	require.NotErrorIs(t, err, driver.ErrLost)
 	p.Replies(lab.Pass)
@@ -103,9 +104,7 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 }
 
 // What the service has closed is gone with all its nodes; what it has not said so of may be there.
-func TestUndoAfterClose(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t)
+func testUndoAfterClose(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	undo := func(name string) error {
 		b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
@@ -116,7 +115,7 @@ func TestUndoAfterClose(t *testing.T) {
 		require.NoError(t, b.Close())
 		err := g.Hold.Undo(within(t, soon))
 		if err == nil {
-			require.ErrorIs(t, g.Hold.Release(within(t, soon)), driver.ErrLost)
+			require.ErrorIs(t, g.Hold.Release(within(t, soon), 0), driver.ErrLost)
 			assert.Empty(t, queueOf(t, z.Addr(), name))
 		}
 		return err
@@ -127,4 +126,34 @@ func TestUndoAfterClose(t *testing.T) {
 		require.Less(t, tries, 5)
 	}
 	require.ErrorIs(t, undo("unheard"), driver.ErrUnavailable)
+}
+
+// When we end a session, all its holders are notified before we tell the service, which lets the next ones in: also
+// if one of them takes its time.
+func testHoldersKnowBeforeTheNextOneGetsIn(t *testing.T, z *lab.ZooKeeper) {
+	const holders = 8
+	b, other := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	var notified atomic.Int32
+	var waiters sync.WaitGroup
+	for i := range holders {
+		req := asking(fmt.Sprint("known-", i), false)
+		var first sync.Once // it is told again when its node is gone
+		req.Lost = func() {
+			first.Do(func() {
+				time.Sleep(50 * time.Millisecond)
+				notified.Add(1)
+			})
+		}
+		locktest.Acquire(t, b, req)
+		waiters.Go(func() {
+			g, err := locktest.Ask(within(t, soon), other, asking(req.Name, true))
+			if assert.NoError(t, err) {
+				assert.EqualValues(t, holders, notified.Load(), "the next one gets in before they know")
+				assert.NoError(t, g.Hold.Release(within(t, soon), 0))
+			}
+		})
+		eventuallyLen(t, z.Addr(), req.Name, 2)
+	}
+	require.NoError(t, b.Close())
+	waiters.Wait()
 }

@@ -2,6 +2,8 @@ package zookeeper
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +58,24 @@ func New(servers []string, opts *Options) (*Backend, error) {
 	}
 	return b, nil
 }
+
+// Close ends the sessions, and with them all that the backend still has in the
+// service. If the service cannot be reached, the sessions end there with their
+// timeout. It returns within a second.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	live := slices.Clone(b.live)
+	b.mu.Unlock()
+	for _, s := range live {
+		s.End(driver.ErrClosed)
+	}
+	b.running.Wait()
+	return nil
+}
+
+// String names the servers, for messages.
+func (b *Backend) String() string { return strings.Join(b.servers, ",") }
 
 // Queue implements [driver.Queue].
 func (b *Backend) Queue() bool { return true }

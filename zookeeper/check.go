@@ -79,8 +79,8 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 			b.checkEnsemble(ctx, s, one.addr, &found)
 		}
 	}
-	config, _, err := s.get(ctx, "/zookeeper/config")
-	if voters := strings.Count(config, ":participant"); err == nil && voters > len(b.servers) {
+	config, err := s.get(ctx, "/zookeeper/config")
+	if voters := strings.Count(config.text, ":participant"); err == nil && voters > len(b.servers) {
 		found.add(driver.SeverityWarning, "members of the ensemble", voters,
 			"%d are named here, and a client knows no other: name all of them", len(b.servers))
 	}

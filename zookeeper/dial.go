@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -46,7 +45,7 @@ const (
 func (h *hosts) Next() (server string, startAgain bool) {
 	s := (*session)(h)
 	s.mu.Lock()
-	streak := s.streak
+	streak := s.servers.streak
 	s.mu.Unlock()
 	if streak > 0 {
 		most := min(lastPause, s.backend.opts.SessionTimeout/20)
@@ -54,7 +53,7 @@ func (h *hosts) Next() (server string, startAgain bool) {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-s.ctx.Done():
+		case <-s.Context().Done():
 		case <-s.hurry:
 			s.pause(firstPause)
 		}
@@ -62,62 +61,14 @@ func (h *hosts) Next() (server string, startAgain bool) {
 	return "ZooKeeper", s.isOver()
 }
 
-func (s *session) pause(d time.Duration) { _ = clock.Sleep(s.ctx, d) }
-
-// failure is why a server could not be used. It is remembered while the service
-// can be had elsewhere: the others are tried before it (R23).
-type failure struct {
-	err      error
-	at       time.Time
-	hopeless bool // it is not for the moment only
-}
-
-// errNotServing is among the causes if a server was there, and did not take up
-// the session.
-var errNotServing = errors.New("it did not take up the session")
-
-const whyNotServing = "it has no quorum (an election), or more connections of this host than its limit " +
-	"(maxClientCnxns, 60 if it is not set)"
-
-// failed notes why a server could not be used, and that all have failed.
+// failed notes why a server could not be used.
 func (s *session) failed(server string, err error) {
-	var unknown x509Error
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failures[server] = failure{err, time.Now(), errors.As(err, &unknown) || errors.Is(err, errOtherProtocol)}
-	var causes []string
-	hopeless, serving := true, false
-	for _, server := range s.backend.servers {
-		f, ok := s.failures[server]
-		if !ok || f.at.Before(s.taken) || f.at.Before(s.tried) {
-			return
-		}
-		causes = append(causes, server+": "+strings.Join(strings.Fields(f.err.Error()), " "))
-		hopeless = hopeless && f.hopeless
-		serving = serving || errors.Is(f.err, errNotServing)
+	if s.servers.failed(server, err, time.Now()) {
+		s.change()
 	}
-	s.rounds++
-	s.streak++
-	s.tried = time.Now() // the next round counts from here
-	all := strings.Join(causes, "; ")
-	switch {
-	case hopeless:
-		s.outage = &refusal{fmt.Errorf("zookeeper: no server can be used: %s", all)}
-	case serving:
-		s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w: %w",
-			all, errNotServing, driver.ErrUnavailable)
-	default:
-		s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w", all, driver.ErrUnavailable)
-	}
-	s.change()
 }
-
-// x509Error is what package tls says about certificates.
-type x509Error = *tls.CertificateVerificationError
-
-// errOtherProtocol is among the causes if one side speaks TLS and the other
-// does not.
-var errOtherProtocol = errors.New("one side speaks TLS, the other does not")
 
 // stagger is how long a server has for itself before the next is tried, too.
 const stagger = 20 * time.Millisecond
@@ -126,19 +77,15 @@ const stagger = 20 * time.Millisecond
 // all that are tried at nearly the same time. Those that failed last come last.
 func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 	if s.isOver() {
-		// The driver would open a new session and carry on with what was
-		// asked in the old one. A session that is over is never continued.
-		return nil, errSessionOver
+		return nil, s.Err() // the driver would open a new session, and do there what was asked in this one
 	}
 	s.mu.Lock()
-	servers := slices.Clone(s.servers)
-	slices.SortStableFunc(servers, func(a, b string) int { return s.failures[a].at.Compare(s.failures[b].at) })
-	patience := s.backend.patience()
-	if s.streak == 0 && len(servers) > 1 {
+	order, patience := s.servers.order(), s.backend.patience()
+	if s.servers.streak == 0 && len(order) > 1 {
 		patience = min(patience, time.Second) // another may answer sooner
 	}
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	type dialed struct {
 		server string
@@ -146,11 +93,9 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 		err    error
 	}
 	answers := make(chan dialed)
-	for i, server := range servers {
+	for i, server := range order {
 		s.goroutines.Go(func() {
-			select {
-			case <-time.After(time.Duration(i) * stagger):
-			case <-ctx.Done():
+			if clock.Sleep(ctx, time.Duration(i)*stagger) != nil {
 				return
 			}
 			conn, err := s.backend.opts.dial(ctx, server)
@@ -163,7 +108,7 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 			}
 		})
 	}
-	for left := servers; ; {
+	for left := order; ; {
 		select {
 		case a := <-answers:
 			if a.err == nil {
@@ -173,7 +118,7 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 				a.err = fmt.Errorf("%w (%w): %s", errNotServing, a.err, whyNotServing) // it hung up sooner than we looked
 			}
 			s.failed(a.server, a.err)
-			left = slices.DeleteFunc(slices.Clone(left), func(server string) bool { return server == a.server })
+			left = slices.DeleteFunc(left, func(server string) bool { return server == a.server })
 			if len(left) == 0 {
 				return nil, a.err
 			}
@@ -186,13 +131,13 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 	}
 }
 
-var errSessionOver = errors.New("the session is over")
-
 // dial connects to a server, by the caller's function or TCP, and TLS.
 func (o *Options) dial(ctx context.Context, server string) (net.Conn, error) {
 	dial := o.Dial
 	if dial == nil {
-		dial = dialTCP
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
 	}
 	conn, err := dial(ctx, server)
 	if err != nil || o.TLS == nil {
@@ -205,7 +150,7 @@ func (o *Options) dial(ctx context.Context, server string) (net.Conn, error) {
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		var certificate x509Error
+		var certificate *tls.CertificateVerificationError
 		if ctx.Err() == nil && !errors.As(err, &certificate) {
 			return nil, fmt.Errorf("TLS: %w: if this is the port without TLS (clientPort), write zookeeper:// "+
 				"or give the one with it (secureClientPort)", err)
@@ -213,11 +158,6 @@ func (o *Options) dial(ctx context.Context, server string) (net.Conn, error) {
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
 	return secure, nil
-}
-
-func dialTCP(ctx context.Context, address string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", address)
 }
 
 // checkServers returns the addresses with a port each.
@@ -229,7 +169,7 @@ func checkServers(servers []string) ([]string, error) {
 	for _, s := range servers {
 		host, port, err := net.SplitHostPort(s)
 		if err != nil {
-			host, port = strings.Trim(s, "[]"), strconv.Itoa(zk.DefaultPort)
+			host, port = strings.Trim(s, "[]"), ""
 		}
 		if host == "" {
 			return nil, fmt.Errorf("the server %q has no host: write host:port", s)

@@ -1,8 +1,6 @@
 package zookeeper
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -21,12 +19,14 @@ type entry struct {
 	mark  string // lockMark, or readMark of a sharer
 	lost  func()
 
-	raised bool   // an earlier holder has raised the tokens
-	tokens tokens // as they were when the lock was granted
+	// Of the goroutine that acquires, until the lock is granted.
+	asked  time.Time // from before it was known that nobody is in its way
+	raised bool      // an earlier holder has raised the tokens
+	tokens tokens    // as they were when the lock was granted
 
 	mu      sync.Mutex
-	guard   *time.Timer // sets the watch on a holder's node
-	untold  func() bool // has a holder not be told of the end of the session any more
+	guard   *time.Timer // sets the watch on a holder's node, and marks it
+	forget  func()      // has the session not notify a holder of its end any more
 	state   state
 	room    int    // bytes taken of the session's room for paths
 	path    string // of the node, once it is known
@@ -97,8 +97,8 @@ func (e *entry) become(to state) (was state) {
 			e.s.leave(e.room)
 			e.room = 0
 		}
-		if e.untold != nil {
-			e.untold()
+		if e.forget != nil {
+			e.forget()
 		}
 	}
 	return was
@@ -123,7 +123,7 @@ func (e *entry) current() state {
 // asking.
 func (e *entry) settled() bool {
 	state := e.current()
-	return state == absent || state.isOver() || errors.Is(context.Cause(e.s.ctx), errExpired)
+	return state == absent || state.isOver() || e.s.IsGone()
 }
 
 // node returns the path of the entry's node.

@@ -2,7 +2,9 @@ package zookeeper
 
 import (
 	"testing"
+	"time"
 
+	lasting "github.com/golockers/locker/internal/session"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -25,7 +27,8 @@ func TestStatesOfAnEntry(t *testing.T) {
 	for from, row := range becomes {
 		for to, want := range row {
 			told := 0
-			e := &entry{s: &session{backend: new(Backend), paths: room + others}, state: state(from), room: room,
+			on := &session{Session: lasting.New(time.Hour), backend: new(Backend), paths: room + others}
+			e := &entry{s: on, state: state(from), room: room,
 				lost: func() { told++ }}
 			what := names[from] + " → " + names[to]
 			for range 2 {

@@ -1,12 +1,16 @@
 package zookeeper
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker/driver"
 )
 
 // kind is what an error of the driver says about a request (R17).
@@ -66,4 +70,73 @@ func codeOf(err error) int {
 	}
 	code, _ := strconv.Atoi(text)
 	return code
+}
+
+func gone(err error) bool { return errors.Is(err, zk.ErrNoNode) }
+
+// refusal is an error that trying again does not mend.
+type refusal struct{ error }
+
+func (r *refusal) Unwrap() error { return r.error }
+
+func isRefusal(err error) bool {
+	var r *refusal
+	return errors.As(err, &r)
+}
+
+// refusing is a refusal in words.
+func refusing(err error, format string, args ...any) error {
+	return &refusal{fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...))}
+}
+
+// failure says what an error of the driver means. Those about a node pass as
+// they are.
+func (s *session) failure(err error) error {
+	switch kindOf(err) {
+	case answered:
+		return err
+	case refused:
+		switch codeOf(err) {
+		case unimplemented:
+			err = fmt.Errorf("%w: it is older than ZooKeeper 3.5, which is the first to have container nodes: "+
+				"update it", err)
+		case ephemeralOnLocal:
+			err = fmt.Errorf("%w: the servers have localSessionsEnabled and not localSessionsUpgradingEnabled, "+
+				"and a lock is an ephemeral node, which needs a global session: "+
+				"switch the second on, too, or the first off", err)
+		}
+		return &refusal{fmt.Errorf("zookeeper %s: %w", s.backend, err)}
+	case unknown:
+	}
+	if s.isOver() {
+		return s.over()
+	}
+	return fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
+}
+
+// unanswered is the error of a caller whose context ended before the answer.
+func unanswered(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("zookeeper: no answer in time: %w: %w", ctx.Err(), driver.ErrUnavailable)
+	}
+	return fmt.Errorf("zookeeper: given up before the answer: %w", ctx.Err())
+}
+
+// forbidden says of a refusal what the service refuses, and what to do. Other
+// errors pass as they are.
+func (s *session) forbidden(err error) error {
+	prefix := s.backend.prefix
+	switch {
+	case !isRefusal(err):
+		return err
+	case errors.Is(err, zk.ErrNoAuth):
+		return refusing(err, "it is not allowed to create nodes under %s: "+
+			"check the credentials, and the ACL of that node or of its nearest parent", prefix)
+	case errors.Is(err, zk.ErrAuthFailed):
+		return refusing(err, "it refuses the credentials")
+	case errors.Is(err, zk.ErrNoChildrenForEphemerals):
+		return refusing(err, "there can be no nodes under %s, since it, or a node above it, ends with a session: "+
+			"give another prefix", prefix)
+	}
+	return refusing(err, "it refuses to create nodes under %s", prefix)
 }

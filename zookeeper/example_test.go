@@ -20,14 +20,19 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	client := locker.New(b, nil)
+	client, err := locker.New(b, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer client.Close()
 	fmt.Println(client.Guarantees().Order, client.Guarantees().ServerCrashes)
 
 	_ = func(ctx context.Context) error {
-		return locker.Do(ctx, client, "invoice/1234", func(_ context.Context, lease *locker.Lease) error {
+		return locker.Do(ctx, client, "invoice/1234", func(ctx context.Context) error {
 			var node zookeeper.Node
-			lease.As(&node) // where to look with other tools
+			if lease, held := locker.FromContext(ctx, "invoice/1234"); held {
+				lease.As(&node) // where to look with other tools
+			}
 			return nil
 		})
 	}

@@ -83,7 +83,7 @@ func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
 		b := newBackend(t, servers, zookeeper.Options{SessionTimeout: 30 * time.Second, Dial: dial})
 		began := time.Now()
 		g := locktest.Acquire(t, b, asking("dialled", false))
-		require.NoError(t, g.Hold.Release(within(t, soon)))
+		require.NoError(t, g.Hold.Release(within(t, soon), 0))
 		return time.Since(began)
 	}
 	unreachable := func(ctx context.Context, addr string) (net.Conn, error) {
@@ -122,7 +122,7 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 		"Break":      func(ctx context.Context) error { _, err := locktest.Break(ctx, b, "silent"); return err },
 		"RaiseToken": func(ctx context.Context) error { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, g.Token+far) },
 		"Check":      func(ctx context.Context) error { _, err := b.Check(ctx); return err },
-		"Release":    func(ctx context.Context) error { return g.Hold.Release(ctx) },
+		"Release":    func(ctx context.Context) error { return g.Hold.Release(ctx, 0) },
 		"Renew":      func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },
 	}
 	for _, b := range []*zookeeper.Backend{b, fresh} {

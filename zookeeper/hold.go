@@ -35,9 +35,14 @@ func (e *entry) As(target any) bool {
 	return ok
 }
 
-// guardAfter is how long a lock is held at most before its node is watched. One
-// that is held for a moment only is not worth the request.
-const guardAfter = 10 * time.Millisecond
+const (
+	// guardAfter is how long a lock is held at most before its node is watched. One
+	// that is held for a moment only is not worth the request.
+	guardAfter = 10 * time.Millisecond
+	// markAfter is how long it is held before it is marked: its node is written to, once, and that moment, less
+	// this, is since when it is held. Its creation does not tell that, if it has waited.
+	markAfter = time.Second
+)
 
 // hold makes the entry a holder's.
 func (e *entry) hold() error {
@@ -47,13 +52,17 @@ func (e *entry) hold() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// R5: the engine has known by its deadline; this is for those who close early.
-	e.untold = context.AfterFunc(e.s.ctx, func() {
-		if e.current() == held && e.lost != nil {
+	forget, err := e.s.Grant(func() {
+		if e.current() == held {
 			e.lost()
 		}
 	})
-	e.guard = time.AfterFunc(guardAfter, func() { e.s.spawn(e.watchAgain) })
-	return nil
+	e.forget = forget
+	e.guard = time.AfterFunc(guardAfter, e.guardHeld)
+	if err != nil {
+		err = e.s.over()
+	}
+	return err
 }
 
 // watchOwn sets the watch on the entry's own node.
@@ -69,10 +78,27 @@ func (e *entry) watchOwn(ctx context.Context) error {
 	return err
 }
 
+// guardHeld sets the watch, and marks the node later.
+func (e *entry) guardHeld() {
+	e.s.spawn(e.watchAgain)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == held {
+		e.guard = time.AfterFunc(markAfter-guardAfter, func() { e.s.spawn(e.markHeld) })
+	}
+}
+
+// markHeld marks the node of a holder. If that fails, nobody is told since when it is held.
+func (e *entry) markHeld() {
+	if e.current() == held {
+		_ = e.s.do(e.s.Context(), func(c *zk.Conn) error { _, err := c.Set(e.node(), []byte(e.label), 0); return err })
+	}
+}
+
 // watchAgain sets the watch on a holder's node; if that fails, Renew does.
 func (e *entry) watchAgain() {
 	if e.current() == held {
-		_ = e.watchOwn(e.s.ctx)
+		_ = e.watchOwn(e.s.Context())
 	}
 }
 
@@ -82,11 +108,9 @@ func (e *entry) happened(gone bool) {
 		e.gone()
 		return
 	}
-	// Somebody wrote to it: that used the watch up.
-	e.mu.Lock()
+	e.mu.Lock() // that used the watch up: Renew sets the next
+	defer e.mu.Unlock()
 	e.guarded = false
-	e.mu.Unlock()
-	e.s.spawn(e.watchAgain)
 }
 
 // Renew implements [driver.Hold]: it costs no request once the node is watched,
@@ -128,7 +152,7 @@ func (e *entry) heldNode(ctx context.Context) (string, error) {
 		}
 		select {
 		case <-removal:
-		case <-e.s.ctx.Done():
+		case <-e.s.Context().Done():
 		case <-ctx.Done():
 			return "", unanswered(ctx)
 		}
@@ -142,13 +166,12 @@ var errGone = fmt.Errorf("zookeeper: its node is gone: %w", driver.ErrLost)
 
 // ended is the error of a hold whose session is over.
 func (e *entry) ended() error {
-	return fmt.Errorf("zookeeper: %w: %w", context.Cause(e.s.ctx), driver.ErrLost)
+	return fmt.Errorf("zookeeper: %s: %w", e.s.Err().Error(), driver.ErrLost)
 }
 
-// RaiseToken implements [driver.TokenRaiser]. What is added to czxids is kept in a
-// lasting node beside those of the queue: so the service does not remove the lock's
-// container any more. The holder's node is written to in the same transaction, which
-// fails if that is gone. Whoever comes next reads the queue when it is gone, and finds the node there.
+// RaiseToken implements [driver.TokenRaiser]. What is added to czxids is kept in a lasting node beside those of the
+// queue: so the service does not remove the lock's container any more. The same transaction checks that the holder's
+// node is there. Whoever comes next reads the queue when that is gone, and finds the other.
 func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 	node := e.dir + "/" + tokensNode
 	for now := e.tokens; ; {
@@ -169,7 +192,7 @@ func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 			if now.version < 0 {
 				put = &zk.CreateRequest{Path: node, Data: []byte(then.String()), Acl: e.s.backend.acl}
 			}
-			return c.Multi(&zk.SetDataRequest{Path: path, Data: []byte(e.label), Version: -1}, put)
+			return c.Multi(&zk.CheckVersionRequest{Path: path, Version: -1}, put)
 		})
 		switch {
 		case err == nil:
@@ -196,22 +219,22 @@ type tokens struct {
 // tokensOf returns what is added to the czxids of a lock.
 func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error) {
 	node := dir + "/" + tokensNode
-	text, stat, err := s.get(ctx, node)
+	found, err := s.get(ctx, node)
 	switch {
 	case gone(err):
 		return tokens{version: -1}, nil
 	case err != nil:
 		return t, err
 	}
-	if t.Tokens, err = raised.Parse(text); err != nil {
+	if t.Tokens, err = raised.Parse(found.text); err != nil {
 		return t, fmt.Errorf("zookeeper: %s: %w", node, err)
 	}
-	t.version = stat.Version
+	t.version = found.stat.Version
 	return t, nil
 }
 
 // Release implements [driver.Hold].
-func (e *entry) Release(ctx context.Context) error {
+func (e *entry) Release(ctx context.Context, _ time.Duration) error {
 	switch e.current() {
 	case absent, sent:
 		return e.Undo(ctx)
@@ -254,7 +277,7 @@ func (e *entry) takeBack(ctx context.Context) error {
 	if sending != nil { // it ends with the answer, or with the connection
 		select {
 		case <-sending:
-		case <-e.s.ctx.Done():
+		case <-e.s.Context().Done():
 			return e.ended()
 		case <-ctx.Done():
 			return unanswered(ctx)
@@ -305,7 +328,11 @@ func (e *entry) remove(ctx context.Context, patience bool) error {
 		case isRefusal(err):
 			return refusing(err, "it refuses to remove %s, which stays until the session ends: "+
 				"give this client the right to delete under %s", path, e.dir)
-		case !patience, ctx.Err() != nil, e.s.sitOut(ctx) != nil:
+		case !patience, ctx.Err() != nil:
+			return err
+		}
+		e.s.pause(firstPause) // what failed may fail at once
+		if e.s.reconnected(ctx) != nil {
 			return err
 		}
 	}

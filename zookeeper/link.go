@@ -40,12 +40,11 @@ const (
 	opSetWatches = 101
 )
 
-// greetingEnd is where the parts of the answer that matter end: length,
-// protocol version, timeout, session ID.
-const greetingEnd = 4 + 4 + 4 + 8
-
-// answerHead is what each other answer begins with: length, number of the request, transaction, error.
 const (
+	// greetingEnd is where the parts of the answer that matter end: length,
+	// protocol version, timeout, session ID.
+	greetingEnd = 4 + 4 + 4 + 8
+	// answerHead is what each other answer begins with: length, number of the request, transaction, error.
 	answerHead  = 4 + afterLength
 	afterLength = 4 + 8 + 4
 )
@@ -86,7 +85,8 @@ func (l *link) afterwards(set func(time.Time) error, t time.Time) error {
 // there before the driver is told that it was sent.
 func (l *link) Write(p []byte) (int, error) {
 	l.mu.Lock()
-	if l.greeted && len(p) >= 12 {
+	greeting := !l.greeted
+	if !greeting && len(p) >= 12 {
 		switch int32(binary.BigEndian.Uint32(p[8:])) {
 		case opSetAuth:
 		case opSetWatches:
@@ -103,10 +103,8 @@ func (l *link) Write(p []byte) (int, error) {
 	}
 	l.mu.Unlock()
 	n, err := l.Conn.Write(p)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err != nil && !l.greeted {
-		l.session.failed(l.server, l.notTakenUp(err))
+	if err != nil && greeting {
+		l.session.failed(l.server, l.notTakenUp(err, false))
 	}
 	return n, err
 }
@@ -115,27 +113,31 @@ func (l *link) Write(p []byte) (int, error) {
 func (l *link) Read(p []byte) (int, error) {
 	n, err := l.in.Read(p)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if !l.greeted {
 		l.head = append(l.head, p[:n]...)
-		if err != nil {
-			l.session.failed(l.server, l.notTakenUp(err))
-			return n, err
+		heard := len(l.head) > 0
+		if err == nil {
+			l.greet()
 		}
-		l.greet()
-		return n, nil
+		l.mu.Unlock()
+		if err != nil {
+			l.session.failed(l.server, l.notTakenUp(err, heard))
+		}
+		return n, err
 	}
 	l.follow(p[:n])
-	if restore := l.restore; restore != nil && l.asked {
+	restore, asked := l.restore, l.asked
+	l.mu.Unlock()
+	if restore != nil && asked {
 		// The driver reads a number without a lock when it sends its watches
 		// again, and writes it when the first answer comes: the answer waits.
-		l.mu.Unlock()
 		select {
 		case <-restore:
 		case <-time.After(l.session.backend.patience() / 4): // it had none after all
 		}
 		l.mu.Lock()
 		l.restore = nil
+		l.mu.Unlock()
 	}
 	return n, err
 }
@@ -151,19 +153,19 @@ func (l *link) follow(p []byte) {
 			continue
 		}
 		if bytes.Equal(l.head[4:8], l.closing) && binary.BigEndian.Uint32(l.head[16:]) == 0 {
-			l.session.removed.Store(true)
+			l.session.Ended()
 		}
 		l.rest, l.head = max(int(binary.BigEndian.Uint32(l.head))-afterLength, 0), l.head[:0]
 	}
 }
 
 // notTakenUp says why a server that was there did not take up the session.
-func (l *link) notTakenUp(err error) error {
-	s := l.session
+func (l *link) notTakenUp(err error, heard bool) error {
+	var timeout net.Error
 	switch {
-	case len(l.head) > 0 || isTimeout(err):
+	case heard, errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%w within %v: %w", errNotServing, time.Since(l.began).Round(time.Millisecond), err)
-	case s.backend.opts.TLS == nil && s.speaksTLS(l.server):
+	case l.session.speaksTLS(l.server):
 		return fmt.Errorf("%w: this port is for TLS: write zookeepers://, or give the port without it (clientPort)",
 			errOtherProtocol)
 	}
@@ -174,12 +176,12 @@ func (l *link) notTakenUp(err error) error {
 // any server has taken up the session.
 func (s *session) speaksTLS(server string) bool {
 	s.mu.Lock()
-	known := s.timeout != 0 || s.streak > 0
+	known := s.timeout != 0 || s.servers.streak > 0 || s.backend.opts.TLS != nil
 	s.mu.Unlock()
 	if known {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 	defer cancel()
 	config := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing is sent but the greeting of TLS
 	o := Options{Dial: s.backend.opts.Dial, TLS: config}
@@ -189,11 +191,6 @@ func (s *session) speaksTLS(server string) bool {
 	}
 	var alert tls.AlertError
 	return err == nil || errors.As(err, &alert)
-}
-
-func isTimeout(err error) bool {
-	var e net.Error
-	return errors.As(err, &e) && e.Timeout()
 }
 
 // abort closes the connection without a word, which TLS would wait to say.
@@ -221,10 +218,14 @@ func (l *link) greet() {
 	s := l.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ready && s.timeout != timeout { // this server has another bound than the one before
+		s.Open(time.Time{}, timeout, terms(timeout))
+	}
 	s.id, s.timeout, s.link = id, timeout, l
-	s.taken, s.streak, s.outage = time.Now(), 0, nil
+	s.servers.taken(time.Now())
 	s.proof.begin(l, guardTime(timeout, s.backend.opts.SessionTimeout))
 	close(s.relinked)
 	s.relinked = make(chan struct{})
 	s.change()
+	s.Hurry() // the first write proves the greeting
 }

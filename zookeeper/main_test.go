@@ -54,7 +54,7 @@ func newImpatient(t testing.TB, servers []string, opts zookeeper.Options) *locke
 
 func newClientOf(t testing.TB, b *zookeeper.Backend, patience time.Duration) *locker.Client {
 	t.Helper()
-	c := locker.New(b, &locker.Options{Patience: patience})
+	c := locktest.Must(locker.New(b, &locker.Options{OutageTimeout: patience}))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -91,7 +91,7 @@ func holdRole(p *lab.Parent) {
 	if err != nil {
 		panic(err)
 	}
-	l, err := locker.New(b, nil).Lock(context.Background(), p.Args[1])
+	l, err := locktest.Must(locker.New(b, nil)).Lock(context.Background(), p.Args[1])
 	if err != nil {
 		panic(err)
 	}

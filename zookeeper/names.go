@@ -49,37 +49,40 @@ func parseNode(name string) (node, bool) {
 	return node{}, false
 }
 
+func (n node) isShared() bool { return n.shared }
+
 // spent reports whether nodes that come after this one may have no order.
 func (n node) spent() bool { return n.seq < 0 || n.seq > lastSeq }
 
-// queue is what the children of a lock's node say about one of them.
-type queue struct {
-	nodes  []node // in their order
+// nodes is what the children of a lock's node say about one of them.
+type nodes struct {
+	all    []node // in their order
 	self   node
-	found  bool // self is there
-	raised bool // tokens have been raised
+	found  bool  // self is there
+	raised bool  // tokens have been raised
+	last   int64 // the transaction in which a node came or went last
 }
 
 // readQueue finds id among the children. If there are several of that ID,
 // because a request was repeated, self is the first of them (R11).
-func readQueue(children []string, id string) queue {
-	var q queue
+func readQueue(children []string, id string) nodes {
+	var q nodes
 	for _, name := range children {
 		if n, ok := parseNode(name); ok {
-			q.nodes = append(q.nodes, n)
+			q.all = append(q.all, n)
 		}
 	}
 	q.raised = slices.Contains(children, tokensNode)
-	slices.SortFunc(q.nodes, func(a, b node) int { return int(a.seq - b.seq) })
-	if i := slices.IndexFunc(q.nodes, func(n node) bool { return n.id == id }); i >= 0 {
-		q.self, q.found = q.nodes[i], true
+	slices.SortFunc(q.all, func(a, b node) int { return int(a.seq - b.seq) })
+	if i := slices.IndexFunc(q.all, func(n node) bool { return n.id == id }); i >= 0 {
+		q.self, q.found = q.all[i], true
 	}
 	return q
 }
 
 // before returns those that stand before self.
-func (q queue) before() []node {
-	return q.nodes[:slices.Index(q.nodes, q.self)]
+func (q nodes) before() []node {
+	return q.all[:slices.Index(q.all, q.self)]
 }
 
 // inTheWay returns those of nodes that keep one out which stands behind them: all of

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/oneline"
 	"github.com/golockers/locker/internal/tlsurl"
 )
 
@@ -53,13 +54,10 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 	}
 	s, err := b.opened(ctx)
 	if err == nil {
-		if _, timeout := s.granted(); timeout < b.opts.SessionTimeout {
-			err = fmt.Errorf("a TTL of %v is asked for, and the servers grant sessions of %v: give ?ttl=%v, "+
-				"or raise their maxSessionTimeout: %w", b.opts.SessionTimeout, timeout, timeout, errors.ErrUnsupported)
-		}
+		err = s.lasts(b.opts.SessionTimeout)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+		return nil, oneline.Join(fmt.Errorf("%s: %w", u, err), b.Close())
 	}
 	return b, nil
 }

@@ -6,10 +6,13 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/queue"
 )
 
 var (
@@ -18,7 +21,8 @@ var (
 )
 
 // Inspect implements [driver.Operator]. How long a lock still lasts is not
-// known to any client but its holder.
+// known to any client but its holder; since when it is held, only if nobody has come
+// or left since it was granted, or it has been held for a second.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := b.join(ctx, 0)
 	if err != nil {
@@ -34,9 +38,9 @@ const maxWaiting = 16
 // head is who has a lock, or shares it, and who waits.
 type head struct {
 	have, wait []node
-	label      string // of the first that has it
-	czxid      int64  // the same
-	raised     bool   // see queue
+	first      data // of the first that has it
+	since      time.Time
+	raised     bool // see nodes
 }
 
 func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, error) {
@@ -44,19 +48,23 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 	if err != nil {
 		return head{}, err
 	}
-	for i, n := range q.nodes {
-		label, stat, err := s.get(ctx, dir+"/"+n.name)
+	for i, n := range q.all {
+		first, err := s.get(ctx, dir+"/"+n.name)
 		if gone(err) {
 			continue // released meanwhile
 		}
 		if err != nil {
 			return head{}, err
 		}
-		end := i + 1
-		for n.shared && end < len(q.nodes) && q.nodes[end].shared {
-			end++
+		h := head{first: first, raised: q.raised}
+		h.have, h.wait = queue.Split(q.all[i:], node.isShared)
+		switch stat := first.stat; {
+		case stat.Version > 0: // its holder has marked it
+			h.since = time.UnixMilli(stat.Mtime).Add(-markAfter)
+		case i == 0 && stat.Czxid == q.last: // nobody has come or left since it came
+			h.since = time.UnixMilli(stat.Ctime)
 		}
-		return head{q.nodes[i:end], q.nodes[end:], label, stat.Czxid, q.raised}, nil
+		return h, nil
 	}
 	return head{}, nil
 }
@@ -70,14 +78,15 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (dri
 	if err != nil || len(h.have) == 0 {
 		return driver.State{Name: name}, err
 	}
-	st := driver.State{Name: name, Held: true, Label: h.label, Waiters: len(h.wait)}
-	newest := h.czxid
-	if h.have[0].shared {
+	oldest := h.first.stat.Czxid
+	newest := oldest
+	st := driver.State{Name: name, Held: true, Label: h.first.text, Since: h.since, Waiters: len(h.wait)}
+	if h.have[0].isShared() {
 		st.Sharers = len(h.have)
 		if st.Sharing, err = s.labels(ctx, dir, h.have); err == nil {
-			var last *zk.Stat
-			if _, last, err = s.get(ctx, dir+"/"+h.have[len(h.have)-1].name); err == nil {
-				newest = max(newest, last.Czxid)
+			var last data
+			if last, err = s.get(ctx, dir+"/"+h.have[len(h.have)-1].name); err == nil {
+				newest = max(newest, last.stat.Czxid)
 			} else if gone(err) {
 				err = nil
 			}
@@ -87,7 +96,7 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (dri
 		if h.raised {
 			tokens, err = s.tokensOf(ctx, dir)
 		}
-		st.Token = tokens.Of(h.czxid)
+		st.Token = tokens.Of(oldest)
 	}
 	if err == nil {
 		st.Waiting, err = s.labels(ctx, dir, h.wait)
@@ -95,24 +104,27 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (dri
 	if err != nil {
 		return driver.State{}, err
 	}
-	st.Holder = fmt.Sprintf(holderForm, h.czxid, newest)
+	st.Holder = fmt.Sprintf(holderForm, oldest, newest)
 	return st, nil
 }
 
 // labels reads the labels of the first nodes, each once.
 func (s *session) labels(ctx context.Context, dir string, nodes []node) (all []string, err error) {
 	for _, n := range nodes[:min(len(nodes), maxWaiting)] {
-		label, _, err := s.get(ctx, dir+"/"+n.name)
+		one, err := s.get(ctx, dir+"/"+n.name)
 		switch {
 		case gone(err):
 		case err != nil:
 			return nil, err
-		case !slices.Contains(all, label):
-			all = append(all, label)
+		case !slices.Contains(all, one.text):
+			all = append(all, one.text)
 		}
 	}
 	return all, nil
 }
+
+// listedAtOnce is how many locks List asks for at the same time.
+const listedAtOnce = 32
 
 // List implements [driver.Operator]. It asks twice for each lock, and once
 // for each of the first who wait.
@@ -124,22 +136,33 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 			return
 		}
 		defer s.leave(0)
-		names, err := s.children(ctx, b.prefix, true)
-		for _, node := range names {
-			name, ok := decode(node)
-			if !ok || !strings.HasPrefix(name, prefix) {
-				continue
-			}
-			var st driver.State
-			if st, err = s.inspect(ctx, name, b.prefix+"/"+node, false); err != nil {
-				break
-			}
-			if st.Held && !yield(st, nil) {
-				return
-			}
-		}
+		nodes, err := s.children(ctx, b.prefix, true)
 		if err != nil {
 			yield(driver.State{}, err)
+			return
+		}
+		var names []string
+		for _, node := range nodes.names {
+			if name, ok := decode(node); ok && strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
+		}
+		for chunk := range slices.Chunk(names, listedAtOnce) {
+			states, errs := make([]driver.State, len(chunk)), make([]error, len(chunk))
+			var all sync.WaitGroup
+			for i, name := range chunk {
+				all.Go(func() { states[i], errs[i] = s.inspect(ctx, name, b.dir(name), false) })
+			}
+			all.Wait()
+			for i, st := range states {
+				if errs[i] != nil {
+					yield(driver.State{}, errs[i])
+					return
+				}
+				if st.Held && !yield(st, nil) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -164,7 +187,8 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 // there, they are the same. One that comes meanwhile stays.
 func (s *session) remove(ctx context.Context, dir string, first, last int64) error {
 	h, err := s.headOf(ctx, dir, true)
-	if err != nil || len(h.have) == 0 || h.czxid < first || h.czxid > last || first != last && !h.have[0].shared {
+	if err != nil || len(h.have) == 0 || h.first.stat.Czxid < first || h.first.stat.Czxid > last ||
+		first != last && !h.have[0].isShared() {
 		return err
 	}
 	for _, n := range slices.Backward(h.have) {

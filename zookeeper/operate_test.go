@@ -1,7 +1,9 @@
 package zookeeper_test
 
 import (
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 
 func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: "/listed"})
+	began := time.Now().Truncate(time.Millisecond)
 	l := locktest.Lock(t, newClientOf(t, b, soon), "a/2 %ä", locker.Label("me"))
 	token, _ := l.Token()
 	for st, err := range b.List(within(t, soon), "a/") {
@@ -25,7 +28,8 @@ func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 			st.Holder = other
 			require.ErrorIs(t, b.Break(within(t, soon), st), driver.ErrInvalid, other)
 		}
-		st.Holder = ""
+		assert.WithinRange(t, st.Since, began, time.Now(), "nobody has come or left since")
+		st.Holder, st.Since = "", time.Time{}
 		assert.Equal(t, driver.State{Name: "a/2 %ä", Held: true, Label: "me", Token: token}, st)
 	}
 	// As of another cluster, or of before a restore.
@@ -47,6 +51,68 @@ func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 	case <-time.After(soon):
 		t.Error("the holder was not told")
 	}
+}
+
+// Since when a lock is held is said of one who waited, too, as soon as it has held for a second: not since when it waits.
+func testSinceWhenItIsHeld(t *testing.T, z *lab.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	ask := func(waits bool) chan driver.Grant {
+		in := make(chan driver.Grant, 1)
+		go func() {
+			g, err := locktest.Ask(within(t, soon), b, asking("since", waits))
+			assert.NoError(t, err)
+			in <- g
+		}()
+		return in
+	}
+	since := func() time.Time {
+		st, err := b.Inspect(within(t, soon), "since")
+		require.NoError(t, err)
+		require.True(t, st.Held)
+		return st.Since
+	}
+	first := <-ask(false)
+	next := ask(true)
+	eventuallyLen(t, z.Addr(), "since", 2)
+	time.Sleep(10 * time.Millisecond) // its clock counts milliseconds
+	released := time.Now().Truncate(time.Millisecond)
+	require.NoError(t, first.Hold.Release(within(t, soon), 0))
+	held := <-next
+	last := ask(true)
+	eventuallyLen(t, z.Addr(), "since", 2)
+	var got time.Time
+	require.Eventually(t, func() bool { got = since(); return !got.IsZero() }, soon, time.Millisecond)
+	assert.WithinRange(t, got, released, time.Now().Add(-time.Second))
+	require.NoError(t, held.Hold.(driver.TokenRaiser).RaiseToken(within(t, soon), held.Token+1))
+	assert.Equal(t, got, since(), "that is no new grant")
+	require.NoError(t, held.Hold.Release(within(t, soon), 0))
+	require.NoError(t, (<-last).Hold.Release(within(t, soon), 0))
+}
+
+// List does not wait for the answer of one lock before it asks for the next.
+func testListAsksForSeveralAtOnce(t *testing.T, z *lab.ZooKeeper) {
+	const n = 8
+	p := lab.StartProxy(t, z.Addr())
+	b, other := newBackend(t, []string{p.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	var asked atomic.Int32
+	for i := range n {
+		name := fmt.Sprintf("at-once-%d", i)
+		locktest.Acquire(t, other, asking(name, false))
+		p.OnRequest("/locker/"+name, func(*lab.Link) {
+			if p.Replies(lab.Hold); asked.Add(1) == n {
+				p.Replies(lab.Pass)
+			}
+		})
+	}
+	found := 0
+	for st, err := range b.List(within(t, 10*time.Second), "at-once-") {
+		require.NoError(t, err, "%d of %d were asked for when no answer came", asked.Load(), n)
+		assert.True(t, st.Held)
+		if found++; found == n-1 {
+			break
+		}
+	}
+	assert.Equal(t, n-1, found)
 }
 
 // said returns what is said at that severity.

@@ -30,7 +30,6 @@ type proof struct {
 	guard time.Duration // at least half a tick of the servers
 	beats []beat        // acknowledged on link, oldest first
 	since time.Time     // the session's timeout counts from here at the least
-	acked time.Time     // when the last acknowledgement came
 }
 
 // beat is a write to the service that was acknowledged.
@@ -38,7 +37,7 @@ type beat struct{ sent, acked time.Time }
 
 // begin starts over on a new connection. What was proven stays so.
 func (p *proof) begin(l *link, guard time.Duration) {
-	*p = proof{link: l, guard: guard, since: p.since, acked: p.acked}
+	*p = proof{link: l, guard: guard, since: p.since}
 }
 
 // ack adds a write that was sent and acknowledged on l.
@@ -62,7 +61,6 @@ func (p *proof) ack(l *link, n beat) {
 	if since.After(p.since) {
 		p.since = since
 	}
-	p.acked = n.acked
 }
 
 // guardTime is how long the chain of proof has to be. ZooKeeper's own shortest

@@ -70,8 +70,8 @@ func TestQueueOrderSurvivesTheRollOver(t *testing.T) {
 		"b-lock--2147483648", "c-lock--2147483647", "a-lock-2147483647", "x-lock-2147483646", "rubbish",
 		"y-lock-", "z-lock-99999999999",
 	}, "b-lock-")
-	assert.Len(t, q.nodes, 4)
-	assert.Equal(t, "x-lock-2147483646", q.nodes[0].name)
+	assert.Len(t, q.all, 4)
+	assert.Equal(t, "x-lock-2147483646", q.all[0].name)
 	assert.True(t, q.found)
 	assert.Equal(t, "a-lock-2147483647", q.before()[1].name)
 	q = readQueue([]string{"b-lock-0000000007", "b-lock-0000000003", "a-lock-0000000005"}, "b-lock-")

@@ -70,11 +70,11 @@ func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
 		time.Sleep(time.Duration(i%50) * 50 * time.Microsecond) // any moment will do
 		to := g.Token + 1<<32
 		require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, to))
-		require.NoError(t, g.Hold.Release(ctx))
+		require.NoError(t, g.Hold.Release(ctx, 0))
 		require.ErrorIs(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, to), driver.ErrLost)
 		g = <-in
 		require.Greater(t, g.Token, to, "after %d rounds", i)
-		require.NoError(t, g.Hold.Release(ctx))
+		require.NoError(t, g.Hold.Release(ctx, 0))
 	}
 }
 
@@ -97,10 +97,10 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	p.Replies(lab.Pass)
 	require.Eventually(t, func() bool { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, 2*far) == nil },
 		soon, 10*time.Millisecond)
-	require.NoError(t, g.Hold.Release(ctx))
+	require.NoError(t, g.Hold.Release(ctx, 0))
 	req.Owner = owner()
 	g2 := locktest.Acquire(t, b, req)
 	assert.Greater(t, g2.Token, uint64(2*far))
 	assert.Less(t, g2.Token, uint64(2*far+1000))
-	require.NoError(t, g2.Hold.Release(ctx))
+	require.NoError(t, g2.Hold.Release(ctx, 0))
 }

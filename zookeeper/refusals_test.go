@@ -254,7 +254,7 @@ func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 		return err == nil
 	}, 3*soon, 10*time.Millisecond)
 	assert.Equal(t, 400*time.Millisecond, g.Validity.TTL)
-	_ = g.Hold.Release(within(t, soon))
+	_ = g.Hold.Release(within(t, soon), 0)
 }
 
 func TestWhatCannotWork(t *testing.T) {

@@ -13,29 +13,27 @@ import (
 )
 
 // A release that nobody waited for may have removed nothing: its hold is not lost by it.
-func TestReleaseThatWasGivenUpIsNoLoss(t *testing.T) {
-	t.Parallel()
-	b := newBackend(t, []string{lab.StartZooKeeper(t).Addr()}, zookeeper.Options{})
-	g := locktest.Acquire(t, b, asking("a", false))
+func testReleaseThatWasGivenUpIsNoLoss(t *testing.T, z *lab.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	g := locktest.Acquire(t, b, asking("given-up-release", false))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Error(t, g.Hold.Release(over))
+	require.Error(t, g.Hold.Release(over, 0))
 	_, err := g.Hold.Renew(within(t, soon))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, driver.ErrLost)
-	require.NoError(t, g.Hold.Release(within(t, soon)))
+	require.NoError(t, g.Hold.Release(within(t, soon), 0))
 	_, err = g.Hold.Renew(within(t, soon))
 	require.ErrorIs(t, err, driver.ErrLost)
 }
 
 // A renewal beside a release that nothing hinders says how it ended, not that it was begun.
-func TestRenewWaitsForARelease(t *testing.T) {
-	t.Parallel()
-	b := newBackend(t, []string{lab.StartZooKeeper(t).Addr()}, zookeeper.Options{})
+func testRenewWaitsForARelease(t *testing.T, z *lab.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	for range 100 {
 		g := locktest.Acquire(t, b, asking("a", false))
 		released := make(chan error, 1)
-		go func() { released <- g.Hold.Release(within(t, soon)) }()
+		go func() { released <- g.Hold.Release(within(t, soon), 0) }()
 		var err error
 		for err == nil {
 			_, err = g.Hold.Renew(within(t, soon))

@@ -37,7 +37,7 @@ func undeletable(t *testing.T, z *lab.ZooKeeper, dir string) (allow func()) {
 func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	warm := locktest.Acquire(t, b, asking("a", false))
-	require.NoError(t, warm.Hold.Release(within(t, soon)))
+	require.NoError(t, warm.Hold.Release(within(t, soon), 0))
 	for what, leaves := range map[string]func(name string) driver.Hold{
 		"unlocked": func(name string) driver.Hold {
 			grant := locktest.Acquire(t, b, asking(name, false))
@@ -56,13 +56,13 @@ func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 		require.NotNil(t, hold, what)
 		before := len(queueOf(t, z.Addr(), name))
 		for range 3 {
-			err := hold.Release(within(t, soon))
+			err := hold.Release(within(t, soon), 0)
 			require.ErrorIs(t, err, zk.ErrNoAuth, what)
 			assert.Contains(t, err.Error(), "/locker/"+name)
 		}
 		assert.Len(t, queueOf(t, z.Addr(), name), before, what)
 		allow()
-		require.NoError(t, hold.Release(within(t, soon)), what)
+		require.NoError(t, hold.Release(within(t, soon), 0), what)
 		assert.Len(t, queueOf(t, z.Addr(), name), before-1, what)
 	}
 }
@@ -97,8 +97,8 @@ func untilQueued(t *testing.T, z *lab.ZooKeeper, name string, n int) context.Con
 
 // The engine does not count as taken back what is still there.
 func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *lab.ZooKeeper) {
-	c := locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}),
-		&locker.Options{TTL: 500 * time.Millisecond})
+	c := locktest.Must(locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}),
+		&locker.Options{TTL: 500 * time.Millisecond}))
 	t.Cleanup(func() { _ = c.Close() })
 	warm(t, c, "a")
 	undeletable(t, z, "/locker/stays")

@@ -66,6 +66,29 @@ func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, l.Unlock(within(t, soon)))
 }
 
+// Somebody removes the node of a session by hand: it is made again, and nothing was lost.
+func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
+	const prefix = "/by-hand"
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
+	g := locktest.Acquire(t, b, asking("a", false))
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	children, _, err := admin.Children(prefix)
+	require.NoError(t, err)
+	for _, child := range children {
+		if strings.HasPrefix(child, "%beat-") {
+			require.NoError(t, admin.Delete(prefix+"/"+child, -1))
+			require.Eventually(t, func() bool {
+				there, _, err := admin.Exists(prefix + "/" + child)
+				return err == nil && there
+			}, soon, 10*time.Millisecond)
+		}
+	}
+	_, err = g.Hold.Renew(within(t, soon))
+	require.NoError(t, err)
+	require.NoError(t, g.Hold.Release(within(t, soon), 0))
+}
+
 // allowBeats sets what everybody may do with the nodes of sessions.
 func allowBeats(t *testing.T, z *lab.ZooKeeper, prefix string, perms int32) {
 	t.Helper()

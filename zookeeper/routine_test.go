@@ -127,7 +127,7 @@ func testReplacedCertificate(t *testing.T, version []lab.Option) {
 	replace(certs.ClientCertFile, certs.ClientKeyFile)
 	q := url.QueryEscape
 	c, err := locker.Open(within(t, soon), "zookeepers://"+road.Addr()+"?ttl=30s&ca="+q(certs.CAFile)+
-		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")), &locker.Options{Patience: -1}, zookeeper.Openers)
+		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")), &locker.Options{OutageTimeout: -1}, zookeeper.Openers)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	held := locktest.Lock(t, c, "n")

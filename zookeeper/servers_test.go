@@ -26,14 +26,14 @@ func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithConfig("tickTime", "800"))
 	leader := e.Leader(t)
 	follower := e.Others(leader)[0]
-	other := locker.New(newBackend(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session}),
-		&locker.Options{TTL: session, Patience: soon})
+	other := locktest.Must(locker.New(newBackend(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session}),
+		&locker.Options{TTL: session, OutageTimeout: soon}))
 	t.Cleanup(func() { _ = other.Close() })
 	for round := range rounds {
 		name := fmt.Sprintf("cut-%d", round)
 		// The holder knows this one server: it cannot go elsewhere.
 		b := newBackend(t, []string{follower.Addr()}, zookeeper.Options{SessionTimeout: session})
-		holder := locker.New(b, &locker.Options{Patience: soon})
+		holder := locktest.Must(locker.New(b, &locker.Options{OutageTimeout: soon}))
 		l := locktest.Lock(t, holder, name)
 		in := make(chan time.Time, 1)
 		var got *locker.Lease

@@ -5,90 +5,141 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
+	lasting "github.com/golockers/locker/internal/session"
 )
 
-// session is one ZooKeeper session, with locks of the backend. Its life:
+// session is one ZooKeeper session, with locks of the backend, on a connection of its own.
 //
-//	newSession ──> starting ──prepared──> ready ──end──> over
-//	                   └─────────────end──────────────────┘
-//
-// The driver, which would go on with a new session under the same connection,
-// is given no server any more once it is over (see Next), so that nothing asked
-// in one session is ever done in the next.
+// The driver would go on with a new session under the same connection. It is given no server any more once the
+// session is over (see Next), so that nothing asked in one session is ever done in the next.
 type session struct {
+	*lasting.Session
 	backend *Backend
 	conn    *zk.Conn
 	events  <-chan zk.Event // closed by the driver when it has ended
-	node    string          // the node that the heartbeat writes to
-	servers []string        // in an order of this session's own
+	node    string          // which the heartbeat writes to
+	hurry   chan struct{}   // holds an element if somebody waits for a connection
 
-	ctx    context.Context // ends when it is over; the cause says why
-	cancel context.CancelCauseFunc
-	ready  chan struct{} // closed when it is
-	hurry  chan struct{} // holds an element if somebody waits for a connection
+	goroutines    sync.WaitGroup
+	authenticated int  // how many credentials the driver has: it repeats them on each connection
+	warned        bool // that heartbeats are refused
 
-	goroutines sync.WaitGroup
-
-	// Guarded by backend.mu.
-	users int         // entries that may have a node, and those who look
-	paths int         // bytes of the paths of its nodes, those that may yet come included; without its own node
-	idle  *time.Timer // to retire, reset when nobody uses it any more
+	paths  int        // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
+	asking sync.Mutex // whether the service still has it
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each change of what follows
+	ready    bool          // it is open
 	link     *link         // the connection that has taken up the session; nil: there is none
 	latest   *link         // the connection made last
 	id       int64
 	timeout  time.Duration // as granted
-	taken    time.Time     // when a server took it up last
-	tried    time.Time     // when all had failed last
-	failures map[string]failure
+	servers  servers
 	relinked chan struct{} // closed, and made anew, with each connection
-	rounds   int           // how often all servers have failed
-	streak   int           // how often since one has not
-	outage   error         // why, until one has not
 	proof    proof
-	refused  error // why the last heartbeat was refused; nil: it was not
 	watched  map[string]*watch
-
-	asking  sync.Mutex  // whether it is removed
-	removed atomic.Bool // the service has said that it has ended the session
 }
 
-// What is sent is small, but for the watches that are set again on a new
-// connection, in packets of 128 KiB; answers list the children of a node.
 const (
+	// What is sent is small, but for the watches that are set again on a new
+	// connection, in packets of 128 KiB; answers list the children of a node.
 	bufferSize = 256 << 10
 	maxAnswer  = 64 << 20
+	// leastBuffer is the least jute.maxbuffer of the servers that is provided for: an eighth of its default, and
+	// what the driver needs anyway to set its watches again.
+	leastBuffer = 128 << 10
+	// maxPaths bounds the bytes that the paths of one session's nodes may have. When a session ends, the service
+	// makes one transaction that lists them all. If that is longer than 2 × jute.maxbuffer, no server can read it,
+	// and the service is lost, also after a restart (ZOOKEEPER-4306). What else is in the transaction has far less
+	// than 1 KiB. Beyond the bound, the backend opens another session (R25).
+	maxPaths = 2*leastBuffer - 1<<10
+	// goodbye is how long a session that is over keeps its connection: for a heartbeat
+	// under way, and for the server to answer that the session is closed.
+	goodbye = 500 * time.Millisecond
 )
 
-// newSession begins a session. It does not wait for it.
+// pathBytes is what a path needs in that transaction: its length comes before it.
+func pathBytes(path string) int { return 4 + len(path) }
+
+// terms are how a session of that timeout is kept.
+func terms(timeout time.Duration) lasting.Terms {
+	return lasting.Terms{
+		Every: timeout / 10, Retry: timeout / 100, Silence: timeout / 4, Least: timeout / 4, Refused: isRefusal,
+	}
+}
+
+// join returns a session that is ready and has room for so many bytes of paths, 0 for
+// what makes no node. It is the oldest with room, so that the others become unused and
+// can end. Its user calls leave.
+func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
+	s, others, err := b.withRoom(bytes)
+	if err != nil {
+		return nil, err
+	}
+	if err = s.wait(ctx, false, func() bool { return s.ready }); err == nil {
+		return s, nil
+	}
+	s.leave(bytes)
+	if others > 0 {
+		err = fmt.Errorf("zookeeper: the locks of this client fill %d connections "+
+			"(each can have %d KiB of names), and need another: %w", others, maxPaths>>10, err)
+	}
+	return nil, err
+}
+
+func (b *Backend) withRoom(bytes int) (s *session, others int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, 0, driver.ErrClosed
+	}
+	b.live = slices.DeleteFunc(b.live, (*session).isOver)
+	for others, s = range b.live {
+		if (s.paths == 0 || s.paths+bytes+pathBytes(s.node) <= maxPaths) && s.Join() {
+			s.paths += bytes
+			return s, others, nil
+		}
+	}
+	if s, err = newSession(b); err != nil {
+		return nil, 0, fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
+	}
+	s.Join()
+	s.paths += bytes
+	b.live = append(b.live, s)
+	return s, len(b.live) - 1, nil
+}
+
+// leave ends a use, and gives back its room.
+func (s *session) leave(bytes int) {
+	s.backend.mu.Lock()
+	s.paths -= bytes
+	s.backend.mu.Unlock()
+	s.Leave()
+}
+
+// newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: an idle
+// client writes nothing, and to open another session is fewer writes than the heartbeats of a timeout are.
 func newSession(b *Backend) (*session, error) {
 	s := &session{
+		Session:  lasting.New(b.opts.SessionTimeout),
 		backend:  b,
 		node:     b.prefix + "/" + beatMark + rand.Text(),
-		servers:  slices.Clone(b.servers),
-		ready:    make(chan struct{}),
+		servers:  newServers(b.servers),
 		hurry:    make(chan struct{}, 1),
 		changed:  make(chan struct{}),
 		relinked: make(chan struct{}),
-		failures: make(map[string]failure),
 		watched:  make(map[string]*watch),
 	}
-	mathrand.Shuffle(len(s.servers), func(i, j int) { s.servers[i], s.servers[j] = s.servers[j], s.servers[i] })
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	// A server that says nothing is not waited for when the session is over.
-	context.AfterFunc(s.ctx, func() { time.AfterFunc(goodbye, s.abort) })
+	context.AfterFunc(s.Context(), func() { time.AfterFunc(goodbye, s.abort) })
 	var err error
 	s.conn, s.events, err = zk.Connect(b.servers, b.opts.SessionTimeout,
 		zk.WithDialer(s.dial),
@@ -99,31 +150,146 @@ func newSession(b *Backend) (*session, error) {
 		zk.WithMaxBufferSize(maxAnswer),
 	)
 	if err != nil {
-		s.cancel(err)
+		s.End(err)
 		return nil, err
 	}
-	s.idle = time.AfterFunc(b.opts.SessionTimeout, s.retire)
 	b.running.Go(s.run)
 	return s, nil
 }
 
-// run keeps the session until it is over and all its goroutines have ended.
+// run keeps the session until it is over and all its goroutines have ended. The service hears that it is over after
+// all holders have.
 func (s *session) run() {
-	err := s.prepare()
-	if err == nil {
-		err = s.keep()
+	if err := s.prepare(); err != nil {
+		s.End(err)
+	} else {
+		s.Keep(s.beat)
 	}
-	s.end(err) // if it is not over yet
 	s.closeDriver()
-	s.idle.Stop()
 	s.goroutines.Wait()
+}
+
+// prepare authenticates and creates the session's own node. It returns an error if
+// the service refuses that, or the session is over.
+func (s *session) prepare() error {
+	for ; ; s.pause(s.backend.opts.SessionTimeout / 40) {
+		if err := s.reconnected(s.Context()); err != nil {
+			return err
+		}
+		since, err := s.introduce()
+		switch {
+		case err == nil:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.Open(since, s.timeout, terms(s.timeout))
+			s.ready = true
+			s.change()
+			return nil
+		case s.isOver():
+			return s.over()
+		case isRefusal(err):
+			return err
+		}
+		// Lost with the connection, or the service is busy with itself.
+	}
+}
+
+// introduce is one try of prepare.
+func (s *session) introduce() (since time.Time, err error) {
+	for auth := s.backend.opts.Auth; s.authenticated < len(auth); s.authenticated++ {
+		a := auth[s.authenticated]
+		add := func(c *zk.Conn) error { return c.AddAuth(a.Scheme, []byte(a.Credentials)) }
+		if err := s.do(s.Context(), add); err != nil {
+			return since, s.forbidden(err)
+		}
+	}
+	since, err = s.write(s.createBeat)
+	if gone(err) {
+		parents := func(c *zk.Conn) error { return makeParents(c, s.backend.prefix, s.backend.acl) }
+		if err = s.do(s.Context(), parents); err == nil {
+			since, err = s.write(s.createBeat)
+		}
+	}
+	return since, s.forbidden(err)
+}
+
+// beat writes to the session's node. If that is refused, the driver's pings would keep the session alive, and with it
+// the nodes of holders who can rely on nothing any more: so it ends when the last lease has ended, and not before,
+// since that removes the nodes at once (R3).
+func (s *session) beat() (since time.Time, err error) {
+	since, err = s.write(func(c *zk.Conn) error { _, err := c.Set(s.node, nil, -1); return err })
+	switch {
+	case gone(err): // somebody has removed it, and the session is still there
+		since, err = s.write(s.createBeat)
+		err = s.forbidden(err)
+	case errors.Is(err, zk.ErrNoAuth):
+		err = refusing(err, "this client has no right to write to %s any more: restore its ACL", s.node)
+	}
+	if refused := isRefusal(err); refused && !s.warned {
+		s.backend.opts.Logger.Warn("zookeeper: heartbeats are refused, so that leases are not renewed", "error", err)
+		s.warned = true
+	} else if err == nil {
+		s.warned = false
+	}
+	return since, err
+}
+
+func (s *session) createBeat(c *zk.Conn) error {
+	_, err := c.Create(s.node, nil, zk.FlagEphemeral, s.backend.acl)
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil // an answer was lost: nobody else knows the name
+	}
+	return err
+}
+
+// write makes one write that counts as a heartbeat, and returns what is proven with it. A connection that does not
+// answer is given up, so that the driver tries another server.
+func (s *session) write(f func(*zk.Conn) error) (since time.Time, err error) {
+	s.mu.Lock()
+	l := s.link
+	s.mu.Unlock()
+	if l == nil {
+		return since, s.failure(zk.ErrConnectionClosed)
+	}
+	sent, patience := time.Now(), s.backend.patience()
+	late := time.AfterFunc(patience, func() {
+		s.failed(l.server, fmt.Errorf("no answer to a write after %v", patience))
+		l.abort()
+	})
+	defer late.Stop()
+	if err := f(s.conn); err != nil { // not through the slots: it waits for no others
+		return since, s.failure(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proof.ack(l, beat{sent: sent, acked: time.Now()})
+	return s.proof.since, nil
+}
+
+// validity returns what a hold of this session is worth that was asked for, or its renewal, at since. It waits for a
+// heartbeat if the last one is too long ago, until ctx is done; if they are refused, it says so.
+//
+// The engine is given since, and the age of the proof as a drift: what comes out is the end of the timeout as proven,
+// less the usual allowance for clocks. since carries both clocks, and the age is the greater of the two, so that it
+// comes out so, or earlier, in each of them (R4).
+func (s *session) validity(ctx context.Context, since time.Time) (driver.Validity, error) {
+	v, err := s.Fresh(ctx)
+	switch {
+	case err == nil:
+	case s.isOver():
+		return driver.Validity{}, s.over()
+	case !isRefusal(err):
+		return driver.Validity{}, fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
+	}
+	drift := driver.Drift(v.TTL) + max(0, clock.Elapsed(v.Since, since))
+	return driver.Validity{Since: since, TTL: v.TTL, Drift: drift}, err
 }
 
 // event is called by the driver, and must not block.
 func (s *session) event(e zk.Event) {
 	switch {
 	case e.Type == zk.EventSession && e.State == zk.StateExpired:
-		s.end(errExpired)
+		s.Ended() // the service has removed all nodes of the session
 	case e.Type == zk.EventSession && e.State == zk.StateDisconnected:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -136,25 +302,11 @@ func (s *session) event(e zk.Event) {
 	}
 }
 
-var (
-	// errExpired is the service's word: it has removed all nodes of the session.
-	errExpired = errors.New("the session has expired")
-	// errUnproven is the client's own: the nodes may still be there.
-	errUnproven = errors.New("the session has not been heard of for its timeout")
-)
-
 // change wakes those who wait for one. s.mu is held.
 func (s *session) change() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
-
-// end makes the session over, once. It does not block.
-func (s *session) end(cause error) { s.cancel(cause) }
-
-// goodbye is how long a session that is over keeps its connection: for a heartbeat
-// under way, and for the server to answer that the session is closed.
-const goodbye = 500 * time.Millisecond
 
 // closeDriver says goodbye to the server, which then removes all nodes of the
 // session, and returns when the driver has ended.
@@ -183,14 +335,12 @@ func (s *session) abort() {
 	}
 }
 
-// isOver reports whether the session is over.
-func (s *session) isOver() bool { return s.ctx.Err() != nil }
+func (s *session) isOver() bool { return s.Err() != nil }
 
 // over is why it is, for callers.
 func (s *session) over() error {
-	err := context.Cause(s.ctx)
-	var r *refusal
-	if errors.Is(err, driver.ErrClosed) || errors.As(err, &r) {
+	err := s.Err()
+	if errors.Is(err, driver.ErrClosed) || isRefusal(err) {
 		return err
 	}
 	return fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
@@ -198,29 +348,32 @@ func (s *session) over() error {
 
 // stays returns nil if the service has ended a session that is over, with all nodes that it had or may yet get:
 // then its own node is gone, too. It asks on another session, for one caller at a time.
-func (s *session) stays(ctx context.Context) (err error) {
-	switch {
-	case s.removed.Load() || errors.Is(context.Cause(s.ctx), errExpired):
+func (s *session) stays(ctx context.Context) error {
+	if s.IsGone() {
 		return nil
-	case !s.asking.TryLock():
+	}
+	if !s.asking.TryLock() {
 		return errStays
 	}
 	defer s.asking.Unlock()
 	other, err := s.backend.join(ctx, 0)
-	switch {
-	case errors.Is(err, driver.ErrClosed):
+	if errors.Is(err, driver.ErrClosed) {
 		return errStays // nobody can ask any more
-	case err != nil:
+	} else if err != nil {
 		return err
 	}
 	defer other.leave(0)
 	there, err := other.finds(ctx, s.node)
 	if there {
 		return errStays
+	} else if err == nil {
+		s.Ended()
 	}
-	s.removed.Store(err == nil)
 	return err
 }
+
+var errStays = fmt.Errorf("zookeeper: its session is over for this client, and the service may still keep it: %w",
+	driver.ErrUnavailable)
 
 // finds reports whether the service has a node.
 func (s *session) finds(ctx context.Context, node string) (bool, error) {
@@ -233,9 +386,6 @@ func (s *session) finds(ctx context.Context, node string) (bool, error) {
 	})
 }
 
-var errStays = fmt.Errorf("zookeeper: its session is over for this client, and the service may still keep it: %w",
-	driver.ErrUnavailable)
-
 // granted returns the session's ID and timeout, once it has been taken up.
 func (s *session) granted() (id int64, timeout time.Duration) {
 	s.mu.Lock()
@@ -243,16 +393,16 @@ func (s *session) granted() (id int64, timeout time.Duration) {
 	return s.id, s.timeout
 }
 
-// sitOut waits for a connection for as long as the session may live.
-func (s *session) sitOut(ctx context.Context) error {
-	s.mu.Lock()
-	rest := s.timeout - clock.Elapsed(s.proof.since, time.Now())
-	s.mu.Unlock()
-	s.pause(firstPause) // what failed may fail at once
-	limited, cancel := context.WithTimeout(ctx, max(rest, 0))
-	defer cancel()
-	return s.reconnected(limited)
+// lasts returns an error if the servers have granted the session for less than that.
+func (s *session) lasts(ttl time.Duration) error {
+	if _, timeout := s.granted(); ttl > timeout {
+		return fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: "+
+			"ask for less, or raise their maxSessionTimeout: %w", s.backend, ttl, timeout, errors.ErrUnsupported)
+	}
+	return nil
 }
+
+func (s *session) pause(d time.Duration) { _ = clock.Sleep(s.Context(), d) }
 
 // spawn runs f on a goroutine that Close waits for. It returns false if the
 // session is over.
@@ -274,7 +424,7 @@ func (s *session) wait(ctx context.Context, patience bool, cond func() bool) err
 	failed := -1 // rounds when this began
 	for {
 		s.mu.Lock()
-		ok, changed, outage, rounds := cond(), s.changed, s.outage, s.rounds
+		ok, changed, outage, rounds := cond(), s.changed, s.servers.outage, s.servers.rounds
 		s.mu.Unlock()
 		switch {
 		case s.isOver():
@@ -295,7 +445,7 @@ func (s *session) wait(ctx context.Context, patience bool, cond func() bool) err
 		}
 		select {
 		case <-changed:
-		case <-s.ctx.Done():
+		case <-s.Context().Done():
 		case <-ctx.Done():
 			return unanswered(ctx)
 		}
@@ -356,60 +506,15 @@ func (s *session) do(ctx context.Context, f func(*zk.Conn) error) error {
 	return err
 }
 
-// get returns what is in a node, and what is known of it.
-func (s *session) get(ctx context.Context, path string) (text string, stat *zk.Stat, err error) {
-	type data struct {
-		text []byte
-		stat *zk.Stat
-	}
-	d, err := ask(ctx, s, func(c *zk.Conn) (d data, err error) {
-		d.text, d.stat, err = c.Get(path)
-		return d, err
+// data is what is in a node, and what is known of it.
+type data struct {
+	text string
+	stat *zk.Stat
+}
+
+func (s *session) get(ctx context.Context, path string) (data, error) {
+	return ask(ctx, s, func(c *zk.Conn) (data, error) {
+		text, stat, err := c.Get(path)
+		return data{string(text), stat}, err
 	})
-	return string(d.text), d.stat, err
 }
-
-// unanswered is the error of a caller whose context ended before the answer.
-func unanswered(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("zookeeper: no answer in time: %w: %w", ctx.Err(), driver.ErrUnavailable)
-	}
-	return fmt.Errorf("zookeeper: given up before the answer: %w", ctx.Err())
-}
-
-// refusal is an error that trying again does not mend.
-type refusal struct{ error }
-
-func (r *refusal) Unwrap() error { return r.error }
-
-func isRefusal(err error) bool {
-	var r *refusal
-	return errors.As(err, &r)
-}
-
-// failure says what an error of the driver means. Those about a node pass as
-// they are.
-func (s *session) failure(err error) error {
-	switch kindOf(err) {
-	case answered:
-		return err
-	case refused:
-		switch codeOf(err) {
-		case unimplemented:
-			err = fmt.Errorf("%w: it is older than ZooKeeper 3.5, which is the first to have container nodes: "+
-				"update it", err)
-		case ephemeralOnLocal:
-			err = fmt.Errorf("%w: the servers have localSessionsEnabled and not localSessionsUpgradingEnabled, "+
-				"and a lock is an ephemeral node, which needs a global session: "+
-				"switch the second on, too, or the first off", err)
-		}
-		return &refusal{fmt.Errorf("zookeeper %s: %w", s.backend, err)}
-	case unknown:
-	}
-	if s.isOver() {
-		return s.over()
-	}
-	return fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
-}
-
-func gone(err error) bool { return errors.Is(err, zk.ErrNoNode) }

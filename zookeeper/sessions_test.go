@@ -189,7 +189,7 @@ func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	st, err := b.Inspect(within(t, soon), "both")
 	require.NoError(t, err)
 	assert.Equal(t, 1, st.Waiters)
-	require.NoError(t, first.Hold.Release(within(t, soon)))
+	require.NoError(t, first.Hold.Release(within(t, soon), 0))
 	next := <-results
 	require.NoError(t, next.err)
 	assert.Greater(t, next.Token, first.Token)

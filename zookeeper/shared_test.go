@@ -40,6 +40,10 @@ func TestOnOneServer(t *testing.T) {
 		{"HeartbeatThatIsRefused", testHeartbeatThatIsRefused},
 		{"HeartbeatThatIsAllowedAgain", testHeartbeatThatIsAllowedAgain},
 		{"ListAndBreak", testListAndBreak},
+		{"SinceWhenItIsHeld", testSinceWhenItIsHeld},
+		{"ListAsksForSeveralAtOnce", testListAsksForSeveralAtOnce},
+		{"HoldersKnowBeforeTheNextOneGetsIn", testHoldersKnowBeforeTheNextOneGetsIn},
+		{"NodeOfTheSessionIsRemoved", testNodeOfTheSessionIsRemoved},
 		{"Check", testCheck},
 		{"SilentServersBesideOneThatAnswers", testSilentServersBesideOneThatAnswers},
 		{"SilentNetworkHangsNobody", testSilentNetworkHangsNobody},
@@ -47,6 +51,11 @@ func TestOnOneServer(t *testing.T) {
 		{"TokensAreRaisedUnderAWaiter", testTokensAreRaisedUnderAWaiter},
 		{"RaiseIsRepeated", testRaiseIsRepeated},
 		{"OneNameOnTwoSessions", testOneNameOnTwoSessions},
+		{"UndoAfterClose", testUndoAfterClose},
+		{"ReleaseThatWasGivenUpIsNoLoss", testReleaseThatWasGivenUpIsNoLoss},
+		{"RenewWaitsForARelease", testRenewWaitsForARelease},
+		{"TokensRaisedBeforeReaders", testTokensRaisedBeforeReaders},
+		{"NoMoreShareANameThanThereMayBe", testNoMoreShareANameThanThereMayBe},
 	}
 	for n := range servers {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {

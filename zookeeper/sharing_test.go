@@ -18,28 +18,27 @@ import (
 
 // Tokens are raised by a writer while a reader and the next writer wait: that one has
 // watched the reader alone.
-func TestTokensRaisedBeforeReaders(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t)
+func testTokensRaisedBeforeReaders(t *testing.T, z *lab.ZooKeeper) {
+	const name = "raised-before-readers"
 	var clients []*locker.Client
 	for range 3 {
 		clients = append(clients, newClient(t, []string{z.Addr()}, zookeeper.Options{}))
 		warm(t, clients[len(clients)-1], "warm")
 	}
-	first := locktest.Lock(t, clients[0], "a")
+	first := locktest.Lock(t, clients[0], name)
 	lock := func(c *locker.Client, opts ...locker.Option) chan *locker.Lease {
 		got := make(chan *locker.Lease, 1)
 		go func() {
-			l, err := c.Lock(t.Context(), "a", opts...)
+			l, err := c.Lock(t.Context(), name, opts...)
 			assert.NoError(t, err)
 			got <- l
 		}()
 		return got
 	}
 	reader := lock(clients[1], locker.Shared())
-	eventuallyLen(t, z.Addr(), "a", 2)
+	eventuallyLen(t, z.Addr(), name, 2)
 	writer := lock(clients[2])
-	eventuallyLen(t, z.Addr(), "a", 3)
+	eventuallyLen(t, z.Addr(), name, 3)
 	token, _ := first.Token()
 	require.NoError(t, first.RaiseToken(t.Context(), token+1000))
 	require.NoError(t, first.Unlock(t.Context()))
@@ -53,33 +52,32 @@ func TestTokensRaisedBeforeReaders(t *testing.T) {
 	require.NoError(t, l.Unlock(t.Context()))
 }
 
-func TestNoMoreShareANameThanThereMayBe(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t)
+func testNoMoreShareANameThanThereMayBe(t *testing.T, z *lab.ZooKeeper) {
+	const name = "crowd"
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	first := locktest.Lock(t, c, "a", locker.Shared())
+	first := locktest.Lock(t, c, name, locker.Shared())
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	for n := 1; n < driver.MaxSharers; {
 		var some []any
 		for ; len(some) < 512 && n < driver.MaxSharers; n++ {
-			some = append(some, &zk.CreateRequest{Path: "/locker/a/" + strconv.Itoa(n) + "-read-",
+			some = append(some, &zk.CreateRequest{Path: "/locker/" + name + "/" + strconv.Itoa(n) + "-read-",
 				Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeral | zk.FlagSequence})
 		}
 		_, err := admin.Multi(some...)
 		require.NoError(t, err)
 	}
 	began := time.Now()
-	_, err := c.TryLock(t.Context(), "a", locker.Shared())
+	_, err := c.TryLock(t.Context(), name, locker.Shared())
 	require.ErrorIs(t, err, driver.ErrRefused)
 	require.ErrorContains(t, err, "4096 share")
 	t.Logf("refused after %v", time.Since(began))
-	eventuallyLen(t, z.Addr(), "a", driver.MaxSharers)
-	st, err := c.Inspect(t.Context(), "a")
+	eventuallyLen(t, z.Addr(), name, driver.MaxSharers)
+	st, err := c.Inspect(t.Context(), name)
 	require.NoError(t, err)
 	assert.Equal(t, driver.MaxSharers, st.Sharers)
 	require.NoError(t, first.Unlock(t.Context()))
-	last, err := c.TryLock(t.Context(), "a", locker.Shared())
+	last, err := c.TryLock(t.Context(), name, locker.Shared())
 	require.NoError(t, err)
 	require.NoError(t, last.Unlock(t.Context()))
 }

@@ -10,69 +10,86 @@ import (
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/queue"
 )
 
-// children returns the names of the nodes below one. A server that this session has
-// just come to may lag behind: with sync, it first catches up with all that was done before.
-func (s *session) children(ctx context.Context, path string, sync bool) ([]string, error) {
-	return ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+// children are the names of the nodes below one.
+type children struct {
+	names []string
+	last  int64 // the transaction in which one came or went last
+}
+
+// children reads them. A server that this session has just come to may lag behind: with sync, it first catches up
+// with all that was done before.
+func (s *session) children(ctx context.Context, path string, sync bool) (children, error) {
+	return ask(ctx, s, func(c *zk.Conn) (of children, err error) {
 		if sync {
 			if _, err := c.Sync(path); err != nil {
-				return nil, err
+				return of, err
 			}
 		}
-		children, _, err := c.Children(path)
-		return children, err
+		names, stat, err := c.Children(path)
+		if err == nil {
+			of = children{names, stat.Pzxid}
+		}
+		return of, err
 	})
 }
 
 // queueOf returns the queue of a lock; it is empty if the lock's node does not exist.
-func (s *session) queueOf(ctx context.Context, dir, id string, sync bool) (queue, error) {
-	children, err := s.children(ctx, dir, sync)
+func (s *session) queueOf(ctx context.Context, dir, id string, sync bool) (nodes, error) {
+	of, err := s.children(ctx, dir, sync)
 	if err != nil && !gone(err) {
-		return queue{}, err
+		return nodes{}, err
 	}
-	return readQueue(children, id), nil
+	q := readQueue(of.names, id)
+	q.last = of.last
+	return q, nil
 }
 
-// wait waits until nobody is in the way of the entry: it reads the queue until nobody
-// who keeps it out is ahead, and awaits a reason before it reads again. It returns a time from
-// before that was known, for MaxHold.
-func (e *entry) wait(ctx context.Context, req driver.Request) (time.Time, error) {
-	for queued := false; ; {
-		since := time.Now()
-		ahead, err := e.ahead(ctx)
-		switch {
-		case err == nil && len(ahead) == 0:
-			return since, nil
-		case err == nil && !req.Wait:
-			_ = e.remove(ctx, false) // if it is not known to be gone then, it is taken back
-			return since, driver.ErrHeld
-		case err == nil:
-			queued = true
-			req.Queued()
-			err = e.await(ctx, ahead[len(ahead)-1])
-		}
-		switch {
-		case err == nil:
-		case ctx.Err() != nil && queued:
-			return since, fmt.Errorf("%w (%w)", driver.ErrHeld, ctx.Err())
-		case ctx.Err() != nil, !queued, e.s.isOver(), e.current() == lost, !errors.Is(err, driver.ErrUnavailable):
-			return since, err
-		default:
-			// An outage while waiting: the entry is kept for as long as the session
-			// may live, and looked at again after it.
-			if e.s.sitOut(ctx) != nil && ctx.Err() == nil {
-				return since, err
-			}
-		}
+// isFirst is for those who do not wait: it returns nil if nobody is in the way of the entry, and otherwise removes it.
+func (e *entry) isFirst(ctx context.Context) error {
+	ahead, err := e.ahead(ctx)
+	if err == nil && len(ahead) > 0 {
+		_ = e.remove(ctx, false) // if it is not known to be gone then, it is taken back
+		err = driver.ErrHeld
 	}
+	return err
+}
+
+// wait returns nil when nobody is in the way of the entry any more.
+func (e *entry) wait(ctx context.Context, queued func()) error {
+	err := queue.Wait(ctx, e.s.Session, e, nil, queued)
+	if err != nil && e.s.isOver() && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+		return e.s.over()
+	}
+	return err
+}
+
+var _ queue.Place[node] = (*entry)(nil)
+
+// Ahead implements [queue.Place]: it returns the nearest of the nodes that keep this one out. An outage is sat out.
+func (e *entry) Ahead(ctx context.Context) (*node, error) {
+	if err := e.s.reconnected(ctx); err != nil {
+		return nil, err
+	}
+	ahead, err := e.ahead(ctx)
+	if err != nil || len(ahead) == 0 {
+		return nil, err
+	}
+	return &ahead[len(ahead)-1], nil
+}
+
+// Lost implements [queue.Place].
+func (e *entry) Lost(err error) bool {
+	return e.current() == lost || !errors.Is(err, driver.ErrUnavailable)
 }
 
 // ahead reads which nodes before this one in the queue keep it out. So a run of sharers
 // gets in together, when the last one before them that wants the lock alone is gone;
 // and whoever waits to have it alone keeps those out who come later.
 func (e *entry) ahead(ctx context.Context) ([]node, error) {
+	e.asked = time.Now()
 	for sync := false; ; sync = true { // a server that lags behind hides nodes
 		q, err := e.s.queueOf(ctx, e.dir, e.id(), sync)
 		if first := e.dir + "/" + q.self.name; err == nil && q.found && first != e.node() {
@@ -107,7 +124,7 @@ func (e *entry) removed() error {
 // request was repeated (R11). One that is of another session is deleted and not
 // used, whatever its name says.
 func (e *entry) adopt(ctx context.Context, first string) error {
-	_, stat, err := e.s.get(ctx, first)
+	found, err := e.s.get(ctx, first)
 	if gone(err) {
 		return nil
 	}
@@ -115,7 +132,7 @@ func (e *entry) adopt(ctx context.Context, first string) error {
 		return err
 	}
 	id, _ := e.s.granted()
-	ours, extra := stat.EphemeralOwner == id, first
+	ours, extra := found.stat.EphemeralOwner == id, first
 	if ours {
 		extra = e.node()
 	}
@@ -123,7 +140,7 @@ func (e *entry) adopt(ctx context.Context, first string) error {
 		return err
 	}
 	if ours {
-		e.found(first, stat.Czxid)
+		e.found(first, found.stat.Czxid)
 	}
 	return nil
 }
@@ -132,35 +149,32 @@ func (e *entry) adopt(ctx context.Context, first string) error {
 // what happens to a node that is watched, and a connection that breaks is noticed.
 const rareLook = 15 * time.Minute
 
-// await returns when it is time to read the queue again. It watches the nearest node ahead.
-func (e *entry) await(ctx context.Context, nearest node) error {
+// Await implements [queue.Place]: it watches the nearest node ahead.
+func (e *entry) Await(ctx context.Context, nearest *node) error {
 	e.s.mu.Lock()
 	relinked, interval := e.s.relinked, e.s.timeout/10
 	e.s.mu.Unlock()
-	w, err := e.s.watch(ctx, e.dir+"/"+nearest.name, nil)
-	if gone(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	timer := time.NewTimer(clock.Jitter(rareLook))
 	defer timer.Stop()
 	for {
+		w, err := e.s.watch(ctx, e.dir+"/"+nearest.name, nil)
+		if gone(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
 		select {
 		case <-relinked:
 			// The driver sets the watches again; whether it could, a look tells.
 			relinked = nil
 			timer.Reset(clock.UpTo(interval))
-			continue
 		case <-w.told:
+			return nil
 		case <-timer.C:
-		case <-e.s.ctx.Done():
-			return e.s.over()
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		return nil
 	}
 }
 

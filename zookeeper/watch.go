@@ -7,7 +7,8 @@ import (
 )
 
 // watch is what a session has asked the service to tell about one node: when it
-// goes, or is written to. There is at most one per node in the driver and in the
+// goes. It is a watch of its children, of which it has none, since one of its data would tell thousands of readers,
+// who wait for one writer, when that is marked. There is at most one per node in the driver and in the
 // service, however many want it and however often they come and go. It is set by
 // reading the node, so there is none on a node that does not exist, and it ends
 // when the node does: a wait that was given up leaves at most a watch on a node
@@ -38,7 +39,7 @@ func (s *session) watch(ctx context.Context, path string, holder *entry) (*watch
 	s.mu.Unlock()
 	var err error
 	if !armed {
-		err = s.do(ctx, func(c *zk.Conn) error { _, _, _, err := c.GetW(path); return err })
+		err = s.do(ctx, func(c *zk.Conn) error { _, _, _, err := c.ChildrenW(path); return err })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

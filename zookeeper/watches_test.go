@@ -17,11 +17,11 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-var totalWatches = regexp.MustCompile(`Total watches:(\d+)`)
+var totalWatches = regexp.MustCompile(`zk_watch_count\s+(\d+)`)
 
 func watchesOf(t testing.TB, z *lab.ZooKeeper) int {
 	t.Helper()
-	text, err := z.FourLetters("wchs")
+	text, err := z.FourLetters("mntr")
 	m := totalWatches.FindStringSubmatch(text)
 	if err != nil || len(m) != 2 {
 		return -1 // a busy machine; the caller, which waits for a number, asks again

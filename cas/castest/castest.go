@@ -1,5 +1,5 @@
-// Package castest tests a [cas.Store] in seconds, before package conformance tests what is made of it in
-// half a minute: a Store that fails here makes the suite fail in ways that are hard to read.
+// Package castest tests a [cas.Store] in seconds. Run it before package conformance, which takes half a
+// minute on the resulting Backend and fails in ways that are hard to read if the Store is wrong.
 //
 //	func TestStore(t *testing.T) {
 //		castest.Run(t, castest.Harness{
@@ -33,16 +33,16 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// Harness tells how to reach one service.
+// Harness says how to reach one service.
 type Harness struct {
-	// New returns one more client of the service.
+	// New returns another client of the service.
 	New func(t *testing.T) cas.Store
 
-	// Cut returns one more, whose connection can be broken. nil: no replies are lost.
+	// Cut returns another client, whose connection can be broken. nil: no replies are lost.
 	Cut func(t *testing.T) (cas.Store, conformance.Fault)
 }
 
-// Run tests the store, in a subtest for each thing that it promises.
+// Run tests the store, with a subtest for each promise.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range []struct {
@@ -76,7 +76,7 @@ type kit struct {
 	a, b   cas.Store // two clients
 }
 
-// load reads what has to be there; an empty version: nothing has.
+// load reads a record that must be there or, if version is empty, must not be.
 func (k *kit) load(s cas.Store, key string) cas.Entry {
 	k.Helper()
 	e, err := s.Load(k.ctx, key)
@@ -84,7 +84,7 @@ func (k *kit) load(s cas.Store, key string) cas.Entry {
 	return e
 }
 
-// swap writes what has to be possible.
+// swap makes a write that must succeed.
 func (k *kit) swap(s cas.Store, key, version, value string) string {
 	k.Helper()
 	next, err := s.Swap(k.ctx, key, version, []byte(value))
@@ -93,7 +93,7 @@ func (k *kit) swap(s cas.Store, key, version, value string) string {
 	return next
 }
 
-// is requires that key has that value and version, for both clients.
+// is requires that both clients find that value and version under key.
 func (k *kit) is(key, version, value string) {
 	k.Helper()
 	for _, s := range []cas.Store{k.a, k.b} {
@@ -114,7 +114,7 @@ func (k *kit) conflicts() {
 	key, other := k.prefix+"x", k.prefix+"y"
 	require.Empty(k, k.load(k.a, key).Version, "there is no record yet")
 	v0 := k.swap(k.a, other, "", "other")
-	k.conflict(k.a, key, v0) // there is none to change
+	k.conflict(k.a, key, v0) // there is no record to change
 	v1 := k.swap(k.a, key, "", "one")
 	k.is(key, v1, "one")
 	k.conflict(k.a, key, "")
@@ -126,7 +126,7 @@ func (k *kit) conflicts() {
 	k.is(other, v0, "other")
 }
 
-// creators: of many who write under one version, one does, and that one is told.
+// creators: of many concurrent writes under one version, exactly one succeeds, and its client knows.
 func (k *kit) creators() {
 	const many, rounds = 8, 10
 	key, version, value := k.prefix+"n", "", ""
@@ -165,7 +165,7 @@ func (k *kit) versions() {
 	k.is(key, k.swap(k.a, key, version, most), most)
 }
 
-// fresh: a client sees what another one has just written.
+// fresh: a client sees what another has just written.
 func (k *kit) fresh() {
 	key, version := k.prefix+"f", ""
 	for n := range 50 {
@@ -248,8 +248,8 @@ func (k *kit) watch() {
 	}
 }
 
-// lost: where no answer comes, the error says neither that it was written nor that it was not, unless that is so;
-// and what arrives late changes nothing that another has written meanwhile.
+// lost: without an answer, the error claims neither that the write happened nor that it did not, unless
+// that is certain; and a late write changes nothing that another has written meanwhile.
 func (k *kit) lost() {
 	if k.h.Cut == nil {
 		k.Skip("the Harness has no Cut")
@@ -258,7 +258,7 @@ func (k *kit) lost() {
 	for _, c := range []struct {
 		what              string
 		requests, replies conformance.Mode
-		then              []conformance.Mode // of replies, when it was written: a driver that repeats it is answered now
+		then              []conformance.Mode // for replies, after the write: a driver that repeats the request is answered now
 	}{
 		{"requests are lost", drop, pass, nil},
 		{"requests are held", hold, pass, nil},
@@ -269,7 +269,7 @@ func (k *kit) lost() {
 		{"one reply is lost", pass, drop, []conformance.Mode{pass}},
 		{"one connection breaks", pass, hold, []conformance.Mode{reset, pass}},
 	} {
-		for _, version := range []string{"", "one"} { // a record that is made, and one that is changed
+		for _, version := range []string{"", "one"} { // a new record, and a changed one
 			cut, fault := k.h.Cut(k.T)
 			key := k.prefix + c.what + version
 			if version != "" {
@@ -302,7 +302,7 @@ func (k *kit) lost() {
 				k.mend(cut, fault, key)
 			}
 			last := ""
-			for last == "" { // another writes, after all that has come so far
+			for last == "" { // another client writes, after everything that has arrived so far
 				now := k.load(k.a, key)
 				written := string(now.Value) == "late"
 				require.False(k, written && certain, "%s: it was written, and the error is certain that it was not: %v", c.what, err)
@@ -319,7 +319,7 @@ func (k *kit) lost() {
 	}
 }
 
-// mend waits until the connection is well again, and what was held has come.
+// mend waits until the connection works again, and delayed requests have arrived.
 func (k *kit) mend(cut cas.Store, fault conformance.Fault, key string) {
 	fault.Requests(conformance.Pass)
 	fault.Replies(conformance.Pass)

@@ -29,30 +29,31 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// Options say how the API server is reached. The zero value is for a Pod.
+// Options say how to reach the API server. The zero value is for a Pod.
 type Options struct {
-	// Client sends the requests with credentials of its own. It must not repeat one whose reply was lost: the
-	// second copy of a write meets the first. Each name that is waited for takes a connection for its watch, so that
-	// a Client with MaxConnsPerHost may have none left for requests. nil: one with the Credentials.
+	// Client sends the requests, with credentials of its own. It must not repeat a request whose reply
+	// was lost: the second copy of a write would conflict with the first. Each name with waiters takes
+	// a connection for its watch, so a Client with MaxConnsPerHost may have none left for requests.
+	// nil: one with the Credentials.
 	Client *http.Client
 
-	// Server is the API server, as in https://10.0.0.1:443. "": that of the Pod's environment.
+	// Server is the API server, as in https://10.0.0.1:443. "": from the Pod's environment.
 	Server string
 
-	// Credentials is a directory with the files token and ca.crt; without Client. "": that of the Pod, or none if
-	// there is a Server.
+	// Credentials is a directory with the files token and ca.crt, used without a Client. "": the Pod's
+	// or, with a Server, none.
 	Credentials string
 
-	// MinTTL is the shortest TTL of a lock. 0: ten seconds, since each renewal is a write in the cluster's etcd.
+	// MinTTL is the shortest TTL of a lock. 0: 10 s, because each renewal writes to the cluster's etcd.
 	MinTTL time.Duration
 }
 
 const minTTL = 10 * time.Second
 
-// podCredentials is where a Pod has those of its ServiceAccount.
+// podCredentials is where a Pod has the credentials of its ServiceAccount.
 var podCredentials = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// What a Lease of ours has.
+// What marks a Lease of ours.
 const (
 	managedBy  = "app.kubernetes.io/managed-by"
 	manager    = "locker"
@@ -60,19 +61,19 @@ const (
 	recordNote = "golockers.github.io/record"
 )
 
-// maxValue is what the annotations of an object may have, less ours besides the record, in base64.
+// maxValue is the limit of an object's annotations, less our others, in base64.
 const maxValue = (256<<10 - 4<<10) / 4 * 3
 
-// Store is a [cas.Store] of the Lease objects in a namespace.
+// Store is a [cas.Store] on the Lease objects of a namespace.
 type Store struct {
 	client    http.Client
 	leases    string // their URL
 	namespace string
 	minTTL    time.Duration
-	served    atomic.Bool // it had all rights
+	served    atomic.Bool // it has had all rights
 }
 
-// New returns the Store of a namespace. It makes no request. namespace "" is that of the Pod.
+// New returns the Store of a namespace. It makes no request. namespace "" is the Pod's own.
 func New(namespace string, opts *Options) (*Store, error) {
 	var o Options
 	if opts != nil {
@@ -81,7 +82,7 @@ func New(namespace string, opts *Options) (*Store, error) {
 	if o.Server == "" {
 		host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 		if host == "" || port == "" {
-			return nil, fmt.Errorf("%w: this is no Pod of a Kubernetes cluster, since KUBERNETES_SERVICE_HOST and "+
+			return nil, fmt.Errorf("%w: this is not a Pod of a Kubernetes cluster: KUBERNETES_SERVICE_HOST and "+
 				"KUBERNETES_SERVICE_PORT are not set: elsewhere, run kubectl proxy and add ?server=http://127.0.0.1:8001",
 				driver.ErrInvalid)
 		}
@@ -112,9 +113,9 @@ func New(namespace string, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// newClient trusts the authority and shows the token of dir; "": neither.
+// newClient trusts the authority in dir and sends its token; "": neither.
 func newClient(dir string) (*http.Client, error) {
-	// HTTP/1.1: a connection that goes silent costs the one request that was on it.
+	// HTTP/1.1: a connection that goes silent costs only its one request.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	t := &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second}
@@ -146,7 +147,7 @@ func (b *bearer) token() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// RoundTrip sends the request with the token of this moment.
+// RoundTrip sends the request with the current token.
 func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	token, err := b.token()
 	if err != nil {
@@ -157,14 +158,14 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.Transport.RoundTrip(r)
 }
 
-// Close closes the connections that nobody uses.
+// Close closes idle connections.
 func (s *Store) Close() error {
 	s.client.CloseIdleConnections()
 	return nil
 }
 
-// Promises says what can be known of a cluster from here: not what its API servers keep their data in, nor how many
-// they are.
+// Promises says what can be known about a cluster from here: neither where its API servers keep their
+// data nor how many there are.
 func (s *Store) Promises() cas.Promises {
 	return cas.Promises{
 		Backend:         "kubernetes",
@@ -179,16 +180,16 @@ func (s *Store) Promises() cas.Promises {
 	}
 }
 
-// Guarantees are those of every Backend of this package, but for the MinTTL that its user chooses.
+// Guarantees are those of every Backend of this package, except for the MinTTL that its user chooses.
 func Guarantees() driver.Guarantees {
 	b, err := cas.New(&Store{minTTL: minTTL}, nil)
 	if err != nil {
-		panic(err) // there is nothing to be wrong
+		panic(err) // nothing can be wrong
 	}
 	return b.Guarantees()
 }
 
-// lease is what matters of a Lease object here.
+// lease has the fields of a Lease object that matter here.
 type lease struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -205,14 +206,14 @@ type metadata struct {
 
 func newLease(m metadata) lease { return lease{"coordination.k8s.io/v1", "Lease", m} }
 
-// version names one write of one object: an update under a resourceVersion alone would make an object that is not
-// there, while one that names the object fails.
+// version names one write of one object: an update with only a resourceVersion would create a missing
+// object, while one with the object's UID fails.
 func (m metadata) version() string { return m.ResourceVersion + "/" + m.UID }
 
 var unreadable = regexp.MustCompile(`[^a-z0-9]+`)
 
-// object returns the name of a lock's Lease: what people recognize of the key, and a hash of all of it, since a key
-// may be longer than the name of an object.
+// object returns the name of a lock's Lease: a recognizable part of the key, and a hash of all of it,
+// because a key may be longer than an object's name.
 func object(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	readable := unreadable.ReplaceAllString(strings.ToLower(key), "-")
@@ -233,7 +234,7 @@ func (s *Store) Load(ctx context.Context, key string) (cas.Entry, error) {
 	record, has := notes[recordNote]
 	value, err := base64.StdEncoding.DecodeString(record)
 	if err != nil || !has || notes[nameNote] != key {
-		return cas.Entry{}, fmt.Errorf("the Lease %s in namespace %s is not that of the lock: %w", object(key),
+		return cas.Entry{}, fmt.Errorf("the Lease %s in namespace %s does not belong to the lock: %w", object(key),
 			s.namespace, driver.ErrRefused)
 	}
 	return cas.Entry{Value: value, Version: found.Metadata.version()}, nil
@@ -299,7 +300,7 @@ func (s *Store) Watch(ctx context.Context, key string, changed func()) (func(), 
 	}
 	go func() {
 		for life.Err() == nil {
-			if err == nil { // the object as it is, and then each change, a line each
+			if err == nil { // the current object, then each change, one per line
 				for lines := bufio.NewReader(stream); ; {
 					_, err := lines.ReadSlice('\n')
 					if errors.Is(err, bufio.ErrBufferFull) {
@@ -311,8 +312,8 @@ func (s *Store) Watch(ctx context.Context, key string, changed func()) (func(), 
 				}
 				_ = stream.Close()
 			}
-			// The API server ends every watch after an hour. What has changed meanwhile, the next one tells, but
-			// not that the object is gone.
+			// The API server ends every watch after an hour. The next one reports what has changed
+			// meanwhile, but not a deletion.
 			_ = clock.Sleep(life, time.Second)
 			if stream, err = s.send(life, "watch", "?"+query, nil); err == nil {
 				changed()
@@ -322,7 +323,7 @@ func (s *Store) Watch(ctx context.Context, key string, changed func()) (func(), 
 	return stop, nil
 }
 
-// methods are those of the verbs, as Roles name them.
+// methods are the HTTP methods of the verbs in Roles.
 var methods = map[string]string{"get": http.MethodGet, "create": http.MethodPost, "update": http.MethodPut,
 	"list": http.MethodGet, "watch": http.MethodGet}
 
@@ -336,7 +337,7 @@ func (s *Store) ask(ctx context.Context, verb, path string, body *lease, into an
 	if err = json.NewDecoder(answer).Decode(into); err != nil {
 		return fmt.Errorf("the API server's answer: %w", err)
 	}
-	_, err = io.Copy(io.Discard, answer) // or the connection would not be used again
+	_, err = io.Copy(io.Discard, answer) // or the connection would not be reused
 	return err
 }
 
@@ -371,11 +372,11 @@ func (s *Store) send(ctx context.Context, verb, path string, body *lease) (io.Re
 	return nil, s.refusal(resp.StatusCode, verb, said.Message)
 }
 
-// errNotFound is of an object, or of a namespace in which an object was to be created.
+// errNotFound is for an object, or for the namespace of a new object.
 var errNotFound = errors.New("not found")
 
-// refusal is the error for an answer other than success. A request that was refused was not written; of what ended
-// with a fault (5xx), nobody knows.
+// refusal is the error for an answer other than success. A refused request was not written; the outcome
+// of a fault (5xx) is unknown.
 func (s *Store) refusal(code int, verb, message string) error {
 	err := fmt.Errorf("the API server answered %d: %s", code, cmp.Or(message, http.StatusText(code)))
 	switch {
@@ -391,10 +392,10 @@ func (s *Store) refusal(code int, verb, message string) error {
 		err = fmt.Errorf("%w: the Role in namespace %s needs a rule with apiGroups [coordination.k8s.io], "+
 			"resources [leases], verbs [%s]", err, s.namespace, verb)
 	case code == http.StatusUnauthorized:
-		err = fmt.Errorf("%w: its token is not, or not any more, one of this cluster", err)
+		err = fmt.Errorf("%w: its token is not, or no longer, valid in this cluster", err)
 	}
 	if s.served.Load() && (code == http.StatusForbidden || code == http.StatusUnauthorized) {
-		// An API server that has just started refuses everybody, until it has read who may do what.
+		// An API server that has just started refuses everybody until it has read the permissions.
 		return fmt.Errorf("%w: %w", err, cas.ErrUnwritten)
 	}
 	return fmt.Errorf("%w: %w: %w", err, driver.ErrRefused, cas.ErrUnwritten)

@@ -13,11 +13,12 @@ import (
 // Openers are the URL schemes of this package.
 var Openers = driver.Openers{"kubernetes": Open}
 
-// openTimeout bounds Open where ctx does not.
+// openTimeout bounds Open if ctx does not.
 const openTimeout = 5 * time.Second
 
-// Open is the [driver.Opener] of this package, for the scheme kubernetes; see the package documentation. It asks the
-// API server for what locks need and changes nothing, so that a wrong namespace and a missing right are told at once.
+// Open is the [driver.Opener] of this package, for the scheme kubernetes; see the package
+// documentation. It tries the requests that locks need without changing anything, so that a wrong
+// namespace or a missing permission is reported at once.
 func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	o := Options{Server: u.Param("server", ""), Credentials: u.Param("credentials", ""),
 		MinTTL: u.Duration("min_ttl", 0)}
@@ -48,7 +49,7 @@ func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend
 	return cas.New(s, &core)
 }
 
-// try does what every lock does, with a Lease that the API server is told not to store.
+// try does what every lock does, with a Lease that the API server does not store.
 func (s *Store) try(ctx context.Context) error {
 	lock := newLease(metadata{Name: "locker-try"})
 	if err := s.ask(ctx, "get", "/locker-try", nil, &lease{}); err != nil && !errors.Is(err, errNotFound) {

@@ -18,7 +18,7 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// Store is a [cas.Store] of a key-value bucket.
+// Store is a [cas.Store] on a key-value bucket.
 type Store struct {
 	conn     *nats.Conn
 	bucket   string
@@ -26,23 +26,23 @@ type Store struct {
 	owned    bool // the connection
 
 	mu       sync.Mutex
-	served   time.Time // a request, last
-	unserved time.Time // the first request since then that got no service; zero: none
+	served   time.Time // when a request last got service
+	unserved time.Time // when the first request since then got none; zero: never
 }
 
-// silence is after what time without service a connection is given up.
+// silence is the time without service after which a connection is given up.
 const silence = 2 * time.Second
 
-// What the server's errors are called.
+// The codes of the server's errors.
 const (
-	codeUnavailable     = 10008 // also on a server that is cut off from the others
+	codeUnavailable     = 10008 // also from a server that is cut off from the others
 	codeNoMessage       = 10037
 	codeNoStream        = 10059
 	codeConflict        = 10071
-	codeConflictPending = 10164 // with a write that is under way
+	codeConflictPending = 10164 // with a write in flight
 )
 
-// stream is what matters of a bucket's stream.
+// stream has the fields of a bucket's stream that matter here.
 type stream struct {
 	Config struct {
 		Subjects    []string
@@ -61,7 +61,8 @@ type stream struct {
 	Total int
 }
 
-// New returns the Store of a bucket, of which it asks the server. The connection is its user's, who closes it.
+// New returns the Store of a bucket, after asking the server about it. The caller owns the connection
+// and closes it.
 func New(ctx context.Context, conn *nats.Conn, bucket string) (*Store, error) {
 	if bucket == "" || strings.ContainsAny(bucket, ".*>/ \t") {
 		return nil, fmt.Errorf("%w: %q is not the name of a bucket", driver.ErrInvalid, bucket)
@@ -70,7 +71,7 @@ func New(ctx context.Context, conn *nats.Conn, bucket string) (*Store, error) {
 	var is stream
 	err := s.ask(ctx, s.api("STREAM.INFO"), nil, nil, &is)
 	if said := new(apiError); errors.As(err, &said) && said.Code == codeNoStream {
-		err = fmt.Errorf("%w: make the bucket with nats kv add %s --replicas=3: %w", err, bucket, driver.ErrRefused)
+		err = fmt.Errorf("%w: create the bucket with nats kv add %s --replicas=3: %w", err, bucket, driver.ErrRefused)
 	}
 	if err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func New(ctx context.Context, conn *nats.Conn, bucket string) (*Store, error) {
 // Promises is [cas.Store].
 func (s *Store) Promises() cas.Promises { return s.promises }
 
-// Close closes the connection, if the Store has made it.
+// Close closes the connection if the Store has made it.
 func (s *Store) Close() error {
 	if s.owned {
 		s.conn.Close()
@@ -119,24 +120,25 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// api is the subject of a request about the bucket's stream.
+// api returns the subject of a request about the bucket's stream.
 func (s *Store) api(request string) string { return "$JS.API." + request + ".KV_" + s.bucket }
 
-// prefix is what the subjects of all records have in common.
+// prefix is the common prefix of the subjects of all records.
 func (s *Store) prefix() string { return "$KV." + s.bucket + "." }
 
-// escape goes on where QueryEscape ends: all but letters, digits, - and _ is in hexadecimal digits behind =.
+// escape completes QueryEscape: everything but letters, digits, - and _ becomes = and hexadecimal
+// digits.
 var escape = strings.NewReplacer("%", "=", "+", "=20", ".", "=2E", "~", "=7E")
 
-// subject is that of a key.
+// subject returns the subject of a key.
 func (s *Store) subject(key string) string { return s.prefix() + escape.Replace(url.QueryEscape(key)) }
 
-// key is the key of a subject.
+// key returns the key of a subject.
 func (s *Store) key(subject string) (string, error) {
 	return url.PathUnescape(strings.ReplaceAll(strings.TrimPrefix(subject, s.prefix()), "=", "%"))
 }
 
-// Load is [cas.Store]. It asks the stream's leader: whoever asks the bucket as its users do may be answered by a
+// Load is [cas.Store]. It asks the stream's leader: the usual requests to a bucket may be answered by a
 // replica that lags behind.
 func (s *Store) Load(ctx context.Context, key string) (cas.Entry, error) {
 	var got struct {
@@ -192,7 +194,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error
 	}
 }
 
-// apiError is what the server answers instead of a result.
+// apiError is an error that the server returns instead of a result.
 type apiError struct {
 	Status      int `json:"code"`
 	Code        int `json:"err_code"`
@@ -201,7 +203,8 @@ type apiError struct {
 
 func (e *apiError) Error() string { return "the server answered: " + e.Description }
 
-// ask sends a request and reads the answer. Of a request that ended with a fault (5xx), nobody knows what it did.
+// ask sends a request and reads the answer. The outcome of a request that ended with a fault (5xx) is
+// unknown.
 func (s *Store) ask(ctx context.Context, subject string, header nats.Header, body []byte, into any) error {
 	if s.conn.IsClosed() {
 		return fmt.Errorf("%w: %w", nats.ErrConnectionClosed, cas.ErrUnwritten)
@@ -235,16 +238,16 @@ func (s *Store) ask(ctx context.Context, subject string, header nats.Header, bod
 		return nil
 	case e.Code == codeConflict || e.Code == codeConflictPending:
 		return fmt.Errorf("%w: %w", e, cas.ErrConflict)
-	case e.Status >= 500 || e.Code == codeNoStream: // a server that has just started knows of no stream
+	case e.Status >= 500 || e.Code == codeNoStream: // a server that has just started knows no stream
 		return e
 	default:
 		return fmt.Errorf("%w: %w: %w", e, driver.ErrRefused, cas.ErrUnwritten)
 	}
 }
 
-// gotNone gives the Store's own connection up, if no request gets service: nothing comes on it, or its server is cut off
-// from the others. All requests that are under way on it end with it, and what they did is unknown: so one that is not
-// answered in time is no reason, while others are.
+// gotNone gives up the Store's own connection if no request gets service: nothing arrives on it, or its
+// server is cut off from the others. All requests in flight on it end with an unknown outcome, so one
+// unanswered request is no reason while others are answered.
 func (s *Store) gotNone(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,14 +263,15 @@ func (s *Store) gotNone(sent time.Time) {
 	}
 }
 
-// failure is the error of a request without an answer; before it, the connection had that error. ErrConnectionClosed is
-// also of a request that was sent: all that wait for an answer end so when the connection is closed or forced anew.
+// failure is the error of a request without an answer; last is the connection's latest error before it.
+// A request that was sent may also get ErrConnectionClosed: all that wait for an answer do when the
+// connection is closed or forced to reconnect.
 func (s *Store) failure(subject string, err, before error) error {
 	last := s.conn.LastError()
 	switch {
 	case !errors.Is(last, before) && errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), `"`+subject+`"`):
-		// The server tells it beside the request, which ends by time.
-		return fmt.Errorf("the user lacks a right: %w: %w: %w", last, driver.ErrRefused, cas.ErrUnwritten)
+		// The server reports it separately, and the request times out.
+		return fmt.Errorf("the user lacks a permission: %w: %w: %w", last, driver.ErrRefused, cas.ErrUnwritten)
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
 		return fmt.Errorf("%w: %w", err, cas.ErrUnwritten)
 	case errors.Is(err, nats.ErrNoResponders):

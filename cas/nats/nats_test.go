@@ -21,14 +21,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestConformance(t *testing.T) { conformance.Run(t, harness(t, lab.StartNATS(t, 1))) }
+func TestProveConformance(t *testing.T) {
+	lab.NeedProve(t)
+	conformance.Run(t, harness(t, lab.StartNATS(t, 1)))
+}
 
 func TestProveThreeServers(t *testing.T) {
 	lab.NeedProve(t)
 	conformance.Run(t, harness(t, lab.StartNATS(t, 3)))
 }
 
-func TestStore(t *testing.T) {
+func TestProveStore(t *testing.T) {
+	lab.NeedProve(t)
 	servers := lab.StartNATS(t, 1)
 	makeBucket(t, addrs(servers), 1, jetstream.KeyValueConfig{Bucket: "locks"})
 	on := func(t *testing.T, addrs string) cas.Store {
@@ -47,7 +51,8 @@ func TestStore(t *testing.T) {
 
 // A request without an answer ends its connection only after a silence; the others on it are then ended, too, and what
 // those have written is not known.
-func TestARequestThatAnotherEndsIsUnknown(t *testing.T) {
+func TestProveARequestThatAnotherEndsIsUnknown(t *testing.T) {
+	lab.NeedProve(t)
 	servers := lab.StartNATS(t, 1)
 	makeBucket(t, addrs(servers), 1, jetstream.KeyValueConfig{Bucket: "locks"})
 	w := lab.StartProxy(t, servers[0].Addr())

@@ -21,21 +21,23 @@ var Openers = driver.Openers{
 	"natss": Open,
 }
 
-// openTimeout bounds Open's look at the bucket, and half of it the connecting to each server in turn, where ctx does not.
+// openTimeout bounds Open's check of the bucket if ctx does not, and half of it each attempt to connect
+// to a server.
 const openTimeout = 5 * time.Second
 
-// Open is the [driver.Opener] of this package, for the schemes nats and natss; see the package documentation. It
-// connects and looks at the bucket, so that a wrong address, password or bucket is told at once.
+// Open is the [driver.Opener] of this package, for the schemes nats and natss; see the package
+// documentation. It connects and checks the bucket, so that a wrong address, password or bucket is
+// reported at once.
 func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	o := cas.Options{Timeout: u.Duration("timeout", 0)}
 	settings := []nats.Option{
 		nats.Name("locker"),
 		nats.Timeout(openTimeout / 2),
-		// What cannot be sent now is told to its sender, and never sent later.
+		// What cannot be sent now fails, and is never sent later.
 		nats.ReconnectBufSize(-1),
 		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(time.Second, time.Second),
 		nats.PingInterval(2 * time.Second),
-		nats.IgnoreAuthErrorAbort(),                                       // or a second refusal would close the connection for ever
+		nats.IgnoreAuthErrorAbort(),                                       // or a second refusal would close the connection for good
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // it would write to standard error
 	}
 	if file := u.Param("credentials", ""); file != "" {
@@ -92,7 +94,7 @@ func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend
 	return cas.New(s, &o)
 }
 
-// connect returns when ctx ends; what the driver still tries then ends by itself.
+// connect returns when ctx ends; what the driver still tries ends by itself.
 func connect(ctx context.Context, servers string, settings []nats.Option) (*nats.Conn, error) {
 	var conn *nats.Conn
 	var err error

@@ -18,7 +18,8 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-func TestOpenTellsWhatIsWrong(t *testing.T) {
+func TestProveOpenTellsWhatIsWrong(t *testing.T) {
+	lab.NeedProve(t)
 	down := lab.StartNATS(t, 1)
 	down[0].Stop()
 	const reads = `"$JS.API.STREAM.INFO.KV_locks", "$JS.API.STREAM.MSG.GET.KV_locks"`
@@ -125,7 +126,8 @@ func TestProveOpenPassesServersThatHang(t *testing.T) {
 
 // A server that refuses the client is not the end of its connection, since its rights may come back; and one that
 // cannot serve, such as one that is cut off from its cluster, is left again.
-func TestAClientComesBack(t *testing.T) {
+func TestProveAClientComesBack(t *testing.T) {
+	lab.NeedProve(t)
 	auth := func(password string) lab.Option {
 		return lab.WithConfig("authorization", `{ user: "app", password: "`+password+`" }`)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/file"
-	"github.com/spf13/cobra"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/spelling"
 )
 
 // openers are the lock services of this command, by URL scheme. memory is not
@@ -39,9 +41,8 @@ type backendFlag string
 func (f *backendFlag) String() string { return string(*f) }
 func (f *backendFlag) Type() string   { return "URL" }
 
-// Set refuses an empty value. It comes from --backend "$VARIABLE", which was to name
-// a service for several hosts: locking with files on this host would not exclude
-// the others.
+// Set refuses an empty value. It comes from --backend "$VARIABLE", which was to name a service for several
+// hosts: locking with files on this host would not exclude the others.
 func (f *backendFlag) Set(value string) error {
 	if strings.TrimSpace(value) == "" {
 		return errors.New("it is empty, perhaps an unset variable: write the URL of a lock service, or " +
@@ -51,12 +52,8 @@ func (f *backendFlag) Set(value string) error {
 	return nil
 }
 
-// addBackendFlag adds --backend to cmd.
-func addBackendFlag(cmd *cobra.Command, backend *backendFlag) {
-	cmd.Flags().VarP(backend, "backend", "b",
-		"lock service (default: $"+backendEnv+", or else\nfiles in ~/.local/state/locker); two URLs "+
-			"in\none argument: lock on both services")
-}
+// aboutBackend is the help for the flag.
+const aboutBackend = "lock service (default $" + backendEnv + ", or files)"
 
 // address is the URL that the flag or the environment names; "" if neither
 // does. Its error has the exit status.
@@ -82,20 +79,21 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	if address == "" {
 		dir, err := file.DefaultDir()
 		if err != nil {
-			instead := ", as in --backend file:///DIR"
-			if errors.Is(err, errors.ErrUnsupported) {
-				instead = ": name a lock service, as in --backend redis://HOST"
-			}
-			return nil, &exitError{status: statusUnavailable, err: fmt.Errorf("%w%s", err, instead)}
+			return nil, &exitError{status: statusUnavailable, err: fmt.Errorf("%w: name a lock service, as in "+
+				"--backend redis://HOST or --backend file:///DIR", err)}
 		}
 		address = (&url.URL{Scheme: "file", Path: dir}).String()
+	}
+	urls, _ := bridge.ParseURLs(address) // a wrong one is reported by Open
+	for _, u := range urls {
+		if openers[u.Scheme] == nil {
+			return nil, usage(noService(u.Scheme))
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	client, err := bridge.Open(ctx, address, opts, openers)
 	switch {
-	case errors.Is(err, locker.ErrInvalid) && strings.HasPrefix(address, "nats"):
-		return nil, usage(fmt.Errorf("%w: NATS is not in this command, but in programs that import cas/nats", err))
 	case errors.Is(err, locker.ErrInvalid):
 		return nil, usage(err)
 	case err != nil:
@@ -104,11 +102,20 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	return client, nil
 }
 
+// noService says that no URL of a lock service begins like this.
+func noService(scheme string) error {
+	if scheme == "nats" {
+		return errors.New("URL: NATS is not in this command, but in programs that import cas/nats")
+	}
+	known := slices.Sorted(maps.Keys(openers))
+	return fmt.Errorf("URL: no lock service has URLs that begin with %s://%s", scheme, spelling.Meant(scheme, known))
+}
+
 // duration is a parameter of the URL, or def if it has none.
 func (f *backendFlag) duration(name string, def time.Duration) time.Duration {
 	address, _ := f.address()
 	urls, _ := bridge.ParseURLs(address)
-	if d, err := time.ParseDuration(urls.Param(name)); err == nil {
+	if d, err := clock.ParseDuration(urls.Param(name)); err == nil {
 		return d // a wrong one is told when the URL is opened
 	}
 	return def

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/golockers/locker/cas/kubernetes"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/memory"
 	"github.com/golockers/locker/postgres"
 	"github.com/golockers/locker/redlock"
@@ -37,7 +37,7 @@ func promises() []promise {
 			"rediss+cluster://", single.Guarantees()},
 		{"redlock://, redlocks://, here with 5 servers", redlock.Guarantees(5, nil)},
 		{"postgres://, postgresql://, here without failover_safe=on", postgres.Guarantees(nil)},
-		{"etcd://, etcds://, here with members=3", etcd.Guarantees(3)},
+		{"etcd://, etcds://, here with members=3", etcd.Guarantees(&etcd.Options{Members: 3})},
 		{"zookeeper://, zookeepers://, here with 3 servers", zookeeper.Guarantees(3, nil)},
 		{"kubernetes://", kubernetes.Guarantees()},
 	}
@@ -48,12 +48,18 @@ func newBackends() *cobra.Command {
 		Use:   "backends",
 		Short: "Show what each lock service guarantees",
 		Long: strings.TrimSpace(`
-Show what each lock service guarantees, as the code declares it, as a Markdown
-table. No server is asked. No guarantee reaches past the end of a lease: a
-holder that was paused can still act after it. Only a resource that checks
+Show what each lock service guarantees, as a Markdown table. The guarantees are
+built in: no server is asked. None of them outlasts a lease: a holder that was
+paused can still act after its lease has ended. Only a resource that checks
 fencing tokens prevents that.`),
-		Example: `  Which lock survives a restart of its server?
-    locker backends`,
+		Example: `  All guarantees of all services:
+    locker backends
+
+  Which locks survive a restart of their servers?
+    locker backends | grep restart
+
+  How long may a TTL be?
+    locker backends | grep TTL`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return writePromises(cmd.OutOrStdout(), promises())
@@ -68,19 +74,20 @@ var guarantees = []struct {
 }{
 	{"reaches", func(p promise) any { return p.Scope.String() }},
 	{"exclusion by", func(p promise) any { return p.Exclusion.String() }},
-	{"fencing tokens rise", func(p promise) any { return p.Fencing.String() }},
+	{"fencing: tokens rise", func(p promise) any { return p.Fencing.String() }},
 	{"order of waiters", func(p promise) any { return p.Order.String() }},
 	{"shared by many", func(p promise) any { return p.Shared.String() }},
-	{"dead holder's lock is free", func(p promise) any { return p.DeadHolder.String() }},
+	{"freed if its holder dies", func(p promise) any { return p.DeadHolder.String() }},
 	{"at most later by", func(p promise) any { return p.DeadHolderSlack }},
-	{"serves with servers down", func(p promise) any { return p.ServerCrashes }},
+	{"served with servers down", func(p promise) any { return p.ServerCrashes }},
 	{"survives restart", func(p promise) any { return p.SurvivesRestart }},
 	{"survives fail-over", func(p promise) any { return p.SurvivesFailover }},
-	{"survives clock jump", func(p promise) any { return p.SurvivesClockJump }},
-	{"survives a server's pause", func(p promise) any { return p.SurvivesPause }},
+	{"survives clock-jump", func(p promise) any { return p.SurvivesClockJump }},
+	{"survives server-pause", func(p promise) any { return p.SurvivesPause }},
 	{"shortest TTL", func(p promise) any { return p.MinTTL }},
 	{"longest TTL", func(p promise) any { return p.MaxTTL }},
 	{"longest MinHold", func(p promise) any { return p.MaxMinHold }},
+	{"MinHold ends late by", func(p promise) any { return p.MinHoldSlack }},
 }
 
 // text is a value as people read it.
@@ -95,10 +102,7 @@ func text(v any) string {
 		if v == 0 {
 			return "-"
 		}
-		if day := 24 * time.Hour; v%day == 0 {
-			return strconv.Itoa(int(v/day)) + "d"
-		}
-		return v.String()
+		return clock.Text(v)
 	}
 	return fmt.Sprint(v)
 }

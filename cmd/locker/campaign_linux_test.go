@@ -122,22 +122,3 @@ func attacked(t *testing.T, url string, shared bool) turn {
 	one.first, one.last = beats(t, file)
 	return one
 }
-
-// With no fault, each renewal reaches the guard in time, however short the TTL is. If the machine is too busy to
-// renew, locker says so.
-func TestProveShortTTLsAreKept(t *testing.T) {
-	lab.NeedProve(t)
-	s := startService(t)
-	for _, ttl := range []string{"1s", "1100ms", "1300ms", "2s", "3s", "6s"} {
-		var all []*process
-		for n := range 6 {
-			name := fmt.Sprintf("%s-%d", ttl, n)
-			all = append(all, start(t, []with{s.direct()}, "run", "--ttl", ttl, name, "--", "sleep", "7"))
-		}
-		for _, p := range all {
-			if status := p.wait(); !strings.Contains(p.said(), "cannot renew") {
-				assert.Equal(t, 0, status, "%s: %s", ttl, p.said())
-			}
-		}
-	}
-}

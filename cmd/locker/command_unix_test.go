@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,11 @@ func TestWithoutConfiguration(t *testing.T) {
 	defer os.Remove(filepath.Join(dir, name+".lock"))
 	holder := start(t, nil, locked(nil, name, "listen")...)
 	holder.expect("group")
-	assert.Equal(t, 75, do(t, nil, "run", "--try", name, "--", "true").status)
+	for _, flags := range []string{"--try -q", "--wait 0s -q", "--min-hold 1s --wait 1ms -q"} {
+		r := do(t, nil, append(strings.Fields("run "+flags), name, "--", "true")...)
+		assert.Equal(t, 75, r.status, flags)
+		assert.Regexp(t, `\Alocker: this locks on this host only: [^\n]*\n\z`, r.stderr, flags)
+	}
 	// The same lock from a cron job or a service, whose environment is another.
 	assert.Equal(t, 75, do(t, []with{func(c *exec.Cmd) { c.Env = []string{"PATH=" + os.Getenv("PATH")} }},
 		"run", "--try", name, "--", "true").status)
@@ -66,8 +71,13 @@ func TestSlots(t *testing.T) {
 	said := []string{first.expect("a/"), second.expect("a/")}
 	slices.Sort(said)
 	assert.Equal(t, []string{"0 is slot 0", "1 is slot 1"}, said)
-	assert.Equal(t, 75, do(t, backend, "run", "--slots", "2", "--try", "a", "--", "true").status)
 	third := run("a", "--")
+	third.expectSaid("waiting for")
+	play(t, backend,
+		fails(75, `all 2 slots of "a" are held by sh@`, "run --slots 2 --try a -- true"),
+		prints(`\A"a": slots held: 2, waiting: \d+ \(sh@\S+\)\n"a/0": held by sh@.*\n"a/1": held by sh@.*\z`, "inspect a"),
+		prints(`"name":"a","held":false,.*"slots":\[\{"name":"a/0","held":true,.*\{"name":"a/1","held":true`, "inspect --json a"),
+		fails(64, `"a" has slots: name the one to break: "a/0": held by sh@`, "break --yes a"))
 	assert.Equal(t, 0, do(t, backend, "run", "--slots", "3", "--try", "a", "--", "true").status)
 	first.signal(syscall.SIGTERM)
 	third.expect("a/")
@@ -100,7 +110,7 @@ func TestSignalsArePassedOnToTheGroup(t *testing.T) {
 		syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTERM,
 	} {
 		p.signal(sig)
-		assert.Equal(t, signalName(sig), p.expect("got"))
+		assert.Equal(t, unix.SignalName(sig), p.expect("got"))
 	}
 	assert.True(t, p.running(), "a command that goes on keeps its lock")
 	p.signal(syscall.SIGHUP)
@@ -132,7 +142,7 @@ func TestIgnoredHangupStaysIgnored(t *testing.T) {
 
 func TestSignalEndsTheWaitAndLeavesNothing(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		t.Run(signalName(sig), func(t *testing.T) {
+		t.Run(unix.SignalName(sig), func(t *testing.T) {
 			backend := fileBackend(t)
 			holder := holding(t, []with{backend})
 			waiter := start(t, []with{backend}, "run", "a", "--", "echo", "ran")
@@ -157,35 +167,66 @@ func TestOutliveLeavesTheFileLockToItsCommand(t *testing.T) {
 		"script with descriptors of its own": script, "one that closes what it inherits": command("shut")} {
 		t.Run(what, func(t *testing.T) {
 			backend := fileBackend(t)
-			args := slices.Concat([]string{"run", "--outlive", "a", "--"}, prefix, command("listen"))
+			args := slices.Concat([]string{"run", "--outlive", "a", "--"}, prefix, command("leave", "later"))
 			p := start(t, []with{backend}, args...)
-			child := number(t, p.expect("pid"))
+			left, pid := number(t, p.expect("child")), number(t, p.expect("pid"))
+			t.Cleanup(func() { _ = syscall.Kill(left, syscall.SIGKILL) })
 			p.signal(syscall.SIGKILL)
 			assert.Equal(t, -1, p.wait())
-			require.False(t, gone(child), "the command goes on, as under flock(1)")
+			require.False(t, gone(pid), "the command goes on, as under flock(1)")
 			for range 3 {
 				assert.Equal(t, 75, do(t, []with{backend}, "run", "--try", "a", "--", "true").status,
 					"and so does the lock")
 			}
-			require.NoError(t, syscall.Kill(child, syscall.SIGUSR1))
-			p.expect("got SIGUSR1")
+			require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
+			require.Eventually(t, func() bool { return gone(pid) }, patience, time.Millisecond)
 			next := start(t, []with{backend}, "run", "a", "--", "echo", "ran")
-			next.expectSaid("waiting for") // a container's /proc/locks hides a lock, and who waits for it, when its locker is dead
-			require.NoError(t, syscall.Kill(child, syscall.SIGTERM))
+			if runtime.GOOS == "linux" { // until the last process of the command has ended
+				// a container's /proc/locks hides a lock, and who waits for it, when its locker is dead
+				next.expectSaid("waiting for")
+			}
+			require.NoError(t, syscall.Kill(left, syscall.SIGKILL))
 			assert.Equal(t, 0, next.wait())
 			next.expect("ran")
 		})
 	}
 }
 
+// What a command leaves that ends by itself goes on, also if locker is stopped or killed before it hears of that end.
 func TestLockEndsWithTheCommandNotWithWhatItLeaves(t *testing.T) {
-	backend := fileBackend(t)
-	p := start(t, []with{backend}, locked(nil, "a", "leave")...)
-	left := number(t, p.expect("child"))
-	assert.Equal(t, 0, p.wait())
-	assert.False(t, gone(left), "what is left is left alone")
-	assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
-	require.NoError(t, syscall.Kill(left, syscall.SIGKILL))
+	t.Parallel()
+	file := func(t *testing.T) with { return fileBackend(t) }
+	redis := func(t *testing.T) with { return startService(t).direct() }
+	for what, c := range map[string]struct {
+		backend func(*testing.T) with
+		sig     syscall.Signal
+		status  int
+	}{
+		"ends": {file, 0, 0}, "stopped": {redis, syscall.SIGSTOP, 74}, "killed": {redis, syscall.SIGKILL, -1},
+		"killed, with its file": {file, syscall.SIGKILL, -1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			backend := []with{c.backend(t)}
+			p := start(t, backend, locked([]string{"--ttl", "4s"}, "a", "leave", "later")...)
+			left, pid := number(t, p.expect("child")), number(t, p.expect("pid"))
+			t.Cleanup(func() { _ = syscall.Kill(left, syscall.SIGKILL) })
+			if c.sig != 0 {
+				p.signal(syscall.SIGSTOP)
+			}
+			require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
+			require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, patience, time.Millisecond,
+				"its guard has waited for it")
+			if c.sig == syscall.SIGKILL {
+				p.signal(c.sig)
+			}
+			assert.Equal(t, 0, do(t, backend, "run", "a", "--", "true").status)
+			p.signal(syscall.SIGCONT)
+			assert.Equal(t, c.status, p.wait())
+			assert.Never(t, func() bool { return gone(left) }, 300*time.Millisecond, 5*time.Millisecond)
+			assert.Equal(t, c.status == 74, strings.Contains(p.said(), "the command had ended by then"), p.said())
+		})
+	}
 }
 
 func TestMaxHoldEndsTheCommand(t *testing.T) {
@@ -212,8 +253,6 @@ func TestMaxHoldEndsTheCommand(t *testing.T) {
 	assert.NotContains(t, good.said(), "sent SIGKILL")
 }
 
-func signalName(sig syscall.Signal) string { return unix.SignalName(sig) }
-
 func number(t *testing.T, s string) int {
 	t.Helper()
 	n, err := strconv.Atoi(s)
@@ -232,27 +271,27 @@ func TestNameThatBeginsWithADash(t *testing.T) {
 		prints(`^-a -- b$`, "run -- -a", append(show, "--", "b")...))
 }
 
-func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {
+// Also one that takes connections, and says nothing: --wait bounds how long that takes, and --try does, by 10 s.
+func TestServiceThatDoesNotAnswerIsNotWaitedForLong(t *testing.T) {
 	t.Parallel()
-	// It takes connections, and says nothing.
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer l.Close()
-	// Less than they take without a --wait.
-	for scheme, limit := range map[string]time.Duration{
-		"redis": 2800 * time.Millisecond, "etcd": 4500 * time.Millisecond,
-		"zookeeper": 4500 * time.Millisecond,
+	t.Cleanup(func() { _ = l.Close() })
+	for scheme, wait := range map[string]time.Duration{ // less than they take without a --wait
+		"redis": 2800 * time.Millisecond, "etcd": 4500 * time.Millisecond, "zookeeper": 4500 * time.Millisecond,
 	} {
-		t.Run(scheme, func(t *testing.T) {
-			began := time.Now()
-			r := do(t, nil, "run", "-b", scheme+"://"+l.Addr().String(), "--wait", "500ms", "a", "--",
-				"echo", "ran")
-			assert.Less(t, time.Since(began), limit)
-			assert.Equal(t, 69, r.status, r.stderr)
-			assert.Contains(t, r.stderr, "the lock service is unavailable")
-			assert.Regexp(t, `\A(locker: [^\n]*\n)+\z`, r.stderr)
-			assert.Empty(t, r.stdout)
-		})
+		for flag, limit := range map[string]time.Duration{"--wait=500ms": wait, "--try": 13 * time.Second} {
+			t.Run(scheme+flag, func(t *testing.T) {
+				t.Parallel()
+				began := time.Now()
+				r := do(t, nil, "run", "-b", scheme+"://"+l.Addr().String(), flag, "a", "--", "echo", "ran")
+				assert.Less(t, time.Since(began), limit)
+				assert.Equal(t, 69, r.status, r.stderr)
+				assert.Contains(t, r.stderr, "the lock service is unavailable")
+				assert.Regexp(t, `\A(locker: [^\n]*\n)+\z`, r.stderr)
+				assert.Empty(t, r.stdout)
+			})
+		}
 	}
 }
 

@@ -6,11 +6,13 @@ import (
 	"encoding/binary"
 	"io"
 	"os"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +21,7 @@ import (
 
 // A lease that is over by its own time gives the command none after that.
 func TestALeaseThatIsOverGivesNoGrace(t *testing.T) {
-	lease, err := locker.New(memory.New(), nil).Lock(t.Context(), "a", locker.MaxHold(300*time.Millisecond))
+	lease, err := locktest.Must(locker.New(memory.New(), nil)).Lock(t.Context(), "a", locker.MaxHold(300*time.Millisecond))
 	require.NoError(t, err)
 	j := &job{session: &session{lease: lease}}
 	j.schedule()
@@ -50,16 +52,8 @@ func TestAGuardThatIsLateHearsLockerFirst(t *testing.T) {
 		"its lock is found missing": {old: at(-2*s, -s), said: at(-3*s, 20*s), terminated: true, killed: true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			locker, own, err := pair()
-			require.NoError(t, err)
-			require.NoError(t, unix.SetNonblock(own, true))
-			child, woken, err := pair()
-			require.NoError(t, err)
-			defer func() { // one after the other
-				for _, fd := range []int{locker, own, child, woken} {
-					_ = unix.Close(fd)
-				}
-			}()
+			locker, own := ends(t)
+			child, woken := ends(t)
 			guard := sentry{locker: own, gate: -1, woken: woken}
 			guard.obey(c.old)
 			guard.letGo = true
@@ -70,12 +64,10 @@ func TestAGuardThatIsLateHearsLockerFirst(t *testing.T) {
 				c.said.Terminate, c.said.Kill = c.old.Terminate, c.old.Kill
 			}
 			if c.said != (order{}) {
-				b, _ := binary.Append(nil, binary.BigEndian, c.said)
-				_, err = unix.Write(locker, b)
-				require.NoError(t, err)
+				require.NoError(t, binary.Write(locker, binary.BigEndian, c.said))
 			}
 			for !guard.terminated && left(guard.terminate) <= 0 {
-				_, err = unix.Write(child, []byte{0}) // as if one had changed
+				_, err := child.Write([]byte{0}) // as if one had changed
 				require.NoError(t, err)
 				require.True(t, guard.hear(guard.wait()))
 				killed = guard.due()
@@ -89,12 +81,7 @@ func TestAGuardThatIsLateHearsLockerFirst(t *testing.T) {
 
 // What a guard cannot be told, since it has not read for long, it is told later: once, and in order.
 func TestAGuardThatDoesNotReadIsToldLater(t *testing.T) {
-	own, theirs, err := pair()
-	require.NoError(t, err)
-	guard := os.NewFile(uintptr(theirs), "guard")
-	defer guard.Close()
-	defer unix.Close(own)
-	require.NoError(t, unix.SetNonblock(own, true))
+	guard, own := ends(t)
 	p := &process{orders: own}
 	const more = 3
 	sent := 0
@@ -103,15 +90,12 @@ func TestAGuardThatDoesNotReadIsToldLater(t *testing.T) {
 		p.tell(int64(sent))
 	}
 	require.Len(t, p.untold, more)
-	b := make([]byte, orderLen)
 	for n := range sent {
 		if n == more { // now there is space
 			p.endAt(time.Unix(1, 0), time.Unix(2, 0))
 		}
-		_, err = io.ReadFull(guard, b)
-		require.NoError(t, err)
 		var o order
-		_, _ = binary.Decode(b, binary.BigEndian, &o)
+		require.NoError(t, binary.Read(guard, binary.BigEndian, &o))
 		require.EqualValues(t, n+1, o.Do)
 		if n == sent-1 {
 			assert.NotZero(t, o.Kill)
@@ -122,24 +106,55 @@ func TestAGuardThatDoesNotReadIsToldLater(t *testing.T) {
 
 // A command that was killed at its gate was not run.
 func TestACommandThatWasKilledAtItsGateWasNotRun(t *testing.T) {
-	lockers, own, err := pair()
+	lockers, own := ends(t)
+	gate, guards := ends(t)
+	_, err := gate.Write(make([]byte, gateLen)) // it waits
 	require.NoError(t, err)
-	gate, guards, err := pair()
-	require.NoError(t, err)
-	defer unix.Close(own)
-	require.NoError(t, unix.SetNonblock(guards, true))
-	_, err = unix.Write(gate, make([]byte, gateLen)) // it waits
-	require.NoError(t, err)
-	require.NoError(t, unix.Close(gate))
+	require.NoError(t, gate.Close())
 	guard := sentry{locker: own, gate: guards, command: 1}
 	guard.reaped(1, syscall.WaitStatus(syscall.SIGKILL))
-	f := os.NewFile(uintptr(lockers), "locker")
-	defer f.Close()
 	var r report
-	require.NoError(t, binary.Read(f, binary.BigEndian, &r))
+	require.NoError(t, binary.Read(lockers, binary.BigEndian, &r))
 	assert.Equal(t, report{reportUnrun, int32(syscall.ESRCH)}, r)
 	j := &job{session: &session{lease: &locker.Lease{}}, letGo: true} // meanwhile
 	j.heard(r)
 	assert.True(t, j.over)
 	assert.ErrorContains(t, j.unrun, "ended before it began")
+}
+
+// A command that is let go too late is not run: the guard refuses that, and the command itself, if its guard was stopped.
+func TestACommandThatIsLetGoTooLateIsNotRun(t *testing.T) {
+	late := order{Do: doLetGo, Terminate: time.Now().UnixNano()}
+	lockers, own := ends(t)
+	gate, guards := ends(t)
+	guard := sentry{locker: own, gate: guards, command: 1}
+	guard.obey(late)
+	require.False(t, guard.letGo)
+	var r report
+	require.NoError(t, binary.Read(lockers, binary.BigEndian, &r))
+	assert.Equal(t, report{reportUnrun, 0}, r)
+	_, err := gate.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "the command ends, too")
+
+	gate, commands := ends(t)
+	require.NoError(t, unix.SetNonblock(commands, false))
+	require.NoError(t, binary.Write(gate, binary.BigEndian, late.Terminate))
+	// If it were not refused, this process would become the command.
+	assert.Equal(t, statusLost, beGate([]string{strconv.Itoa(commands), "true", "/bin/sh", "sh", "-c", "exit 3"}))
+	said := make([]byte, 2*gateLen)
+	_, err = io.ReadFull(gate, said)
+	require.NoError(t, err)
+	assert.Equal(t, make([]byte, 2*gateLen), said, "it waits; it was not run, and no error is why")
+}
+
+// ends are those of a socket: the test's, and the one of what is tested, which does not block, and is closed by what is
+// tested, or with the process.
+func ends(t *testing.T) (tests *os.File, tested int) {
+	t.Helper()
+	one, tested, err := pair()
+	require.NoError(t, err)
+	require.NoError(t, unix.SetNonblock(tested, true))
+	tests = os.NewFile(uintptr(one), "test")
+	t.Cleanup(func() { _ = tests.Close() })
+	return tests, tested
 }

@@ -101,9 +101,11 @@ func beGuard(args []string) (status int, done bool) {
 		outlast(s.command)
 		return 0, true // and so ends the lock
 	}
-	endFamily(s.command, time.Time{}, s.reaped)
-	s.report(report{reportAllEnded, 0})
+	if !s.endedByItself() {
+		endFamily(s.command, time.Time{}, s.reaped)
+	}
 	for !s.alone {
+		s.report(report{reportAllEnded, 0}) // more than once: a locker that was stopped had no space for it
 		s.hear(lookEvery)
 	}
 	if s.lock >= 0 {
@@ -146,9 +148,7 @@ func (s *sentry) start(path string, argv []string) {
 		_ = unix.SetNonblock(own, true)
 		args := append([]string{os.Args[0], gateArg, strconv.Itoa(theirs), strconv.FormatBool(s.outlive), path},
 			argv...)
-		s.command, _, err = syscall.StartProcess(os.Args[0], args, &syscall.ProcAttr{
-			Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
-		})
+		s.command, err = startProcess(os.Args[0], args, os.Environ())
 		_ = syscall.Close(theirs)
 	}
 	if err != nil {
@@ -252,11 +252,15 @@ func (s *sentry) reaped(pid int, ws syscall.WaitStatus) {
 	}
 }
 
+// endedByItself reports whether the command ended before it was told to: what it has left goes on, even if its lock is
+// lost before locker hears of that.
+func (s *sentry) endedByItself() bool { return s.ended.What == reportEnded && !s.terminated }
+
 // wait is how long nothing has to be done. It is short, to notice a step of the wall clock.
 func (s *sentry) wait() time.Duration {
 	next := s.kill
 	switch {
-	case !s.letGo:
+	case !s.letGo, s.endedByItself():
 		return lookEvery
 	case !s.terminated && left(s.patience) > 0:
 		next = s.patience
@@ -311,7 +315,7 @@ const overslept = 10 * time.Millisecond
 
 // due tells the command to end when it is time, and reports whether all has to end.
 func (s *sentry) due() bool {
-	if !s.letGo || left(s.terminate) > 0 {
+	if !s.letGo || s.endedByItself() || left(s.terminate) > 0 {
 		return false
 	}
 	if !s.terminated {

@@ -3,11 +3,9 @@
 package main_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,97 +17,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever becomes of locker or its lock, its command has ended when the next holder gets it; also one that runs under
-// a second, inner lock, with files: it is in a process group of the inner locker, which the outer one does not reach.
-func TestCommandEndsWithItsLock(t *testing.T) {
+// Whatever becomes of locker or its lock, a command that runs under a second, inner lock, with files, has ended, too,
+// when the next holder gets it: it is in a process group of the inner locker, which the outer one does not reach.
+func TestNestedCommandEndsWithTheOuterLock(t *testing.T) {
 	t.Parallel()
 	for what, lose := range map[string]func(*service, *process){
 		"killed":  func(_ *service, p *process) { p.signal(syscall.SIGKILL) },
 		"stopped": func(_ *service, p *process) { p.signal(syscall.SIGSTOP) },
 		"cut off": func(s *service, _ *process) { s.proxy.Set(lab.Hold) },
 	} {
-		for _, nested := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, nested %v", what, nested), func(t *testing.T) {
-				t.Parallel()
-				s := startService(t)
-				ttl := []string{"--ttl", "8s"} // four processes start in it
-				args := locked(ttl, "a", "family")
-				if nested {
-					args = slices.Concat([]string{"run"}, ttl, []string{"a", "--", binary, "run", "-b",
-						"file://" + t.TempDir(), "b", "--"}, command("family"))
-				}
-				p := start(t, []with{s.through()}, args...)
-				parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
-				next := s.next(t, parent, child)
-				lose(s, p)
-				isAlone(t, next)
-				p.signal(syscall.SIGCONT)
-				status := p.wait()
-				if what != "killed" {
-					assert.Equal(t, 74, status)
-				}
-			})
-		}
-	}
-}
-
-// A guard that is stopped together with its group has an old deadline when it goes on.
-func TestCommandThatWasStoppedAndContinuedIsNotEnded(t *testing.T) {
-	t.Parallel()
-	s := startService(t)
-	p := start(t, []with{s.direct()}, locked(shortTTL, "a", "listen")...)
-	group := number(t, p.expect("group"))
-	require.NoError(t, syscall.Kill(-group, syscall.SIGSTOP))
-	time.Sleep(3500 * time.Millisecond) // more than the TTL, which locker renews meanwhile
-	require.NoError(t, syscall.Kill(-group, syscall.SIGCONT))
-	p.expect("got SIGCONT")
-	time.Sleep(100 * time.Millisecond)
-	p.end()
-	assert.Empty(t, p.said())
-}
-
-// Without its guard, a command would outlive a locker that is killed.
-func TestCommandWhoseGuardWasKilledEnds(t *testing.T) {
-	s := startService(t)
-	p := start(t, []with{s.direct()}, locked(nil, "a", "family")...)
-	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
-	require.NoError(t, syscall.Kill(guardOf(t, parent), syscall.SIGKILL))
-	assert.Equal(t, 74, p.wait())
-	assert.Contains(t, p.said(), "its guard was killed: sent SIGKILL")
-	assert.True(t, gone(parent))
-	assert.True(t, gone(child))
-	assert.False(t, s.kept(t))
-}
-
-// A process that has left the command's group, as under timeout(1), ends with the lock, too, where the guard
-// inherits it. Elsewhere it is out of locker's reach, and must not keep a file lock for ever.
-func TestProcessThatLeftTheGroupEndsWithTheLock(t *testing.T) {
-	t.Parallel()
-	for what, lose := range map[string]func(*process, string){
-		"killed": func(p *process, _ string) { p.signal(syscall.SIGKILL) },
-		"lost":   func(_ *process, dir string) { require.NoError(t, os.Remove(dir+"/a.lock")) },
-		"guard killed": func(p *process, _ string) {
-			require.NoError(t, syscall.Kill(childOf(p.cmd.Process.Pid), syscall.SIGKILL))
-		},
-	} {
 		t.Run(what, func(t *testing.T) {
-			if runtime.GOOS != "linux" && what != "killed" {
-				t.Skip("only Linux")
+			t.Parallel()
+			s := startService(t)
+			args := []string{"run", "--ttl", "8s", "a", "--", binary, "run", "-b", "file://" + t.TempDir(), "b", "--"}
+			p := start(t, []with{s.through()}, append(args, command("family")...)...) // four processes start in 8 s
+			parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
+			next := s.next(t, parent, child)
+			lose(s, p)
+			isAlone(t, next)
+			p.signal(syscall.SIGCONT)
+			if status := p.wait(); what != "killed" {
+				assert.Equal(t, 74, status)
 			}
-			dir := t.TempDir()
-			backend := withEnv("LOCKER_BACKEND=file://" + dir)
-			p := start(t, []with{backend}, locked(nil, "a", "daemon")...)
-			parent, left := number(t, p.expect("pid")), number(t, p.expect("left"))
-			t.Cleanup(func() { _ = syscall.Kill(left, syscall.SIGKILL) })
-			lose(p, dir)
-			pids := []string{strconv.Itoa(parent), strconv.Itoa(left)}
-			if what == "lost" {
-				assert.Equal(t, 74, p.wait()) // the next holder of another file need not wait for it
-			}
-			if runtime.GOOS != "linux" {
-				pids = pids[:1]
-			}
-			isAlone(t, start(t, []with{backend}, locked(nil, "a", "meet", pids...)...))
 		})
 	}
 }
@@ -140,7 +69,7 @@ func (s *service) through() with { return withEnv("LOCKER_BACKEND=redis://" + s.
 func (s *service) direct() with { return withEnv("LOCKER_BACKEND=redis://" + s.Addr()) }
 
 // lockKey is the key of the lock "a" in Redis.
-const lockKey = "locker:1:{a}"
+const lockKey = "locker:2:{a}"
 
 // kept reports whether the server still keeps the lock "a" for its holder.
 func (s *service) kept(t *testing.T) bool {
@@ -148,8 +77,7 @@ func (s *service) kept(t *testing.T) bool {
 	return s.MustDo(t, "EXISTS", lockKey) == int64(1)
 }
 
-// next starts to wait for the lock, to see whether the processes are gone when
-// it gets it.
+// next starts to wait for the lock, to see whether the processes are gone when it gets it.
 func (s *service) next(t *testing.T, pids ...int) *process {
 	t.Helper()
 	args := locked(nil, "a", "meet")
@@ -217,24 +145,37 @@ func TestShortOutageIsSatOut(t *testing.T) {
 	assert.False(t, s.kept(t))
 }
 
+// With the file backend, the command obeys, and has started a process that left its group, as timeout(1) does.
 func TestLockThatIsGoneEndsTheCommandAtOnce(t *testing.T) {
 	t.Parallel()
 	s, dir := startService(t), t.TempDir()
 	for what, c := range map[string]struct {
 		backend with
 		name    string
+		role    []string
 		remove  func() error
 	}{
-		"stubborn": {s.through(), "a", func() error { s.MustDo(t, "DEL", lockKey); return nil }},
-		"obedient": {s.through(), "b", func() error { s.MustDo(t, "DEL", "locker:1:{b}"); return nil }},
-		"file":     {withEnv("LOCKER_BACKEND=file://" + dir), "a", func() error { return os.Remove(dir + "/a.lock") }},
+		"stubborn": {s.through(), "a", []string{"listen", "stubborn"}, func() error { s.MustDo(t, "DEL", lockKey); return nil }},
+		"obedient": {s.through(), "b", []string{"listen"}, func() error { s.MustDo(t, "DEL", "locker:2:{b}"); return nil }},
+		"file": {withEnv("LOCKER_BACKEND=file://" + dir), "a", []string{"leave", "later"},
+			func() error { return os.Remove(dir + "/a.lock") }},
 	} {
 		t.Run(what, func(t *testing.T) {
-			p := start(t, []with{c.backend}, locked(shortTTL, c.name, "listen", what)...)
-			child := number(t, p.expect("pid"))
+			t.Parallel()
+			p := start(t, []with{c.backend}, locked(shortTTL, c.name, c.role[0], c.role[1:]...)...)
+			var pids []int
+			if what == "file" {
+				pids = append(pids, number(t, p.expect("child")))
+				t.Cleanup(func() { _ = syscall.Kill(pids[0], syscall.SIGKILL) })
+			}
+			if pids = append(pids, number(t, p.expect("pid"))); runtime.GOOS != "linux" {
+				pids = pids[len(pids)-1:] // there, what has left the group is out of reach
+			}
 			require.NoError(t, c.remove())
 			assert.Equal(t, 74, p.wait())
-			assert.True(t, gone(child))
+			for _, pid := range pids {
+				assert.True(t, gone(pid))
+			}
 			assert.Regexp(t, `sent SIGTERM, SIGKILL follows in \d+ms`, p.said())
 			if what == "stubborn" {
 				assert.Contains(t, p.said(), "sent SIGKILL")
@@ -245,21 +186,18 @@ func TestLockThatIsGoneEndsTheCommandAtOnce(t *testing.T) {
 	}
 }
 
-func TestLockLostUnnoticedIsTold(t *testing.T) {
+func TestWhatBecomesOfTheLockOfACommandThatEnds(t *testing.T) {
 	s := startService(t)
 	p := holding(t, []with{s.through()})
 	s.MustDo(t, "DEL", lockKey)
 	p.signal(syscall.SIGTERM) // the command ends long before the next renewal
 	assert.Equal(t, 74, p.wait())
 	assert.Contains(t, p.said(), "lost")
-}
 
-func TestCommandThatEndsDuringAnOutageHasDoneItsWork(t *testing.T) {
-	s := startService(t)
-	p := holding(t, []with{s.through()})
+	p = holding(t, []with{s.through()})
 	s.proxy.Set(lab.Reset)
 	p.signal(syscall.SIGHUP)
-	assert.Equal(t, 3, p.wait(), "its own status")
+	assert.Equal(t, 3, p.wait(), "its own status: it has done its work")
 	assert.Contains(t, p.said(), "warning")
 }
 
@@ -275,7 +213,9 @@ func TestLostLockIsActedUponWhenStderrTakesNothing(t *testing.T) {
 				require.NoError(t, r.Close())
 			} else {
 				defer r.Close()
-				fill(t, w)
+				require.NoError(t, w.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+				_, err := w.Write(make([]byte, 1<<20))
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			}
 			s := startService(t)
 			p := start(t, []with{s.through(), func(c *exec.Cmd) { c.Stderr = w }},
@@ -286,12 +226,4 @@ func TestLostLockIsActedUponWhenStderrTakesNothing(t *testing.T) {
 			assert.Equal(t, 74, p.wait())
 		})
 	}
-}
-
-// fill writes into a pipe until it takes no more.
-func fill(t *testing.T, w *os.File) {
-	t.Helper()
-	require.NoError(t, w.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
-	_, err := w.Write(make([]byte, 1<<20))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }

@@ -146,7 +146,7 @@ func TestFirstProcessOfAContainerCannotDieOfASignal(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a namespace")
 	}
-	p := start(t, []with{fileBackend(t), first}, locked(nil, "a", "die", "2")...)
+	p := start(t, []with{fileBackend(t), first}, "run", "a", "--", "sh", "-c", "kill -2 $$")
 	assert.Equal(t, 128+2, p.wait())
 }
 

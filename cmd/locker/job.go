@@ -24,14 +24,14 @@ type job struct {
 	overdue         time.Time // since when the guard should have sent SIGKILL; zero: it is not time yet, or was killed
 	letGo           bool      // the command was let go, and may have run
 	begun           bool      // it runs, or has run
+	ending          bool      // the guard has told it to end
 	over            bool      // it has ended, or never will run
 	unrun           error     // why it was certainly never run
 	remains         bool      // processes of the command had not ended when locker stopped waiting for them
 }
 
 const (
-	// maxGrace is the longest time that a command gets to end by itself, taken from
-	// the end of the lease.
+	// maxGrace is the longest time that a command gets to end by itself, taken from the end of the lease.
 	maxGrace = 10 * time.Second
 	// shortGrace is the time that it gets when the lock is already gone.
 	shortGrace = 100 * time.Millisecond
@@ -146,7 +146,7 @@ func (j *job) watch() {
 	defer timer.Stop()
 	over := j.lease.Done()
 	var early []os.Signal // for the command: they wait until it runs
-	for !j.over {
+	for {
 		signals := j.signals
 		if j.letGo && !j.begun {
 			signals = nil
@@ -163,11 +163,14 @@ func (j *job) watch() {
 			}
 		case sig := <-signals:
 			if !j.begun && endsWait(sig) {
-				j.over, j.unrun = true, &signalError{sig}
+				j.unrun = &signalError{sig}
 				return
 			}
 			early = append(early, sig)
 		case <-timer.C:
+		}
+		if j.over {
+			return // before another look at the lease: how the command has ended is known
 		}
 		for j.begun && len(early) > 0 {
 			sig := early[0]
@@ -179,7 +182,8 @@ func (j *job) watch() {
 		}
 		timer.Reset(j.step())
 		if j.reason != nil && !j.letGo {
-			j.over, j.unrun = true, j.reason
+			j.unrun = j.reason
+			return
 		}
 	}
 }
@@ -195,7 +199,7 @@ func (j *job) step() time.Duration {
 	// A guard that cannot run (it is traced, or frozen) is killed before the lease is over, and its command with it.
 	margin := min(lateGuard, j.grace/20)
 	switch {
-	case !j.letGo || j.over || left(j.kill) > 0:
+	case !j.letGo || left(j.kill) > 0:
 		j.overdue = time.Time{}
 	case j.overdue.IsZero(): // locker may have been stopped, too
 		j.overdue, wait = time.Now(), margin
@@ -232,7 +236,9 @@ func (j *job) heard(r report) {
 			j.unrun = syscall.Errno(r.Value)
 		}
 	case r.What == reportEnded:
-		j.over = true
+		if j.over = true; !j.ending {
+			j.reason = nil // it has ended by itself
+		}
 		j.proc.end(r.Value)
 	case r.What == reportStopped && j.reason == nil:
 		j.proc.stoppedBy(r.Value, j.notes)
@@ -243,13 +249,14 @@ func (j *job) heard(r report) {
 		j.over = true // what is left may not end at once, or never: end waits for it
 		j.notes.say("%q: %s", name, saidKill)
 	case r.What == reportTerminated && j.reason != nil:
+		j.ending = true
 		grace := shortGrace
 		if left(j.kill) <= 0 {
 			grace = 0
 		}
 		j.notes.say("%s: %s in %v", plain(j.reason), saidTerminate, grace)
 	case r.What == reportTerminated:
-		j.reason = j.why()
+		j.ending, j.reason = true, j.why()
 		j.notes.say("%q ends in %v: %s: %s in %v", name,
 			round(max(0, left(j.lease.Until()))), plain(j.reason), saidTerminate, round(max(0, left(j.kill))))
 	}
@@ -285,7 +292,6 @@ func (j *job) guardEnded() {
 func (j *job) end() {
 	defer j.proc.finish()
 	if j.reason == nil && !j.proc.toldToEnd() {
-		j.proc.dismiss()
 		return
 	}
 	// Processes that the command has started may still run, for a while also after SIGKILL
@@ -294,9 +300,7 @@ func (j *job) end() {
 	if j.remains = !j.proc.endAll(time.Now().Add(bound)); j.remains {
 		j.notes.say("%q: processes of the command have not ended yet after SIGKILL: the lock is not "+
 			"released, and ends with its TTL", j.lease.Name())
-		return // the guard stays with them
 	}
-	j.proc.dismiss()
 }
 
 // lost returns an error if the lock was lost while the command ran.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"maps"
 	"os"
 	"regexp"
@@ -28,44 +27,27 @@ func TestARenewalThatOurCloseEndsIsNoNews(t *testing.T) {
 
 // A question that is not answered in time is no lock that another holds, and what was found until then is shown.
 func TestAQuestionThatIsNotAnsweredInTime(t *testing.T) {
-	found := []locker.State{{Name: "a"}, {Name: "b"}}
-	for name, test := range map[string]struct {
-		timeout string
-		fails   func(ctx context.Context) error
-		status  int
-		says    string
-	}{
-		"too slow": {"50ms", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, statusUnavailable,
-			"not done within 50ms (see --timeout)"},
-		"breaks off": {"1h", func(context.Context) error { return locker.ErrUnavailable }, statusUnavailable, "unavailable"},
-		"not at all": {"0s", nil, statusUsage, "more than zero"},
-		"no time":    {"10", nil, statusUsage, "missing unit"},
+	for says, fails := range map[string]func(ctx context.Context) error{
+		"not done within 1s (see --timeout)": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"unavailable":                        func(context.Context) error { return locker.ErrUnavailable },
 	} {
-		root, look := newRoot(), newLook(&cobra.Command{Use: "look"},
-			func(ctx context.Context, _ *locker.Client, _ []string) ([]locker.State, error) {
-				return found, test.fails(ctx)
-			})
-		root.AddCommand(look)
+		cmd := newLook(&cobra.Command{Use: "look", SilenceErrors: true, SilenceUsage: true},
+			func(ctx context.Context, _ *locker.Client, _ []string) ([]look, error) {
+				return []look{{State: locker.State{Name: "a"}}}, fails(ctx)
+			}, lines)
 		var out strings.Builder
-		root.SetOut(&out)
-		root.SetErr(io.Discard)
-		root.SetArgs([]string{"look", "--backend", "file://" + t.TempDir(), "--timeout", test.timeout})
-		err := root.Execute()
-		require.ErrorContains(t, err, test.says, name)
-		if test.status == statusUsage { // of the flag: main gives it this status
-			assert.NotErrorAs(t, err, new(*exitError), name)
-			continue
-		}
-		assert.Equal(t, "\"a\": free\n\"b\": free\n", out.String(), name)
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{"--backend", "file://" + t.TempDir(), "--timeout", "1s"})
 		var e *exitError
-		require.ErrorAs(t, err, &e, name)
-		assert.Equal(t, test.status, e.status, name)
+		require.ErrorAs(t, cmd.Execute(), &e)
+		assert.ErrorContains(t, e, says)
+		assert.Equal(t, statusUnavailable, e.status)
+		assert.Equal(t, "\"a\": free\n", out.String())
 	}
 }
 
-// It also links all of the command into the test binary: go test would
-// otherwise take a result from its cache although the command, which TestMain
-// builds by itself, has changed.
+// It also links all of the command into the test binary: go test would otherwise take a result from its cache
+// although the command, which TestMain builds by itself, has changed.
 func TestEveryCommandTeachesByExample(t *testing.T) {
 	_, done := beGuard(nil)
 	assert.False(t, done)
@@ -74,7 +56,14 @@ func TestEveryCommandTeachesByExample(t *testing.T) {
 	for _, cmd := range root.Commands() {
 		assert.NotEmpty(t, cmd.Short, cmd.Name())
 		assert.NotEmpty(t, cmd.Long, cmd.Name())
+		examples := strings.Count("\n"+cmd.Example, "\n  ") - strings.Count("\n"+cmd.Example, "\n    ")
+		assert.GreaterOrEqual(t, examples, 3, cmd.Name())
 		assert.Contains(t, cmd.Example, "locker "+cmd.Name(), cmd.Name())
+		if _, crontab, ok := strings.Cut(cmd.Example, "in the crontab of each:\n"); ok {
+			for line := range strings.Lines(crontab) {
+				assert.Regexp(t, `^    ([A-Z_]+=\S+|[*\d]+( [*\d]+){4} locker run [^%]+)\n?$`, line)
+			}
+		}
 	}
 }
 

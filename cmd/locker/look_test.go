@@ -37,7 +37,7 @@ func TestCompare(t *testing.T) {
 	r := do(t, nil, "compare", "--for", "0s", "--only", "healthy", "--out", out, "--require", "exclusion",
 		(&url.URL{Scheme: "file", Path: t.TempDir()}).String())
 	require.Equal(t, 0, r.status, r.stderr)
-	assert.Contains(t, r.stdout, "two at once: healthy")
+	assert.Contains(t, r.stdout, "exclusion: healthy")
 	assert.FileExists(t, filepath.Join(out, "report.html"))
 
 	r = do(t, nil, "help", "compare")

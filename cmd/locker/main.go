@@ -13,11 +13,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/golockers/locker/compare"
+	"github.com/golockers/locker/internal/spelling"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 )
@@ -49,16 +51,16 @@ func run(args []string) int {
 		e = &exitError{status: statusOutput, err: err}
 	default:
 		// The other errors are cobra's, about the command line.
-		e = usage(err)
+		e = usage(fmt.Errorf("%w%s", err, suggestion(cmd, err)))
 	}
-	switch {
-	case e.err == nil:
-	case e.status == statusUsage && strings.Contains(e.err.Error(), "backend URL: "):
-		say(os.Stderr, fmt.Errorf("%w (locker backends lists the URLs)", e.err))
-	case e.status == statusUsage:
-		say(os.Stderr, fmt.Errorf("%w (see %s --help)", e.err, cmd.CommandPath()))
-	default:
-		say(os.Stderr, e.err)
+	hint := ""
+	if e.err != nil && strings.Contains(e.err.Error(), "URL: ") {
+		hint = " (locker backends lists the URLs)"
+	} else if e.status == statusUsage {
+		hint = fmt.Sprintf(" (see %s --help)", cmd.CommandPath())
+	}
+	if e.err != nil {
+		_, _ = os.Stderr.WriteString(line(e.err.Error() + hint))
 	}
 	if e.death.sig != nil {
 		e.death.pass()
@@ -66,27 +68,42 @@ func run(args []string) int {
 	return e.status
 }
 
+// suggestion asks for the command or the flag that was meant.
+func suggestion(cmd *cobra.Command, err error) string {
+	var word string
+	var known []string
+	if _, failed := fmt.Sscanf(err.Error(), "unknown command %q", &word); failed == nil {
+		for _, c := range cmd.Commands() {
+			known = append(known, c.Name())
+		}
+	} else if _, failed := fmt.Sscanf(err.Error(), "unknown flag: %s", &word); failed == nil {
+		known = regexp.MustCompile(`--[a-z-]+`).FindAllString(cmd.Flags().FlagUsages(), -1)
+	}
+	return spelling.Meant(word, known)
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "locker",
 		Short: "Run a command while holding a distributed lock",
 		Long: strings.TrimSpace(`
-Run a command while holding a lock. By default, the lock is between the
-processes of one user on one machine: it needs no server and no set-up.
+Run a command while holding a lock, so that it never runs twice at once. By
+default, the lock is between the processes of one user on this host: it needs no
+server and no set-up.
 
-For several machines, --backend or LOCKER_BACKEND names a lock service that they
-share. For several users of one machine, file:///DIR names a shared directory.
+For several hosts, name a lock service that they share, with --backend or in
+LOCKER_BACKEND. For several users of one host, name a directory that they share:
+file:///DIR.
 
-Exit statuses, and much more:
-https://github.com/golockers/locker/blob/main/docs/run.md`),
-		Example: `  Never run two backups at once; the second waits for the first:
+More: https://github.com/golockers/locker/blob/main/docs/run.md`),
+		Example: `  Run one backup at a time; the second waits for the first:
     locker run backup -- /usr/local/bin/backup.sh
 
-  The same, on all machines that share a Redis:
+  The same on all hosts that share a Redis:
     LOCKER_BACKEND=redis://redis.example:6379 locker run backup -- backup.sh
 
-  Who holds the lock?
-    locker inspect backup`,
+  Who holds which lock?
+    locker list`,
 		// A template of our own would link text/template, for which the linker keeps every method of every
 		// type: a quarter of the binary. Cobra's own templates do without.
 		Version:       versionText(),
@@ -99,11 +116,15 @@ https://github.com/golockers/locker/blob/main/docs/run.md`),
 	return root
 }
 
-// versionText is what the Go toolchain has recorded at the build.
+// release is the version of a released binary, which its build sets: in a workspace, the Go toolchain
+// records none.
+var release string
+
+// versionText is the release's version, or what the Go toolchain has recorded, as for go install.
 func versionText() string {
-	version := "unknown"
+	version := release
 	if info, ok := debug.ReadBuildInfo(); ok {
-		version = cmp.Or(info.Main.Version, version)
+		version = cmp.Or(version, info.Main.Version)
 	}
-	return fmt.Sprintf("%s (%s %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (%s %s/%s)", cmp.Or(version, "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

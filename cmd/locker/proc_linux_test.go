@@ -18,8 +18,7 @@ import (
 // zombie reports whether a process has ended and was not waited for yet.
 func zombie(pid int) bool { return state(pid) == 'Z' || state(pid) == 'X' }
 
-// state is the letter with which the kernel describes a process; X if there
-// is none.
+// state is the letter with which the kernel describes a process; X if there is none.
 func state(pid int) byte {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

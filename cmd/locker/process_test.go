@@ -128,8 +128,7 @@ func (p *process) complaints() string {
 	return regexp.MustCompile(`(?m)^locker: waiting for .*\n`).ReplaceAllString(p.said(), "")
 }
 
-// expect waits for a line of stdout that begins with prefix, and returns the
-// rest of it.
+// expect waits for a line of stdout that begins with prefix, and returns the rest of it.
 func (p *process) expect(prefix string) string {
 	p.t.Helper()
 	timeout := time.After(patience)

@@ -65,9 +65,7 @@ func start(l launch) (*process, error) {
 	adoptOrphans() // if the guard is killed
 	args := append([]string{exe, guardArg, strconv.Itoa(theirs), strconv.Itoa(lock),
 		strconv.FormatBool(l.outlive && !l.nested), l.path}, l.args...)
-	pid, _, err := syscall.StartProcess(exe, args, &syscall.ProcAttr{
-		Env: l.env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
-	})
+	pid, err := startProcess(exe, args, l.env)
 	if err == nil {
 		p.guard, err = os.FindProcess(pid)
 	}
@@ -81,6 +79,31 @@ func start(l launch) (*process, error) {
 	go p.listen(reports)
 	go p.mind(pid)
 	return p, nil
+}
+
+// startProcess starts a process that leads a group of its own. Until it has become another program, its parent waits for
+// it, and cannot do anything else: if it is stopped by then, it is continued.
+func startProcess(path string, argv, env []string) (pid int, err error) {
+	stuck := time.NewTicker(100 * time.Millisecond)
+	started := make(chan struct{})
+	go func() {
+		defer stuck.Stop()
+		for {
+			select {
+			case <-stuck.C:
+				for _, child := range children() {
+					_ = syscall.Kill(child, syscall.SIGCONT)
+				}
+			case <-started:
+				return
+			}
+		}
+	}()
+	pid, _, err = syscall.StartProcess(path, argv, &syscall.ProcAttr{
+		Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	close(started)
+	return pid, err
 }
 
 // itself is the file of this program.
@@ -219,8 +242,7 @@ const notStopped = "the command is not stopped: it would keep the lock"
 func (p *process) stoppedBy(sig int32, n notes) {
 	switch syscall.Signal(sig) {
 	case syscall.SIGTSTP:
-		// The shell does not know that the command was stopped (Ctrl-Z), so nobody
-		// would continue it.
+		// The shell does not know that the command was stopped (Ctrl-Z), so nobody would continue it.
 		p.signal(syscall.SIGCONT)
 		n.say(notStopped)
 	case syscall.SIGTTIN, syscall.SIGTTOU:
@@ -240,14 +262,12 @@ func (p *process) look() {
 	}
 }
 
-// death returns the signal that ended the command, if one did. It is called after
-// finish.
+// death returns the signal that ended the command, if one did. It is called after finish.
 func (p *process) death() death {
 	if p.died == 0 {
 		return death{}
 	}
-	// A signal that locker passed on was also sent to all others for whom it was
-	// meant.
+	// A signal that locker passed on was also sent to all others for whom it was meant.
 	return death{p.died, p.had && !slices.Contains(p.passed, p.died)}
 }
 
@@ -297,9 +317,8 @@ func (p *process) finish() {
 	p.terminal.close()
 }
 
-// inherit returns a descriptor of f that the next process inherits. The lock is on
-// the open file, not on the descriptor: it lasts while any process has a descriptor
-// of the file.
+// inherit returns a descriptor of f that the next process inherits. The lock is on the open file, not on the
+// descriptor: it lasts while any process has a descriptor of the file.
 func inherit(f *os.File) (int, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -16,9 +16,7 @@ import (
 const platformNotes = `
 
 On Windows there are no signals: when the lock cannot be kept, locker terminates
-itself, COMMAND and all that COMMAND has started at the time of SIGKILL, and so
-they end if locker itself is killed. Ctrl-C goes to all processes of a console;
-locker waits for COMMAND to end.`
+itself, COMMAND, and all that COMMAND has started.`
 
 // How messages call the first step. Nobody is left to say the second.
 const (
@@ -124,15 +122,9 @@ func (p *process) dismiss() {}
 func (p *process) giveUp()  {}
 
 func beGuard([]string) (status int, done bool) { return 0, false }
-
-func (death) pass() {}
-
-func isTerminal(int) bool { return false }
-
-func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
-
-func holdStill(chan<- os.Signal) {}
-
-func endsWait(os.Signal) bool { return true }
-
-func resumes(os.Signal) bool { return false }
+func (death) pass()                            {}
+func isTerminal(int) bool                      { return false }
+func notify(c chan<- os.Signal)                { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
+func holdStill(chan<- os.Signal)               {}
+func endsWait(os.Signal) bool                  { return true }
+func resumes(os.Signal) bool                   { return false }

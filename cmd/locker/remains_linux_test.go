@@ -77,6 +77,7 @@ func TestLockIsKeptWhileAProcessOfAKilledCommandIsLeft(t *testing.T) {
 				bury()
 			}
 			assert.Equal(t, 74, p.wait())
+			assert.Contains(t, p.said(), "its guard was killed: sent SIGKILL")
 			assert.Equal(t, !buried, s.kept(t), "what is left is left to the TTL")
 			assert.Equal(t, !buried, strings.Contains(p.said(), "the lock is not released"))
 		})
@@ -107,11 +108,30 @@ func TestCommandEndsWithoutItsGuardAndLockerWithoutItsCommand(t *testing.T) {
 	}
 }
 
+// While locker is stopped, the kernel ends a command whose guard is killed. No signal that it can ignore ends a guard, such
+// as that of a service manager to all processes.
+func TestCommandEndsWithItsGuardWhileLockerIsStopped(t *testing.T) {
+	p := start(t, []with{fileBackend(t)}, locked(nil, "a", "listen", "stubborn")...)
+	pid, locker := number(t, p.expect("pid")), p.cmd.Process.Pid
+	guard := guardOf(t, pid)
+	p.signal(syscall.SIGSTOP)
+	require.Eventually(t, func() bool { return state(locker) == 'T' }, patience, time.Millisecond)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGUSR1} {
+		require.NoError(t, syscall.Kill(guard, sig))
+	}
+	require.Never(t, func() bool { return gone(guard) }, 100*time.Millisecond, 5*time.Millisecond)
+	require.NoError(t, syscall.Kill(guard, syscall.SIGKILL))
+	require.Eventually(t, func() bool { return gone(pid) }, patience, time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	assert.Equal(t, 74, p.wait())
+}
+
 // A signal that ends the wait for a lock also ends that for a command to begin.
 func TestSignalEndsTheWaitForTheCommand(t *testing.T) {
 	backend := fileBackend(t)
-	for range 20 { // the guard may be too fast
-		p := start(t, []with{backend}, locked(nil, "a", "listen")...)
+	for n := range 20 { // the guard may be too fast; what is frozen of it may keep its lock for a while
+		name := strconv.Itoa(n)
+		p := start(t, []with{backend}, locked(nil, name, "listen")...)
 		guard := 0
 		require.Eventually(t, func() bool {
 			guard = childOf(p.cmd.Process.Pid)
@@ -129,14 +149,19 @@ func TestSignalEndsTheWaitForTheCommand(t *testing.T) {
 		}
 		assert.Equal(t, 143, p.wait())
 		assert.Empty(t, p.said())
-		assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
+		assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", name, "--", "true").status)
 		return
 	}
 	require.Fail(t, "no guard was frozen before its command began")
 }
 
-// As the first process of a container, locker inherits orphans, which would
-// stay as zombies for ever.
+// setsid(1) starts another process if it leads its group, as COMMAND does, and ends before that.
+func TestCommandThatLeavesItsGroup(t *testing.T) {
+	play(t, []with{fileBackend(t)}, fails(7, "", "run a -- setsid --wait sh -c", "exit 7"),
+		prints("", "run a -- setsid sh -c", "exit 7"))
+}
+
+// As the first process of a container, locker inherits orphans, which would stay as zombies for ever.
 func TestFirstProcessOfAContainerReapsOrphans(t *testing.T) {
 	alone := func(c *exec.Cmd) {
 		c.SysProcAttr = &syscall.SysProcAttr{
@@ -150,8 +175,7 @@ func TestFirstProcessOfAContainerReapsOrphans(t *testing.T) {
 	if err := probe.Run(); err != nil {
 		t.Skipf("this system lets nobody make a process namespace: %v", err)
 	}
-	// The orphan's parent ends first; then the orphan, which kill -0 finds as
-	// long as nobody has reaped it.
+	// The orphan's parent ends first; then the orphan, which kill -0 finds as long as nobody has reaped it.
 	const script = `
 		orphan=$(sh -c 'sleep 0.05 >/dev/null & echo $!')
 		[ $$ -gt 1 ] || exit 9

@@ -50,16 +50,7 @@ func (p *process) end() {
 
 // roles are what the test binary does as a command.
 var roles = map[string]func(args []string) int{
-	"exit": func(args []string) int {
-		status, _ := strconv.Atoi(args[0])
-		return status
-	},
-	"die": func(args []string) int {
-		number, _ := strconv.Atoi(args[0])
-		_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
-		select {}
-	},
-	"shut": shut, "listen": listen, "family": family, "meet": meet, "leave": leave, "daemon": daemon, "read": readTerminal,
+	"shut": shut, "listen": listen, "family": family, "meet": meet, "leave": leave, "read": readTerminal,
 }
 
 func playRole(role string, args []string) int {
@@ -68,9 +59,8 @@ func playRole(role string, args []string) int {
 	return roles[role](args)
 }
 
-// listen says what it is, and then each signal that it gets. TERM ends it
-// with status 0, unless "stubborn" is among args; HUP always ends it with 3,
-// and INT if "obedient" is among args.
+// listen says what it is, and then each signal that it gets. TERM ends it with status 0, unless "stubborn" is
+// among args; HUP always ends it with 3, and INT if "obedient" is among args.
 func listen(args []string) int {
 	c := make(chan os.Signal, 10)
 	for _, sig := range []os.Signal{
@@ -104,21 +94,26 @@ func shut(args []string) int {
 	return 126
 }
 
-// family starts a stubborn listener of its own, and says who they are. It
-// makes a process group, as timeout(1) and interactive shells do: that must
-// not take it out of locker's reach.
+// family starts a stubborn listener of its own, and says who they are. It makes a process group, as
+// timeout(1) and interactive shells do: that must not take it out of locker's reach.
 func family([]string) int {
 	if err := syscall.Setpgid(0, 0); err != nil {
 		return 96
 	}
 	fmt.Printf("pid %d\n", os.Getpid())
-	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
-	if err := child.Start(); err != nil {
-		return 97
-	}
-	fmt.Printf("child %d\n", child.Process.Pid)
-	_ = child.Wait()
+	_ = stubborn("child", nil).Wait()
 	select {} // what ended the child is on its way to this one
+}
+
+// stubborn starts a stubborn listener, and says who that is.
+func stubborn(what string, attr *syscall.SysProcAttr) *exec.Cmd {
+	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
+	child.Stdin, child.SysProcAttr = os.Stdin, attr
+	if err := child.Start(); err != nil {
+		os.Exit(97)
+	}
+	fmt.Printf("%s %d\n", what, child.Process.Pid)
+	return child
 }
 
 // meet says which of the processes it meets.
@@ -133,27 +128,16 @@ func meet(pids []string) int {
 	return 0
 }
 
-// leave ends, and leaves something behind that goes on.
-func leave([]string) int {
-	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
-	child.Stdin = os.Stdin
-	if err := child.Start(); err != nil {
-		return 97
-	}
-	fmt.Printf("child %d\n", child.Process.Pid)
-	return 0
-}
-
-// daemon starts a process that leaves the process group, and stays itself.
-func daemon([]string) int {
-	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
-	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := child.Start(); err != nil {
-		return 97
-	}
+// leave ends, with "later" among args only when it gets SIGUSR1, and leaves something behind that goes on.
+func leave(args []string) int {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1)
+	stubborn("child", &syscall.SysProcAttr{Setsid: true})
 	fmt.Printf("pid %d\n", os.Getpid())
-	fmt.Printf("left %d\n", child.Process.Pid)
-	select {}
+	if slices.Contains(args, "later") {
+		<-c
+	}
+	return 0
 }
 
 // readTerminal reads a line from its stdin and says it.

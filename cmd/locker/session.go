@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ type session struct {
 	name    string
 	signals chan os.Signal
 	notes   notes
+	began   time.Time
 
 	client   atomic.Pointer[locker.Client] // nil until the service has answered
 	lease    *locker.Lease
@@ -43,8 +45,7 @@ type signalError struct{ sig os.Signal }
 
 func (e *signalError) Error() string { return "ended by signal: " + e.sig.String() }
 
-// acquire opens the backend and waits for the lock. Signals that end programs
-// end the wait, and then nothing is left behind.
+// acquire opens the backend and waits for the lock. If a signal ends the wait, nothing is left behind.
 func (s *session) acquire(command []string) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -52,8 +53,7 @@ func (s *session) acquire(command []string) error {
 	err := s.lock(ctx, command)
 	stop()
 	if err == nil && ctx.Err() != nil {
-		// Granted at the same moment.
-		err = context.Cause(ctx) // close unlocks
+		err = context.Cause(ctx) // it was granted at the same moment: close unlocks
 	}
 	if err == nil {
 		return nil
@@ -63,7 +63,11 @@ func (s *session) acquire(command []string) error {
 	if ended {
 		signal.Reset() // a second signal ends locker at once
 	}
-	s.close(clearTimeout)
+	bound := clearTimeout
+	if s.flags.tries() && !ended {
+		bound = max(tryClear, min(bound, time.Until(s.began.Add(tryTimeout))))
+	}
+	s.close(bound)
 	if ended {
 		return &exitError{status: statusSignal + int(by.sig.(syscall.Signal)), death: death{sig: by.sig}}
 	}
@@ -91,7 +95,7 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 					continue
 				}
 				if said = text; text == heldByAnother {
-					text = s.holder()
+					text = s.holder(context.Background())
 				}
 				s.notes.say("waiting for %q: %s", s.name, text)
 			case <-quit:
@@ -105,9 +109,18 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 	}
 }
 
-// shortestOpening is the time that a lock service has for its first answer, and then for
-// the first attempt, however short --wait is.
+// shortestOpening is the time that a lock service has for its first answer, however short --wait is.
 const shortestOpening = time.Second
+
+// outageTimeoutOf finds the parameter in a URL, which overrides Options as --wait overrides it.
+var outageTimeoutOf = regexp.MustCompile(`[?&]outage_timeout=[^&#\s]*`)
+
+// tryTimeout is the longest that a run takes which does not wait, until COMMAND starts or locker ends. A part of it is
+// for taking back a lock that was asked for without an answer: --min-hold would keep it, and COMMAND has not run.
+const (
+	tryTimeout = openTimeout
+	tryClear   = 3 * time.Second // a little more than Close spends on that
+)
 
 // The pauses between two attempts to open a service that is out of reach.
 const (
@@ -117,25 +130,32 @@ const (
 
 // open opens the lock service. It waits for the end of an outage as Lock does.
 func (s *session) open(ctx context.Context, command []string) (client *locker.Client, err error) {
-	began, patience := time.Now(), s.flags.patience()
+	began, timeout, backend := time.Now(), s.flags.outageTimeout(), s.flags.backend
 	if s.flags.wait > 0 {
-		// --wait also bounds how long the service may take to answer. But a very short
-		// --wait must not make a service that is well look out of reach.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(s.flags.wait, shortestOpening))
+		// --wait also bounds how long the service may take to answer.
+		bounded, cancel := context.WithTimeout(ctx, max(s.flags.wait, shortestOpening))
 		defer cancel()
+		ctx = bounded
+		address, _ := backend.address()
+		backend = backendFlag(outageTimeoutOf.ReplaceAllStringFunc(address, func(parameter string) string {
+			key, value, _ := strings.Cut(parameter, "=")
+			if d, err := clock.ParseDuration(value); value != "none" && (err != nil || d <= 0) {
+				return parameter // which is refused
+			}
+			return key + "=" + s.flags.wait.String()
+		}))
 	}
 	for n := 0; ; n++ {
 		last := err
-		client, err = open(ctx, &s.flags.backend, &locker.Options{
+		client, err = open(ctx, &backend, &locker.Options{
 			// A service with sessions makes them for this TTL.
-			TTL:   s.flags.ttl,
+			TTL: s.flags.ttl, OutageTimeout: s.flags.wait,
 			Label: label.Of(command, locker.MaxLabelLen), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
 		})
 		if err != nil && ctx.Err() != nil && last != nil {
 			return nil, last // it says why; this attempt was cut short by --wait
 		}
-		left := patience - time.Since(began)
+		left := timeout - time.Since(began)
 		if !errors.Is(err, locker.ErrUnavailable) || left <= 0 {
 			return client, err
 		}
@@ -151,14 +171,18 @@ func (s *session) open(ctx context.Context, command []string) (client *locker.Cl
 func (s *session) lock(ctx context.Context, command []string) error {
 	f := s.flags
 	deadline := time.Now().Add(f.wait)
+	if f.tries() {
+		bounded, cancel := context.WithDeadlineCause(ctx, s.began.Add(tryTimeout-tryClear), errNoAnswer)
+		defer cancel()
+		ctx = bounded
+	}
 	client, err := s.open(ctx, command)
 	if err != nil {
 		return err
 	}
 	s.client.Store(client)
-	if f.outlive && client.Guarantees().Exclusion != locker.ExclusionKernel {
-		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave " +
-			"the flag out, or give --backend file:///DIR"))
+	if err := f.refused(client); err != nil {
+		return usage(err)
 	}
 	lock, tryLock := client.Lock, client.TryLock
 	if f.slots > 0 {
@@ -167,35 +191,44 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		return err
 	}
 	opts := f.options()
-	if f.minHold != 0 {
-		opts = append(opts, locker.MinHold(f.minHold))
-	}
 	if f.tries() {
-		ctx, cancel := context.WithTimeout(ctx, openTimeout)
-		defer cancel()
 		s.lease, err = tryLock(ctx, s.name, opts...)
 	} else {
 		if f.given("wait") {
-			opts = append(opts, locker.Patience(f.wait))
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline), min(f.wait, shortestOpening)))
-			defer cancel()
+			opts = append(opts, locker.MaxWait(max(0, time.Until(deadline))))
 		}
 		s.lease, err = lock(ctx, s.name, opts...)
 	}
-	if errors.Is(err, locker.ErrHeld) && (f.try || f.given("wait") && f.wait <= f.lockTTL()) &&
-		watchedByOne(client) {
-		err = fmt.Errorf("%w; if its holder is dead, this service sees it only after somebody has waited for the "+
-			"holder's whole TTL: use a --wait of more than that", err)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return usage(err) // the service does not support this TTL
 	}
-	switch {
-	case errors.Is(err, errors.ErrUnsupported):
-		return usage(err) // the service does not support this TTL, --min-hold or --shared
-	case err != nil:
-		return failure(err)
+	if err != nil {
+		return s.refusal(ctx, client, err)
 	}
 	s.granted = time.Now()
 	return nil
+}
+
+// errNoAnswer is why a run that does not wait has ended without an answer.
+var errNoAnswer = fmt.Errorf("%w: no answer within %v", locker.ErrUnavailable, tryTimeout-tryClear)
+
+// refusal is the error of a lock that was not granted. It says who holds it.
+func (s *session) refusal(ctx context.Context, client *locker.Client, err error) *exitError {
+	e := unanswered(ctx, err)
+	if e.status != statusHeld {
+		return e
+	}
+	text := fmt.Sprintf("%q is ", s.name)
+	if s.flags.slots > 0 {
+		text = fmt.Sprintf("all %d slots of %q are ", s.flags.slots, s.name)
+	}
+	text += s.holder(context.WithoutCancel(ctx))
+	if (s.flags.try || s.flags.given("wait") && s.flags.wait <= s.flags.lockTTL()) && watchedByOne(client) {
+		text += "; if its holder is dead, this service sees it only after somebody has waited for the holder's " +
+			"whole TTL: use a --wait of more than that"
+	}
+	e.err = errors.New(text)
+	return e
 }
 
 type lockFunc = func(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error)
@@ -214,11 +247,10 @@ func (s *session) oneOf(lock slotFunc) lockFunc {
 	}
 }
 
-// heldOutside reports a name that an outer locker run holds for the command that
-// this locker is part of: it would wait for itself. The label and the token must be the same
-// as then: a process that inherited the environment may have outlived that command, and in
-// containers of one host name all labels may be the same. Two services tell neither: what
-// the environment says has to do.
+// heldOutside reports a name that an outer locker run holds for the command that this locker is part of: it
+// would wait for itself. The label and the token must be the same as then: a process that inherited the
+// environment may have outlived that command, and in containers of one host name all labels may be the same.
+// Two services tell neither: what the environment says has to do.
 func (s *session) heldOutside(ctx context.Context) error {
 	outer := outerLocks()[s.name]
 	if len(outer) == 0 {
@@ -250,8 +282,10 @@ func (s *session) hold(path string, command []string) (int, error) {
 		s.giveBack()
 		return status, err
 	case j.remains:
-		return status, err // without an unlock, which close sends, too
-	case err != nil:
+		return status, err // without an unlock, which close sends, too; the guard stays with them
+	}
+	defer j.proc.dismiss() // until then, the guard frees the lock of a locker that is killed
+	if err != nil {
 		// The lock is lost: nobody is kept out for long.
 		s.close(lostTimeout)
 		return status, err
@@ -289,8 +323,7 @@ func (s *session) giveBack() {
 	s.close(clearTimeout)
 }
 
-// close waits up to timeout until nothing is left in the service. Leftovers end with
-// their TTL.
+// close waits up to timeout until nothing is left in the service. Leftovers end with their TTL.
 func (s *session) close(timeout time.Duration) {
 	closed := make(chan struct{})
 	go func() {
@@ -331,24 +364,43 @@ func (s *session) trace() *locker.Trace {
 		},
 		TakenBack: func(_ context.Context, e locker.Event) {
 			if e.Err != nil {
-				s.notes.say("warning: %q may stay locked until its TTL is over: %s", e.Name, plain(e.Err))
+				end := "TTL"
+				if s.flags.minHold > 0 {
+					end = "--min-hold or TTL"
+				}
+				s.notes.say("warning: %q may stay locked until its %s is over: %s", e.Name, end, plain(e.Err))
 			}
 		},
 	}
 }
 
-const heldByAnother = "another holds it"
+const heldByAnother = "held by another"
 
 var noAnswer = "the lock service has not answered yet"
 
-// holder says who holds the lock, if the service tells soon.
-func (s *session) holder() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+// mostHolders is how many holders of slots one line names.
+const mostHolders = 8
+
+// holder says who holds the lock, or the slots, if the service tells soon.
+func (s *session) holder(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	if st, err := s.client.Load().Inspect(ctx, s.name); err == nil && st.Label != "" {
-		return "held by " + printable(st.Label)
+	names, by := []string{s.name}, []string{}
+	for i := range s.flags.slots {
+		names = append(names[:i], s.name+"/"+strconv.Itoa(i))
 	}
-	return heldByAnother
+	for _, name := range names {
+		if st, err := s.client.Load().Inspect(ctx, name); err == nil && heldBy(st) != "" {
+			by = append(by, holding(st))
+		}
+	}
+	if len(by) == 0 {
+		return heldByAnother
+	}
+	if others := len(by) - mostHolders; others > 0 {
+		by = append(by[:mostHolders], fmt.Sprintf("and %d others", others))
+	}
+	return "held by " + strings.Join(by, "; ")
 }
 
 func (s *session) waitsFor(e locker.Event) {

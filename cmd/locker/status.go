@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/golockers/locker"
+	"github.com/spf13/cobra"
 )
 
-// Exit statuses of locker itself. Those from 64 to 78 are the ones of BSD's
-// sysexits; 126, 127 and 128+n are what shells use.
+// Exit statuses of locker itself: from 64 to 78 those of BSD's sysexits; 126, 127 and 128+n as in shells.
 const (
 	statusUsage       = 64  // the command line or the URL is wrong
 	statusUnavailable = 69  // the lock service cannot be used
@@ -64,30 +61,20 @@ func failure(err error) *exitError {
 	switch {
 	case errors.Is(err, locker.ErrInvalid):
 		return usage(err)
-	case errors.Is(err, locker.ErrUnavailable):
-		// Before "held": an outage is never reported as another holder (R17).
-		return &exitError{status: statusUnavailable, err: err}
+	case errors.Is(err, locker.ErrUnavailable): // an outage is never reported as another holder (R17)
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, context.DeadlineExceeded):
 		return &exitError{status: statusHeld, err: err}
-	default:
-		return &exitError{status: statusUnavailable, err: err}
 	}
-}
-
-// say writes one line about err, which begins with "locker: ".
-func say(w io.Writer, err error) {
-	_, _ = io.WriteString(w, line(err.Error()))
+	return &exitError{status: statusUnavailable, err: err}
 }
 
 // line makes one line of text, with "locker: " in front once.
 func line(text string) string {
-	return "locker: " + strings.ReplaceAll(unprefixed(strings.TrimSpace(text)), "\n", "; ") + "\n"
+	return "locker: " + strings.ReplaceAll(words(strings.TrimSpace(text)), "\n", "; ") + "\n"
 }
 
 // plain is what err says, to stand inside of a line.
-func plain(err error) string { return unprefixed(err.Error()) }
-
-func unprefixed(text string) string { return strings.TrimPrefix(text, "locker: ") }
+func plain(err error) string { return words(err.Error()) }
 
 // notes writes to stderr from a goroutine of its own: a pipe that nobody reads
 // must not keep locker from ending a command whose lock is lost.

@@ -47,8 +47,7 @@ func (p *pty) session(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 }
 
-// whole is session with stdout on the terminal, too. The test reads the command's output
-// from there.
+// whole is session with stdout on the terminal, too. The test reads the command's output from there.
 func (p *pty) whole(c *exec.Cmd) {
 	p.session(c)
 	c.Stdout = p.slave
@@ -67,8 +66,7 @@ func (p *pty) foreground() int {
 	return group
 }
 
-// sees waits until text stands on the terminal, and returns what stands before
-// it since the last time.
+// sees waits until text stands on the terminal, and returns what stands before it since the last time.
 func (p *pty) sees(text string) (before string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); !strings.Contains(p.unseen, text); {
@@ -169,11 +167,8 @@ func TestTerminalIsGivenBackWhenTheCommandCannotRun(t *testing.T) {
 
 func TestJobInTheBackgroundGetsTheTerminalWhenItComesToTheForeground(t *testing.T) {
 	// Some shells send CONT to a job that runs already, some do not.
-	for _, shell := range []string{"dash", "bash"} {
+	for _, shell := range shells(t) {
 		t.Run(shell, func(t *testing.T) {
-			if _, err := exec.LookPath(shell); err != nil {
-				t.Skip(err)
-			}
 			tty := newPty(t)
 			all := func(c *exec.Cmd) {
 				tty.whole(c)

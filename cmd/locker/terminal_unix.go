@@ -57,8 +57,7 @@ func (t *terminal) giveTo(group int) bool {
 	return false
 }
 
-// takeBack undoes handOver and giveTo, and reports whether there was anything to
-// undo.
+// takeBack undoes handOver and giveTo, and reports whether there was anything to undo.
 func (t *terminal) takeBack() bool {
 	if t == nil || !t.handed {
 		return false
@@ -82,8 +81,7 @@ func (t *terminal) set(group int) bool {
 	return unix.IoctlSetPointerInt(int(t.f.Fd()), unix.TIOCSPGRP, group) == nil
 }
 
-// ignoreTerminalOutput lets locker write to its terminal, and take it back,
-// from the background.
+// ignoreTerminalOutput lets locker write to its terminal, and take it back, from the background.
 func ignoreTerminalOutput() { signal.Ignore(syscall.SIGTTOU) }
 
 // isTerminal reports whether fd is the controlling terminal.

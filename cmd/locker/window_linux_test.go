@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -94,7 +96,7 @@ func TestNoMomentLetsTwoCommandsRunAtOnce(t *testing.T) {
 					locker, pid := one.cmd.Process.Pid, 0
 					for !open(locker, filepath.Join(dir, "one")) {
 						require.True(t, one.running(), one.said())
-						time.Sleep(time.Millisecond)
+						time.Sleep(100 * time.Microsecond)
 					}
 					if pid = locker; whom == "guard" {
 						pid = childOf(locker)
@@ -118,4 +120,54 @@ func TestNoMomentLetsTwoCommandsRunAtOnce(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A command that was not run, since its lease ended before it could begin, keeps nobody from the work.
+func TestMinHoldDoesNotKeepTheLockOfACommandThatWasTooLate(t *testing.T) {
+	t.Parallel()
+	backend := []with{startService(t).direct()}
+	for range 20 { // the command may be too fast
+		p := start(t, backend, "run", "--ttl", "1s", "--min-hold", "1h", "a", "--", "echo", "ran")
+		for childOf(p.cmd.Process.Pid) == 0 && p.running() {
+			time.Sleep(100 * time.Microsecond)
+		}
+		p.signal(syscall.SIGSTOP)
+		time.Sleep(1100 * time.Millisecond) // the TTL
+		p.signal(syscall.SIGCONT)
+		if p.wait() != 74 || len(p.stdout()) > 0 {
+			assert.Equal(t, 0, do(t, backend, "break", "--yes", "a").status)
+			continue
+		}
+		assert.Contains(t, p.said(), "was not run")
+		assert.Equal(t, 0, do(t, backend, "run", "--try", "a", "--", "true").status)
+		return
+	}
+	assert.Fail(t, "no locker was stopped before its command began")
+}
+
+// With no fault, each renewal reaches the guard in time, however short the TTL is: no command is told to end while its
+// lease lasts for longer than the time to end in. A busy machine may renew too late, and then has to end the command.
+func TestProveShortTTLsAreKept(t *testing.T) {
+	lab.NeedProve(t)
+	s := startService(t)
+	endsIn, kept := regexp.MustCompile(`ends in (\S+): `), 0
+	for _, ms := range []int{200, 500, 1000, 1100, 1300, 2000, 3000, 6000} {
+		ttl := time.Duration(ms) * time.Millisecond
+		var all []*process
+		for n := range 12 {
+			name := fmt.Sprintf("%s-%d", ttl, n)
+			all = append(all, start(t, []with{s.direct()}, "run", "--ttl", ttl.String(), name, "--", "sleep", "5"))
+		}
+		for _, p := range all {
+			if p.wait() == 0 {
+				kept++
+			} else if told := endsIn.FindStringSubmatch(p.said()); told != nil {
+				left, err := time.ParseDuration(told[1])
+				require.NoError(t, err)
+				assert.LessOrEqual(t, left, ttl/6, "%s: %s", ttl, p.said())
+			}
+		}
+	}
+	t.Logf("%d of 96 kept", kept)
+	assert.Greater(t, kept, 48, "too few to prove anything")
 }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/oneline"
 )
 
-// openEtcdMutex: one Session for all of a client's Mutexes, which is how it is meant; the Session tells
-// of a loss. All Mutexes of a Session and a name have the same key, so one that is locked while another is being
-// unlocked finds that key, takes it for its own, and has lost it a moment later: callers take turns.
+// openEtcdMutex uses one Session for all of a client's Mutexes, as intended; the Session reports a
+// loss. All Mutexes of a Session and a name have the same key, so one that is locked while another is
+// being unlocked takes that key for its own and loses it a moment later: callers take turns.
 func openEtcdMutex(_ context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
@@ -30,7 +31,7 @@ func openEtcdMutex(_ context.Context, u *driver.URL, opts driver.Settings) (driv
 	var mu sync.Mutex
 	turns := map[string]chan struct{}{} // by name
 	var current *concurrency.Session
-	// session is one for all Mutexes: a new one where the old one is over.
+	// session is one for all Mutexes: a new one if the old one has ended.
 	session := func() (*concurrency.Session, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -44,7 +45,7 @@ func openEtcdMutex(_ context.Context, u *driver.URL, opts driver.Settings) (driv
 		return s, err
 	}
 	if _, err := session(); err != nil {
-		return nil, errors.Join(unavailable(err), c.Close())
+		return nil, oneline.Join(unavailable(err), c.Close())
 	}
 	g := undeclared("etcd-mutex", "the library alone: its Session renews, and its Done tells of a loss")
 	g.MinTTL = time.Second
@@ -83,7 +84,7 @@ func openEtcdMutex(_ context.Context, u *driver.URL, opts driver.Settings) (driv
 		}
 		held, released := context.WithCancel(context.Background())
 		go func() {
-			defer end() // with the session, its key is nobody's any more
+			defer end() // its key ends with the session
 			select {
 			case <-s.Done():
 				req.Lost()
@@ -101,10 +102,10 @@ func openEtcdMutex(_ context.Context, u *driver.URL, opts driver.Settings) (driv
 				return err
 			},
 		}, nil
-	}, func() error { return errors.Join(current.Close(), c.Close()) }, true}, nil
+	}, func() error { return oneline.Join(current.Close(), c.Close()) }, true}, nil
 }
 
-// openZKLock: one connection for all of a client's locks; its session's state tells of a loss.
+// openZKLock uses one connection for all of a client's locks; its session's state reports a loss.
 func openZKLock(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
@@ -131,14 +132,14 @@ func openZKLock(ctx context.Context, u *driver.URL, opts driver.Settings) (drive
 		if !req.Wait {
 			return nil, errors.ErrUnsupported // zk.Lock cannot try
 		}
-		if err := l.Lock(); err != nil { // it does not look at a context: the engine goes on without it
+		if err := l.Lock(); err != nil { // it takes no context: the engine continues without it
 			return nil, err
 		}
 		session := conn.SessionID()
 		return &hold{
 			valid: untold,
 			renew: func(context.Context) error {
-				if conn.SessionID() != session { // it has none from when it is told that the old one has expired
+				if conn.SessionID() != session { // 0 once it has learned that the old one expired
 					return locker.ErrLost
 				}
 				return nil

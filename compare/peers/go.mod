@@ -2,13 +2,28 @@ module github.com/golockers/locker/compare/peers
 
 go 1.26.0
 
-replace github.com/golockers/locker => ../..
+replace (
+	github.com/golockers/locker => ../..
+	github.com/golockers/locker/backends => ../../backends
+	github.com/golockers/locker/compare => ..
+	github.com/golockers/locker/etcd => ../../etcd
+	github.com/golockers/locker/internal/redisnode => ../../internal/redisnode
+	github.com/golockers/locker/postgres => ../../postgres
+	github.com/golockers/locker/redlock => ../../redlock
+	github.com/golockers/locker/single => ../../single
+	github.com/golockers/locker/zookeeper => ../../zookeeper
+)
 
 require (
 	github.com/bsm/redislock v0.9.4
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/go-zookeeper/zk v1.0.4
-	github.com/golockers/locker v0.0.0-00010101000000-000000000000
+	github.com/golockers/locker v0.0.0
+	github.com/golockers/locker/compare v0.0.0-00010101000000-000000000000
+	github.com/golockers/locker/etcd v0.0.0
+	github.com/golockers/locker/redlock v0.0.0
+	github.com/golockers/locker/single v0.0.0
+	github.com/golockers/locker/zookeeper v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -19,11 +34,9 @@ require (
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
+	github.com/golockers/locker/internal/redisnode v0.0.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/jackc/pgpassfile v1.0.0 // indirect
-	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
-	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
@@ -37,5 +50,5 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/grpc v1.83.2 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
+	google.golang.org/protobuf v1.36.11 // indirect
 )

@@ -1,6 +1,6 @@
-// Command peers is `locker compare` with locks of other libraries beside ours: each is wrapped as a backend
-// that does and believes what the library itself does and says, no more. Nothing is declared for them, so
-// what breaks is information.
+// Command peers is `locker compare` with locks of other libraries alongside ours: each is wrapped as a
+// backend that does and believes only what the library itself does and says. Nothing is declared for
+// them, so a breach is information.
 //
 //	go run . --for 30m redis redislock=redis rueidislock=redis
 package main
@@ -28,7 +28,7 @@ var openers = driver.Openers{
 
 func main() { compare.Main(openers) }
 
-// peer is a lock of another library as a backend, of which nothing is declared.
+// peer is another library's lock as a backend without declarations.
 type peer struct {
 	g     locker.Guarantees
 	take  func(ctx context.Context, req driver.Request) (*hold, error)
@@ -36,7 +36,7 @@ type peer struct {
 	queue bool // Lock of the library waits for the lock
 }
 
-// undeclared is what is said of a library: its name, and what keeps time for its holders.
+// undeclared describes a library: its name, and what keeps time for its holders.
 func undeclared(name, timer string) locker.Guarantees {
 	return locker.Guarantees{Backend: name, Scope: locker.ScopeNetwork, RestsOn: timer}
 }
@@ -61,15 +61,14 @@ func (p *peer) Acquire(ctx context.Context, req driver.Request) (driver.Grant, e
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", err, locker.ErrUnavailable) }
 
-// hold is a lock that is held: how long after it was asked for at a time, and what its library has for
-// the rest.
+// hold is a held lock: how long it lasts after the request, and the library's functions for the rest.
 type hold struct {
 	valid   func(asked time.Time) driver.Validity
 	renew   func(ctx context.Context) error
 	release func(ctx context.Context) error
 }
 
-func (h *hold) Release(ctx context.Context) error { return h.release(ctx) }
+func (h *hold) Release(ctx context.Context, _ time.Duration) error { return h.release(ctx) }
 
 func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	asked := time.Now()
@@ -77,10 +76,10 @@ func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	return h.valid(asked), err
 }
 
-// Undo is one more release: the libraries have no other.
+// Undo is another release: the libraries have nothing else.
 func (h *hold) Undo(ctx context.Context) error { return as(h.release(ctx), locker.ErrLost, nil) }
 
-// as is err, or what we call it if it is what a library calls theirs.
+// as returns err, or ours if err is the library's equivalent.
 func as(err, theirs, ours error) error {
 	if errors.Is(err, theirs) {
 		return ours
@@ -88,7 +87,7 @@ func as(err, theirs, ours error) error {
 	return err
 }
 
-// untold is the validity of a hold without a deadline of its own: until its holder is told.
+// untold is the validity of a hold without a deadline of its own: until its holder learns of the loss.
 func untold(time.Time) driver.Validity { return driver.Validity{Since: time.Now()} }
 
 // over is ErrLost if done is closed.

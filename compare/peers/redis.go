@@ -17,6 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/oneline"
 )
 
 // clients are connected to each host, and closed together.
@@ -33,14 +34,14 @@ func clients(ctx context.Context, u *driver.URL) (all []*redis.Client, closeAll 
 	}
 	return all, func() (err error) {
 		for _, c := range all {
-			err = errors.Join(err, c.Close())
+			err = oneline.Join(err, c.Close())
 		}
 		return err
 	}, nil
 }
 
-// openRedislock: its lock has no deadline that its holder could ask for without asking the server, so
-// holders count from before they asked, as a careful user does.
+// openRedislock: the lock's deadline is known only to the server, so holders count from before the
+// request, as a careful user does.
 func openRedislock(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	c, closeAll, err := clients(ctx, u)
 	if err != nil {
@@ -65,7 +66,7 @@ func openRedislock(ctx context.Context, u *driver.URL, _ driver.Settings) (drive
 	}, closeAll, false}, nil
 }
 
-// openRedsync: its mutex says until when it is held.
+// openRedsync: the mutex has a deadline.
 func openRedsync(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend, error) {
 	all, closeAll, err := clients(ctx, u)
 	if err != nil {
@@ -106,7 +107,7 @@ func openRedsync(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.
 	}, closeAll, false}, nil
 }
 
-// openRueidislock: it renews by itself, and tells of a loss by a context.
+// openRueidislock: it renews by itself, and reports a loss with a context.
 func openRueidislock(_ context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func openRueidislock(_ context.Context, u *driver.URL, opts driver.Settings) (dr
 	}
 	g := undeclared("rueidislock", "the library alone: it renews every half of a TTL, and ends its own context")
 	return &peer{g, func(ctx context.Context, req driver.Request) (*hold, error) {
-		// The context is the lock's life, too: that of the request must not end it.
+		// The context also is the lock's life, which the request's context must not end.
 		held, release, err := locks.TryWithContext(context.WithoutCancel(ctx), req.Name)
 		if err != nil {
 			return nil, as(err, rueidislock.ErrNotLocked, locker.ErrHeld)

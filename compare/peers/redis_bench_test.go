@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -118,7 +119,11 @@ func raw(d drivers) contest.Op {
 	}
 }
 
-func ours(servers []string, _ int) (contest.Op, func(), error) {
+func ours(servers []string, _ int) (contest.Op, func(), error) { return oursWith(servers, false) }
+
+func fenced(servers []string, _ int) (contest.Op, func(), error) { return oursWith(servers, true) }
+
+func oursWith(servers []string, fencing bool) (contest.Op, func(), error) {
 	var clients []*redis.Client
 	for _, addr := range servers {
 		clients = append(clients, newRedis(addr))
@@ -128,7 +133,7 @@ func ours(servers []string, _ int) (contest.Op, func(), error) {
 	if len(servers) == 1 {
 		backend, err = single.New(clients[0], nil)
 	} else {
-		backend, err = redlock.New(clients, &redlock.Options{NoRestartGuard: true}) // the servers are new
+		backend, err = redlock.New(clients, &redlock.Options{NoRestartGuard: true, Fencing: fencing}) // the servers are new
 	}
 	op, done, err := contest.OfBackend(backend, err)
 	return op, func() {
@@ -185,7 +190,18 @@ func BenchmarkRedis(b *testing.B) {
 	}
 }
 
-func BenchmarkFiveRedis(b *testing.B) { contenders("redsync").Run(b, five(b)) }
+func BenchmarkFiveRedis(b *testing.B) {
+	servers, c := five(b), contenders("redsync")
+	c.Run(b, servers)
+	for _, goroutines := range []int{256, 4096} {
+		topic := fmt.Sprintf("free,goroutines=%d", goroutines)
+		for name, contender := range map[string]contest.Contender{"locker": c.Locker, "redsync": c.Theirs, "fenced": fenced} {
+			if goroutines > 256 || name == "fenced" {
+				contest.RunFree(b, topic+"/"+name, contender, servers, goroutines)
+			}
+		}
+	}
+}
 
 // processTime is the processor time that this process has used: unlike time, that is much the same on a
 // machine that has other work.
@@ -222,7 +238,10 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer backend.Close()
-			ours := locker.New(backend, &locker.Options{TTL: ttl})
+			ours, err := locker.New(backend, &locker.Options{TTL: ttl})
+			if err != nil {
+				b.Fatal(err)
+			}
 			defer ours.Close()
 			hold := func(n int) (err error) {
 				if name == "locker" {

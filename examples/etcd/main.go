@@ -1,5 +1,4 @@
-// Command etcd guards a key of an etcd. The lock is in the same etcd here; it could
-// be anywhere.
+// Command etcd guards a key of etcd. Here the lock is in the same etcd; it could be anywhere.
 package main
 
 import (
@@ -19,23 +18,22 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Guard lets transactions of an etcd happen only if no higher token was accepted for
-// their resource. Give its Client DialKeepAliveTime and DialKeepAliveTimeout, or a
-// network that drops packets is noticed after minutes only.
+// Guard lets etcd transactions happen only if no higher token was accepted for their resource. Give its
+// Client DialKeepAliveTime and DialKeepAliveTimeout, or it notices a network that drops packets only
+// after minutes.
 type Guard struct{ Client *clientv3.Client }
 
-// Commit carries out ops in one transaction, and moves the mark with them. All of cmps
-// have to hold besides: if the lock is in the same etcd, give it the comparison of
-// etcd.Held, which refuses a late write even if nobody came after. Nothing but the
-// guard may write below fencing/.
+// Commit carries out ops in one transaction, and moves the mark with them. All of cmps must hold as
+// well: if the lock is in the same etcd, pass the comparison of etcd.Held, which refuses a late write
+// even without a later holder. Only the guard may write below fencing/.
 func (g Guard) Commit(
 	ctx context.Context, resource string, token fencing.Token, cmps []clientv3.Cmp, ops ...clientv3.Op,
 ) error {
 	if err := fencing.Check(resource, token); err != nil {
 		return err
 	}
-	// etcd compares byte by byte, so each token has as many digits as the longest. A
-	// comparison with a mark that is not there is false.
+	// etcd compares byte by byte, so each token has as many digits as the longest. A comparison with a
+	// missing mark is false.
 	mark, text := "fencing/"+url.PathEscape(resource), fmt.Sprintf("%020d", token)
 	resp, err := g.Client.Txn(ctx).
 		If(clientv3.Compare(clientv3.Value(mark), ">", text)).

@@ -1,8 +1,8 @@
-// Command fencing is a worker that adds to an account in PostgreSQL, under a lock in
-// Redis, etcd or whatever else -lock names. It needs both, and two terminals:
+// Command fencing is a worker that adds to an account in PostgreSQL, under a lock in Redis, etcd or
+// another service given by -lock. It needs both, and two terminals:
 //
-//	go run ./fencing -stop    stops itself between its look at the lease and its write, as a machine may
-//	go run ./fencing          waits until the lease of the first is over, and adds
+//	go run ./fencing -stop    stops itself between its check of the lease and its write, as a machine may
+//	go run ./fencing          waits until the first one's lease has ended, and adds
 //	kill -CONT <pid>          wakes the first, whose write is refused
 package main
 
@@ -78,7 +78,7 @@ func main() {
 		})
 	})
 	if errors.Is(err, fencing.ErrStale) {
-		log.Fatal("refused: ", err) // the end: somebody came after us
+		log.Fatal("refused: ", err) // stop: there is a later holder
 	}
 	must(err)
 	fmt.Println("written")
@@ -90,8 +90,8 @@ func must(err error) {
 	}
 }
 
-// stopped stops the process until it gets SIGCONT. The lease is over by then, and ctx with it. What is already in a
-// socket would be written all the same, and so the context that it returns does not end.
+// stopped stops the process until it gets SIGCONT. By then the lease has ended, and ctx with it. Data
+// already in a socket would be written anyway, so the returned context does not end.
 func stopped(ctx context.Context) context.Context {
 	fmt.Println("stopped; run another, and then: kill -CONT", os.Getpid())
 	goesOn := make(chan os.Signal, 1)

@@ -1,4 +1,4 @@
-// Command file guards a file. The lock is of the same host.
+// Command file guards a file. The lock is on the same host.
 package main
 
 import (

@@ -16,7 +16,7 @@ import (
 	"github.com/golockers/locker/fencing/httpguard"
 )
 
-// serve is the server. Behind the Handler, fencing.TokenFor has the token for the guard of a database, too.
+// serve is the server. Behind the Handler, fencing.TokenFor also has the token for a database's guard.
 func serve() *httptest.Server {
 	var guard fencing.Guard
 	var mu sync.RWMutex // reads have no turn
@@ -56,7 +56,7 @@ func do(req *http.Request, err error) (string, error) {
 		return "", err // refused
 	}
 	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode >= 300 { // no refusal, and not written either, or not for certain
+	if err == nil && resp.StatusCode >= 300 { // not refused, but not (certainly) written
 		err = fmt.Errorf("%s: %s", req.Method, resp.Status)
 	}
 	return string(text), err
@@ -67,7 +67,7 @@ func main() {
 	defer server.Close()
 	story.Tell(context.Background(), "redis://localhost:6379", story.Order{
 		Raise: func(ctx context.Context, resource string, token fencing.Token) error {
-			ctx = fencing.NewContext(ctx, resource, token) // fencing.Do has done it where its context came along
+			ctx = fencing.NewContext(ctx, resource, token) // fencing.Do does this in its context
 			_, err := do(http.NewRequestWithContext(ctx, http.MethodPost, server.URL, nil))
 			return err
 		},

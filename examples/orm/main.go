@@ -1,5 +1,5 @@
-// Command orm guards a row of a PostgreSQL with sqlx, GORM and ent, one after the other.
-// The lock is in Redis.
+// Command orm guards a row of PostgreSQL with sqlx, GORM and ent, one after another. The lock is in
+// Redis.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Command redis guards a key of a Redis. The lock is in the same Redis here; it could
-// be anywhere.
+// Command redis guards a key of Redis. Here the lock is in the same Redis; it could be anywhere.
 package main
 
 import (

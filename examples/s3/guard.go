@@ -15,12 +15,12 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Guard lets writes to objects of a store with conditional writes (S3, and what speaks
-// its protocol: If-Match) happen only if no higher token was accepted for the object.
+// Guard lets writes to objects of a store with conditional writes (S3 and compatible stores with
+// If-Match) happen only if no higher token was accepted for the object.
 //
-// The token is the first line of the object. It has to be in the content, since the
-// ETag, which a conditional write compares, is made of that: metadata does not change
-// it, and a write with the same content and a higher token must.
+// The token is the first line of the object. It must be in the content, because a conditional write
+// compares the ETag, which is computed from it: metadata does not change the ETag, and a write with the
+// same content and a higher token must.
 type Guard struct {
 	Client *s3.Client
 	Bucket string
@@ -65,8 +65,8 @@ func (g *Guard) change(ctx context.Context, key string, token fencing.Token, nex
 			return nil
 		case said == http.StatusPreconditionFailed, said == http.StatusConflict,
 			said == http.StatusNotFound && old.etag != nil:
-			// Another write was here since, or a deletion: look once more. It cannot have been this write
-			// itself, since the client does not send it again when its answer is lost.
+			// There was another write since, or a deletion: read again. It cannot have been this write
+			// itself, because the client does not repeat it when its answer is lost.
 		default:
 			return failed(ctx, "write", key, err, fencing.Unknown)
 		}

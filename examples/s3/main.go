@@ -1,5 +1,4 @@
-// Command s3 guards an object of S3, or of what speaks its protocol and knows If-Match.
-// The lock is in Redis.
+// Command s3 guards an object of S3, or of a compatible store with If-Match. The lock is in Redis.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command sqlite guards a row of a SQLite database. The lock is of the same host.
+// Command sqlite guards a row of a SQLite database. The lock is on the same host.
 //
-// The driver is modernc.org/sqlite. That of mattn/go-sqlite3 is called sqlite3, and has
-// other names for its parameters: file:orders.db?_busy_timeout=5000&_txlock=immediate.
+// The driver is modernc.org/sqlite. mattn/go-sqlite3's is called sqlite3, and has other parameter
+// names: file:orders.db?_busy_timeout=5000&_txlock=immediate.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command zookeeper guards a node of a ZooKeeper. The lock may be there, too, or anywhere.
+// Command zookeeper guards a node of ZooKeeper. The lock may be in the same ZooKeeper or anywhere else.
 package main
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Guard lets transactions of a ZooKeeper happen only if no higher token was accepted
-// for their resource. The node /fencing, which only guards write below, has to be there.
+// Guard lets ZooKeeper transactions happen only if no higher token was accepted for their resource. The
+// node /fencing, below which only guards write, must exist.
 type Guard struct{ Conn *zk.Conn }
 
-// Multi carries out ops in one transaction, and moves the mark with them. If the lock
-// is in the same ZooKeeper, a *zk.CheckVersionRequest{Path: of zookeeper.Node, Version: -1}
-// before them refuses a late write even if nobody came after. The driver knows no
-// contexts and may send ops when Multi has given up, so do not change them afterwards.
+// Multi carries out ops in one transaction, and moves the mark with them. If the lock is in the same
+// ZooKeeper, a *zk.CheckVersionRequest{Path: of zookeeper.Node, Version: -1} before them refuses a late
+// write even without a later holder. The driver takes no contexts and may send ops after Multi has
+// given up, so do not change them afterwards.
 func (g Guard) Multi(ctx context.Context, resource string, token fencing.Token, ops ...any) error {
 	if err := fencing.Check(resource, token); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (g Guard) once(ctx context.Context, resource string, token fencing.Token, o
 	path, data := "/fencing/mark-"+url.PathEscape(resource), []byte(token.String())
 	var move any
 	switch text, stat, err := g.Conn.Get(path); {
-	case ctx.Err() != nil: // nothing is written for a caller that has given up
+	case ctx.Err() != nil: // write nothing for a caller that has given up
 		return false, fencing.Failed(ctx, op, ctx.Err(), fencing.Unsent)
 	case errors.Is(err, zk.ErrNoNode):
 		move = &zk.CreateRequest{Path: path, Data: data, Acl: zk.WorldACL(zk.PermAll)}
@@ -66,7 +66,7 @@ func (g Guard) once(ctx context.Context, resource string, token fencing.Token, o
 	}
 	results, err := g.Conn.Multi(append([]any{move}, ops...)...)
 	for i, r := range results {
-		if r.Error != nil { // the first is the reason: nothing was written, and the mark has not moved
+		if r.Error != nil { // the first error is the reason: nothing was written, and the mark has not moved
 			lookAgain := errors.Is(r.Error, zk.ErrBadVersion) || errors.Is(r.Error, zk.ErrNodeExists)
 			return i == 0 && lookAgain, fmt.Errorf("%s: operation %d: %w", op, i, r.Error)
 		}

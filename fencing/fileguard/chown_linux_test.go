@@ -13,11 +13,15 @@ import (
 // Many a service may not call chown, whatever it asks for (SystemCallFilter=~@privileged of systemd).
 func TestAFileOfOnesOwnTakesNoChown(t *testing.T) {
 	runtime.LockOSThread() // and never unlock it: the filter ends with the thread
+	const (
+		refuse = 0x00050000 // SECCOMP_RET_ERRNO and SECCOMP_RET_ALLOW of linux/seccomp.h
+		allow  = 0x7fff0000
+	)
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the system call
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_FCHOWN},
-		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
-		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
+		{Code: unix.BPF_RET, K: refuse | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET, K: allow},
 	}
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -13,17 +13,18 @@ import (
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/localfile"
+	"github.com/golockers/locker/internal/oneline"
 )
 
-// Guard lets a file be replaced only with a token that is not lower than any token
-// that was accepted for the file before, in any process of this host. Make it with
-// [New]. It may be used from many goroutines at once, and there may be many Guards for
-// one file. A Guard need not be closed: it keeps nothing open.
+// Guard lets a file be replaced only with a token that is not lower than any token accepted for the
+// file before, in any process of this host. Make it with [New]. It may be used from many goroutines at
+// once, and there may be many Guards for one file. A Guard need not be closed, because it keeps nothing
+// open.
 type Guard struct {
 	path string // as the caller gave it: the name of the resource
 	abs  string
 	dir  string
-	side string // the sidecar: it has the mark, and is locked
+	side string // the sidecar, which has the mark and is locked
 	temp string // the new content before the rename; there is never more than one
 
 	step func(name string) // for tests: the step that was just done
@@ -35,9 +36,9 @@ const (
 	maxName    = 255 - len(".") - len(tempSuffix)
 )
 
-// New returns a Guard for the file at path. The file need not exist, but its directory
-// has to. A relative path starts at the current directory of the process. In errors,
-// the path is the name of the resource.
+// New returns a Guard for the file at path. The file need not exist, but its directory must. A relative
+// path is relative to the current directory of the process. In errors, the path is the name of the
+// resource.
 //
 // The error matches [locker.ErrInvalid] if a guarded file cannot have that name, and
 // [errors.ErrUnsupported] if this system has no flock(2), or if the file system of the
@@ -78,16 +79,16 @@ func New(path string) (*Guard, error) {
 // mark, and raises the mark to token. A program that reads the file sees the whole old
 // content or the whole new content.
 //
-// If the token is too low, the error is a [*fencing.StaleError]; without a token it
-// matches [fencing.ErrMissing]. An error of the system (a full disk, a directory
-// without the right to write) is wrapped. After any error nothing was written, unless
-// the error says that the write is done: then only syncing it to disk has failed.
+// If the token is too low, the error is a [*fencing.StaleError]; without a token it matches
+// [fencing.ErrMissing]. An error of the system (a full disk, a directory that is not writable) is
+// wrapped. After any error nothing was written, unless the error says that the write is done: then only
+// syncing it to disk has failed.
 //
 // An existing file keeps its permissions, its owner and its group; see "Files" in the package
 // comment. perm is for a new file, before umask.
 //
-// Writes to one file happen one at a time. WriteFile waits for its turn until ctx is
-// done; the error is that of ctx, with its cause.
+// Writes to one file happen one at a time. WriteFile waits for its turn until ctx is done; then the
+// error is that of ctx, with its cause.
 func (g *Guard) WriteFile(ctx context.Context, token fencing.Token, data []byte, perm fs.FileMode) error {
 	if perm&^fs.ModePerm != 0 {
 		return invalid("permissions %v of %q: give permission bits only", perm, g.path)
@@ -100,9 +101,8 @@ func (g *Guard) WriteFile(ctx context.Context, token fencing.Token, data []byte,
 	})
 }
 
-// Remove deletes the file if token is not lower than the mark, and raises the mark to
-// token. The mark stays when the file is gone. It is not an error if there is no file.
-// Errors are those of [Guard.WriteFile].
+// Remove deletes the file if token is not lower than the mark, and raises the mark to token. The mark
+// stays when the file is gone. A missing file is not an error. Errors are those of [Guard.WriteFile].
 func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 	return g.change(ctx, "remove", token, func(old fs.FileInfo) (func() error, error) {
 		if old == nil {
@@ -112,9 +112,9 @@ func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 	})
 }
 
-// Raise moves the mark up to token and writes nothing. After it has returned, no write
-// with a lower token can happen. A holder calls it before it reads the state on which
-// its write depends. Errors are those of [Guard.WriteFile].
+// Raise moves the mark up to token and writes nothing. After it has returned, no write with a lower
+// token can happen. A holder calls it before reading the state on which its write depends. Errors are
+// those of [Guard.WriteFile].
 func (g *Guard) Raise(ctx context.Context, token fencing.Token) error {
 	nothing := func(fs.FileInfo) (func() error, error) { return nil, nil }
 	return g.change(ctx, "raise the mark of", token, nothing)
@@ -148,8 +148,8 @@ func (g *Guard) change(ctx context.Context, op string, token fencing.Token,
 		err = clock.Over(ctx)
 	}
 	if err == nil {
-		// Also if the mark is equal, since whoever wrote it may not have synced it. A sync
-		// after one that failed does not write the same page again, so it is written anew.
+		// Even if the mark is equal: its writer may not have synced it. After a failed sync, another
+		// sync does not write the same page again, so write it anew.
 		err = g.raise(f, token)
 	}
 	if err == nil && apply != nil {
@@ -186,13 +186,13 @@ func (g *Guard) look() (fs.FileInfo, error) {
 	return info, nil
 }
 
-// prepare writes the new file beside the guarded one, and syncs it to disk.
+// prepare writes the new file next to the guarded one, and syncs it to disk.
 func (g *Guard) prepare(data []byte, perm fs.FileMode, old fs.FileInfo) error {
 	if err := os.Remove(g.temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot remove the leftover of an earlier write: %w", err)
 	}
 	if old != nil {
-		perm = 0o600 // until the file has its owner and group, for which the permissions are meant
+		perm = 0o600 // until the file has the owner and group that the permissions are for
 	}
 	f, err := os.OpenFile(g.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, perm)
 	if err != nil {
@@ -205,11 +205,11 @@ func (g *Guard) prepare(data []byte, perm fs.FileMode, old fs.FileInfo) error {
 	if err == nil {
 		err = g.sync(f, "prepared")
 	}
-	return errors.Join(err, f.Close())
+	return oneline.Join(err, f.Close())
 }
 
-// sync syncs f to disk, and then reports the step. Steps are reported only here, so
-// that a test notices a sync that is missing or out of order.
+// sync syncs f to disk, and then reports the step. Steps are reported only here, so that a test notices
+// a missing or misplaced sync.
 func (g *Guard) sync(f *os.File, step string) error {
 	if err := f.Sync(); err != nil {
 		return err

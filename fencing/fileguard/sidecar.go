@@ -18,8 +18,8 @@ import (
 
 const (
 	magic = "fencing 1: the mark of the file beside it; do not edit, do not delete\n"
-	// recordLen is not more than a disk writes at once, so that a power failure does
-	// not tear the record.
+	// recordLen is no more than a disk writes at once, so that a power failure does not tear the
+	// record.
 	recordLen = 512
 )
 
@@ -30,8 +30,8 @@ func encode(mark fencing.Token) []byte {
 	return []byte(text + strings.Repeat(" ", recordLen-1-len(text)) + "\n")
 }
 
-// readMark returns the mark in the sidecar f. An empty sidecar was just made: its first
-// mark is written before the first content.
+// readMark returns the mark in the sidecar f. An empty sidecar is new: its first mark is written before
+// the first content.
 func readMark(f *os.File) (mark fencing.Token, err error) {
 	content := make([]byte, recordLen+1)
 	n, err := f.ReadAt(content, 0)
@@ -61,7 +61,7 @@ func (g *Guard) raise(f *os.File, mark fencing.Token) error {
 	return g.syncDir() // the sidecar may be new
 }
 
-// lock opens the sidecar, makes it if it is missing, and waits for the lock on it until ctx is done.
+// lock opens the sidecar, creates it if it is missing, and waits for the lock on it until ctx is done.
 func (g *Guard) lock(ctx context.Context) (*os.File, error) {
 	for {
 		if over := clock.Over(ctx); over != nil {
@@ -72,13 +72,13 @@ func (g *Guard) lock(ctx context.Context) (*os.File, error) {
 			return f, err
 		}
 		if clock.Sleep(ctx, clock.Jitter(5*time.Millisecond)) != nil {
-			return nil, fmt.Errorf("another writer is in the middle of a write (or is stopped there): %w: %w", err,
+			return nil, fmt.Errorf("another writer is in the middle of a write, or is stopped in it: %w: %w", err,
 				clock.Over(ctx))
 		}
 	}
 }
 
-// create makes the sidecar.
+// create creates the sidecar.
 func (g *Guard) create() (*os.File, error) {
 	return os.OpenFile(g.side, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, 0o600)
 }

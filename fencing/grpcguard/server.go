@@ -13,13 +13,12 @@ import (
 
 // Options are the settings of a server's interceptor.
 type Options struct {
-	// Resource names the state that a call writes, or whose mark it raises; see
-	// [fencing.Guard.Do]. "": the call writes nothing, and passes with and without a
-	// token. Resource is required.
+	// Resource names the state that a call writes, or whose mark it raises; see [fencing.Guard.Do]. "":
+	// the call writes nothing, and passes with or without a token. Resource is required.
 	Resource func(ctx context.Context, method string, req any) string
 
-	// Guard checks the tokens, and lets nothing come between the check and the write.
-	// nil: tokens are only put into the handler's context.
+	// Guard checks the tokens, and makes check and write one atomic step. nil: tokens are only put into
+	// the handler's context.
 	Guard *fencing.Guard
 
 	_ struct{}
@@ -29,10 +28,9 @@ type Options struct {
 // in the context, under the resource's name. It refuses the calls that the package
 // documentation lists.
 //
-// With a Guard, the handler is called in the resource's turn, and only if the token is
-// not lower than the mark. The mark then moves, whatever the handler returns: calls of
-// earlier holders come too late in any case. Work that a handler has started and does
-// not wait for is not protected.
+// With a Guard, handlers for one resource run one at a time, and only if the token is not lower than
+// the mark. The mark then moves, whatever the handler returns: calls of earlier holders come too late
+// in any case. Work that a handler starts and does not wait for is not protected.
 //
 // UnaryServer panics if Options.Resource is nil.
 func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {

@@ -35,7 +35,7 @@ func toStatus(err error) error {
 			"resource": strings.ToValidUTF8(stale.Resource, "?"), "token": stale.Token.String(),
 			"mark": stale.Mark.String(),
 		}
-		err = stale // without the errors around it
+		err = stale // without the errors that wrap it
 	case errors.Is(err, fencing.ErrStale):
 		info.Reason = ReasonStale
 	case errors.Is(err, fencing.ErrMissing):

@@ -1,8 +1,7 @@
 // Package httpguard carries fencing tokens over HTTP, from the holder of a lock to
 // the server that owns the resource, and makes that server refuse stale tokens.
 //
-// A token travels in the header Fencing-Token, as its decimal digits. The client
-// holds the lock:
+// A token is sent in the header Fencing-Token, in decimal digits. The client holds the lock:
 //
 //	client := &http.Client{Transport: &httpguard.Transport{}}
 //	err := fencing.Do(ctx, locks, "report/7", func(ctx context.Context) error {
@@ -34,9 +33,8 @@
 //   - with a malformed token, or with more than one: 400 Bad Request;
 //   - with a token lower than the mark of its resource: 412 Precondition Failed.
 //
-// 412 and 428 have other uses too; the refusals of this package have the header
-// [RefusedHeader]. [CheckResponse] converts these, and no others, to the errors of
-// package fencing.
+// 412 and 428 have other uses too; this package's refusals have the header [RefusedHeader].
+// [CheckResponse] converts these, and no others, to the errors of package fencing.
 //
 // # With a Guard, and without
 //
@@ -48,18 +46,17 @@
 //
 // # Raise before you read
 //
-// A request with a safe method raises no mark. A holder that reads, computes and writes
-// reads by an unsafe one: a POST, say, whose handler answers what it answers to a GET. With
-// a Guard, no earlier holder can write after that. Without one, the handler first calls the
-// method Raise of the store's guard.
+// A request with a safe method raises no mark. A holder that reads, computes and writes must read with
+// an unsafe method, such as a POST whose handler answers like a GET. With a Guard, no earlier holder
+// can write after that. Without one, the handler first calls Raise of the store's guard.
 //
-// # What it rests on
+// # What it relies on
 //
-// Every write has to come this way, and none by a safe method. Clients have to be
-// trusted: a client that sends a token that is too high keeps out all others, until
-// [fencing.Guard.Forget]. Let the server first check who may write.
+// Every write must come this way, and none with a safe method. Clients must be trusted: a client that
+// sends too high a token keeps out all others, until [fencing.Guard.Forget]. Let the server first check
+// who may write.
 //
-// If no answer came, or one with status 500 or above, it is not known whether the write
-// happened. The same holder may repeat the request with the same token, but the first
-// one may still arrive after the second.
+// After no answer, or one with status 500 or above, it is unknown whether the write happened. The same
+// holder may repeat the request with the same token, but the first request may still arrive after the
+// second.
 package httpguard

@@ -13,18 +13,15 @@ import (
 // Options are the settings of a [Handler]. The zero value, or nil, means the
 // defaults.
 type Options struct {
-	// Guard checks the tokens, and lets nothing come between the check and the
-	// write. Handlers that write the same resources share one Guard. nil: tokens are
-	// only put into the request's context.
+	// Guard checks the tokens, and makes check and write one atomic step. Handlers that write the same
+	// resources share one Guard. nil: tokens are only put into the request's context.
 	Guard *fencing.Guard
 
-	// BodyAhead is how many bytes of a body are read into memory before the
-	// request's turn. Otherwise a client that is paused or slow in the middle of its
-	// body would make all others wait during its turn. The handler reads the rest
-	// during the turn: if bodies are longer, set the server's ReadTimeout. 0: 1 MiB.
-	// Less than 0: nothing is read ahead, for handlers that answer before they have
-	// read their body (full duplex, streams of gRPC). It has no effect without a
-	// Guard.
+	// BodyAhead is how many bytes of a body are read into memory before the request's turn. Without
+	// that, a client that stops in the middle of its body would make all others wait during its turn.
+	// The handler reads the rest during the turn: if bodies are longer, set the server's ReadTimeout.
+	// 0: 1 MiB. Negative: nothing is read ahead, for handlers that answer before they have read their
+	// body (full duplex, gRPC streams). It has no effect without a Guard.
 	BodyAhead int64
 
 	_ struct{}
@@ -32,26 +29,24 @@ type Options struct {
 
 const bodyAhead = 1 << 20
 
-// Handler returns a handler that passes requests to next with their fencing token in
-// the request's context ([fencing.FromContext]). It refuses the requests that the
-// package documentation lists. Requests with a safe method pass with and without a
-// token; their token is not compared with a mark, and they wait for nobody.
+// Handler returns a handler that passes requests to next with their fencing token in the request's
+// context ([fencing.FromContext]). It refuses the requests that the package documentation lists.
+// Requests with a safe method pass with or without a token; their token is not compared with a mark,
+// and they do not wait.
 //
-// resource names the state that the request writes; see [fencing.Guard.Do]. It is
-// required. The path would be a poor default: one thing often has several paths, and
-// each would get a mark of its own. If names depend on client input, see [fencing.Guard]
-// for Keep. If resource returns no name of a resource ([fencing.CheckName]), the answer
-// is 500: the server does not know what it would write.
+// resource names the state that the request writes; see [fencing.Guard.Do]. It is required. The path
+// would be a poor default: one thing often has several paths, and each would get its own mark. If names
+// depend on client input, see Keep of [fencing.Guard]. If resource returns an invalid name
+// ([fencing.CheckName]), the answer is 500: the server does not know what it would write.
 //
-// With a Guard, next is called in the resource's turn, and only if the token is not
-// lower than the mark. The mark then moves, whatever next answers: requests of earlier
-// holders come too late in any case.
+// With a Guard, next handles the requests to one resource one at a time, and only if the token is not
+// lower than the mark. The mark then moves, whatever next answers: requests of earlier holders come too
+// late in any case.
 //
-// The turn ends when next returns. Work that next has started and does not wait for is
-// not protected: a goroutine, a hijacked connection, an [http.TimeoutHandler] inside
-// that has given up (put it around this Handler instead). If the context of a request
-// ends while the request waits for its turn, for example because its client has gone,
-// the request is not handled. If somebody still reads the answer, it is 503.
+// A request's turn ends when next returns. Work that next starts and does not wait for is not
+// protected: a goroutine, a hijacked connection, an inner [http.TimeoutHandler] that has given up (put
+// it around this Handler instead). If the context of a request ends while the request waits for its
+// turn, for example because its client has gone, the request is not handled, and the answer is 503.
 //
 // Handler panics if next or resource is nil.
 func Handler(next http.Handler, resource func(*http.Request) string, opts *Options) http.Handler {
@@ -102,7 +97,7 @@ func carrying(r *http.Request, resource string, token fencing.Token) *http.Reque
 func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
 	body := r.Body
 	if h.opts.Guard != nil {
-		// Marks only rise, so a token that is stale now need not wait for a turn.
+		// Marks only rise, so a stale token need not wait for its turn.
 		mark, _ := h.opts.Guard.Mark(resource)
 		if WriteError(w, fencing.Admit(resource, token, mark)) {
 			return
@@ -111,7 +106,7 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 			text, err := io.ReadAll(io.LimitReader(body, h.opts.BodyAhead))
 			rest := io.Reader(body)
 			if err != nil {
-				rest = failing{err} // the handler gets it when it reads up to it
+				rest = failing{err} // the handler gets the error when it reads that far
 			}
 			body = struct {
 				io.Reader

@@ -10,9 +10,9 @@ import (
 	"github.com/golockers/locker/internal/carried"
 )
 
-// RefusedHeader is in the answer of a refusal, and in no other: "stale" with a 412, and "missing" with a 428. A stale
-// token and the mark are in the headers Fencing-Token and Fencing-Mark, and the name of the resource, escaped as in
-// the query of a URL, in Fencing-Resource.
+// RefusedHeader is set in refusals, and in no other answer: to "stale" with a 412, and "missing" with a
+// 428. A stale token and the mark are in the headers Fencing-Token and Fencing-Mark, and the name of
+// the resource, escaped as in a URL query, in Fencing-Resource.
 const RefusedHeader = "Fencing-Refused"
 
 const (
@@ -30,7 +30,7 @@ const (
 //		return
 //	}
 //
-// The answer has the [*fencing.StaleError] in err, and nothing of the errors around it.
+// The answer describes the [*fencing.StaleError] in err, without the errors that wrap it.
 func WriteError(w http.ResponseWriter, err error) bool {
 	var refused *fencing.StaleError
 	h := w.Header()
@@ -58,7 +58,7 @@ func refuse(w http.ResponseWriter, why string, status int, text string) {
 	fail(w, status, text)
 }
 
-// fail answers with a text, without the headers that a handler may have set for another.
+// fail answers with a text, without the headers that a handler may have set for another answer.
 func fail(w http.ResponseWriter, status int, text string) {
 	for _, name := range []string{"Content-Encoding", "Etag", "Last-Modified"} {
 		w.Header().Del(name)

@@ -9,18 +9,16 @@ import (
 	"github.com/golockers/locker/internal/carried"
 )
 
-// Header is the header that a fencing token travels in, once per request, as
-// 1 to 20 decimal digits.
+// Header is the header of a fencing token: once per request, 1 to 20 decimal digits.
 const Header = "Fencing-Token"
 
-// Transport is an [http.RoundTripper] that sends the fencing token of each request's
-// context along (see [fencing.Do] and [fencing.NewContext]). It does not send a request
-// with an unsafe method and without a token: the error matches [fencing.ErrMissing]. The
-// zero value is ready to use. A Transport may be used from many goroutines if its Base
-// may.
+// Transport is an [http.RoundTripper] that sends the fencing token of each request's context (see
+// [fencing.Do] and [fencing.NewContext]). It does not send a request that has an unsafe method and no
+// token: the error matches [fencing.ErrMissing]. The zero value is ready to use. A Transport may be
+// used from many goroutines if its Base may.
 //
-// A header that the caller has set by hand, as a proxy does, is sent as it is. After a
-// redirect the token is sent to the new address too. It is no secret.
+// A header set by the caller, as by a proxy, is sent unchanged. After a redirect the token is also sent
+// to the new address; it is no secret.
 type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
@@ -69,8 +67,7 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// CloseIdleConnections calls that method of Base, if there is one; [http.Client] calls
-// it.
+// CloseIdleConnections calls the method of that name of Base, if it has one. [http.Client] calls it.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

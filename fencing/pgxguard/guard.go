@@ -1,6 +1,6 @@
-// Package pgxguard refuses stale fencing tokens in PostgreSQL, in transactions of pgx. It is
-// package sqlguard for programs that use pgx itself and not [database/sql]: package sqlguard
-// describes the table and the promises, which are the same.
+// Package pgxguard refuses stale fencing tokens in PostgreSQL, in pgx transactions. It is package
+// sqlguard for programs that use pgx directly and not [database/sql]; package sqlguard describes the
+// table and the promises, which are the same.
 //
 //	guard, err := pgxguard.New(nil)
 //	…
@@ -12,9 +12,9 @@
 //	}
 //	err = guard.Do(ctx, pool, pgx.TxOptions{}, "invoice/1234", token, write)
 //
-// If the lock is in the same database, by package postgres, its function Held needs neither marks
-// nor tokens. To read a mark, to remove that of a deleted resource, or old ones, execute the statements Mark, Forget and
-// Sweep of [sqlguard.Guard.Statements].
+// If package postgres keeps the lock in the same database, its function Held needs neither marks nor
+// tokens. To read a mark, or to remove that of a deleted resource or old ones, execute the statements
+// Mark, Forget and Sweep of [sqlguard.Guard.Statements].
 package pgxguard
 
 import (
@@ -30,8 +30,8 @@ import (
 	"github.com/golockers/locker/internal/sqlmark"
 )
 
-// Guard keeps the marks of resources in a table of the database that has the resources. It has no
-// connection and no state, and its methods may be called from many goroutines at once.
+// Guard keeps the marks of resources in a table of the resources' database. It has no connection and no
+// state, and its methods may be called from many goroutines at once.
 type Guard struct{ core sqlmark.Guard }
 
 // DB is a *pgxpool.Pool or a *pgx.Conn.
@@ -55,8 +55,8 @@ func New(opts *sqlguard.Options) (*Guard, error) {
 	return &Guard{sqlmark.Guard{Name: "pgxguard", Class: class, SQL: sqlmark.Statements(g.Statements())}}, nil
 }
 
-// Create creates the table of marks if it does not exist. Several processes may call it at the
-// same time.
+// Create creates the table of marks if it does not exist. Several processes may call it at the same
+// time.
 func (g *Guard) Create(ctx context.Context, db Executor) error { return g.core.Create(ctx, on{db}) }
 
 // Check raises the mark of resource to token inside tx, or refuses, as [sqlguard.Guard.Check]
@@ -100,8 +100,8 @@ func (o on) Number(ctx context.Context, query string, args ...any) (n int64, err
 	return n, err
 }
 
-// Rollback has a bound of its own: a caller whose context is over is not kept by a server that is silent. pgx closes
-// the connection then, so that nothing is committed.
+// Rollback has its own bound, so that a silent server does not delay a caller whose context has ended.
+// pgx then closes the connection, so that nothing is committed.
 func (o on) Rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rollbackTimeout)
 	defer cancel()

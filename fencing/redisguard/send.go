@@ -11,7 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // restedAfter is after which time without an answer a connection may have been closed
@@ -29,7 +29,8 @@ func (g *Guard) ask(
 	if ctx.Err() != nil {
 		return told(ctx, ctx.Err()), fencing.Unsent
 	}
-	for retry, unknown := redisconn.NewRetry(g.client), false; ; {
+	tries, asked := g.tries(), false
+	for unknown := false; ; tries-- {
 		cmd = send()
 		err := cmd.Err()
 		if err == nil || errors.Is(err, redis.Nil) {
@@ -40,10 +41,24 @@ func (g *Guard) ask(
 		if unknown = unknown || outcome == fencing.Unknown; unknown {
 			outcome = fencing.Unknown
 		}
-		if unknown && !repeatable || ctx.Err() != nil || !retry.Worth(err) {
+		class := redisnode.Classify(err)
+		bad := class == redisnode.Outdated && redisnode.BadCredentials(err.Error())
+		if unknown && !repeatable || ctx.Err() != nil || tries <= 1 || bad && asked ||
+			class != redisnode.HungUp && class != redisnode.Outdated {
 			return cmd, outcome
 		}
+		asked = asked || bad // a function for credentials may give others now
 	}
+}
+
+// tries is how often a request is sent: all idle connections of the driver's pool may have ended, which over TLS it
+// notices only by a request (R26), and after those come new ones.
+func (g *Guard) tries() int {
+	const fresh = 3
+	if pool, ok := g.client.(interface{ PoolStats() *redis.PoolStats }); ok {
+		return int(pool.PoolStats().IdleConns) + fresh
+	}
+	return fresh
 }
 
 // told is a command that has failed with err.
@@ -56,9 +71,10 @@ func told(ctx context.Context, err error) *redis.Cmd {
 // outcomeOf says what an error means for its request.
 func outcomeOf(err error, repeatable bool) fencing.Outcome {
 	var reply redis.Error
-	unknown, refused := redisconn.Outcome(err)
+	class := redisnode.Classify(err)
+	unknown, refused := class.Unknown(), class == redisnode.Refusing
 	if errors.As(err, &reply) {
-		passing := redisconn.Passing(reply.Error())
+		passing := redisnode.PassingReply(reply.Error())
 		inScript := passing && strings.Contains(reply.Error(), "user_script")
 		// A script that the server stopped in the middle may have written a part.
 		unknown, refused = inScript && !repeatable, !passing
@@ -80,7 +96,7 @@ func (g *Guard) process(ctx context.Context, args ...any) *redis.Cmd {
 	if len(args) > 2 { // a script
 		cmd.SetFirstKeyPos(3)
 	}
-	if err := redisconn.Recovered(func() error { return g.client.Process(ctx, cmd) }); err != nil {
+	if err := redisnode.Recovered(func() error { return g.client.Process(ctx, cmd) }); err != nil {
 		cmd.SetErr(err)
 	}
 	return cmd.Cmd

@@ -19,18 +19,17 @@ const (
 	MySQL            // MySQL 5.7 or later, MariaDB 10.2 or later, both with InnoDB
 )
 
-// Statements are the SQL statements of a [Guard], with the name of the table in place.
-// They are for other drivers, other languages and people. A resource is passed as
-// bytes, a token as a signed 64-bit integer. Times are from the database's clock.
+// Statements are the SQL statements of a [Guard], with the table's name filled in. They are for other
+// drivers, other languages and people. A resource is passed as bytes, a token as a signed 64-bit
+// integer. Times are by the database's clock.
 //
-// A write is one transaction: Raise, and then Lock unless that is empty. If the
-// returned mark is higher than the token, roll back and give up. Otherwise read and
-// write the resource, and commit. Do not decide by a mark that was read with Mark: it
-// may be old.
+// A write is one transaction: Raise, and then Lock unless Lock is empty. If the returned mark is higher
+// than the token, roll back and give up. Otherwise read and write the resource, and commit. Do not
+// decide by a mark from Mark: it may be old.
 type Statements struct {
-	// Create creates the table of marks if it does not exist. It has no semicolon, and is
-	// for migrations, too: the columns will not change. They are resource, the name as
-	// bytes; token, the mark; used, when Raise was last called, in seconds since 1970.
+	// Create creates the table of marks if it does not exist. It has no semicolon, and also suits
+	// migrations: the columns will not change. They are resource, the name as bytes; token, the mark;
+	// used, the time of the last Raise in seconds since 1970.
 	Create string
 
 	// Raise moves the mark of a resource up to a token, never down, and locks its row
@@ -41,7 +40,7 @@ type Statements struct {
 
 	Mark   string // parameter: resource. Returns the mark, or no row.
 	Forget string // parameter: resource. Removes its mark.
-	Sweep  string // parameter: seconds. Removes the marks that were not checked for longer.
+	Sweep  string // parameter: seconds. Removes the marks that were not checked for that long.
 }
 
 // In PostgreSQL and SQLite, raise is one statement that never decides by a snapshot.
@@ -93,7 +92,7 @@ func (d Dialect) statements(table string) (Statements, error) {
 		s.Create += " WITH (fillfactor = 70)" // each Check is an update: this leaves room for it on the same page
 		words = []string{"BYTES", "BYTEA", "CHECKED", "token > 0",
 			"NOW", "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT)",
-			// A crash would empty a table that is not permanent, and leave what it protects: this divides by zero.
+			// A crash would empty such a table and keep what it protects: this divides by zero.
 			"RETURNING token", "RETURNING m.token / (SELECT CAST(c.relpersistence = 'p' AS INTEGER)\n" +
 				"FROM pg_catalog.pg_class c WHERE c.oid = m.tableoid) AS token"}
 	case SQLite:
@@ -108,7 +107,7 @@ func (d Dialect) statements(table string) (Statements, error) {
 		words = []string{"BYTES", "VARBINARY(640)", "CHECKED", "token > 0",
 			"NOW", "CAST(UNIX_TIMESTAMP() AS SIGNED)", "$1", "?", "$2", "?"}
 	default:
-		return Statements{}, fmt.Errorf("sqlguard: Dialect(%d) is none: want Postgres, SQLite or MySQL: %w",
+		return Statements{}, fmt.Errorf("sqlguard: Dialect(%d) is unknown: want Postgres, SQLite or MySQL: %w",
 			d, locker.ErrInvalid)
 	}
 	words = append(words, "TABLE_NAME", quote+strings.ReplaceAll(table, ".", quote+"."+quote)+quote)

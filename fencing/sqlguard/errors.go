@@ -11,8 +11,8 @@ import (
 	"github.com/golockers/locker/internal/sqlmark"
 )
 
-// class says what err is about. An answer of the database does not say that it cannot be
-// reached, with a few exceptions.
+// class classifies err. With a few exceptions, an answer of the database does not mean that it cannot
+// be reached.
 func (d Dialect) class(err error) sqlmark.Class {
 	var n int64
 	var conflicts, down []int64
@@ -23,10 +23,10 @@ func (d Dialect) class(err error) sqlmark.Class {
 		}
 	case MySQL:
 		n = number(err, "Number")
-		// A lock's time-out, a deadlock, a row changed since the snapshot (MariaDB).
+		// A lock's timeout, a deadlock, a row changed since the snapshot (MariaDB).
 		conflicts = []int64{1205, 1213, 1020}
-		// Too many connections (of all, of the user, in an hour), host blocked, shutting
-		// down, connection killed, or idle for too long.
+		// Too many connections (in total, of the user, in an hour), host blocked, shutting down,
+		// connection killed, or idle for too long.
 		down = []int64{1040, 1203, 1226, 1129, 1053, 1927, 4031}
 	case SQLite:
 		n = sqliteCode(err)

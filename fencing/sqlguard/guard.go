@@ -18,9 +18,9 @@ type Options struct {
 	_ struct{}
 }
 
-// Guard keeps the marks of resources in a table of the database that has the
-// resources. It has no connection and no state: any number of processes may have one
-// for the same table, and its methods may be called from many goroutines at once.
+// Guard keeps the marks of resources in a table of the resources' database. It has no connection and no
+// state: any number of processes may have one for the same table, and its methods may be called from
+// many goroutines at once.
 type Guard struct {
 	dialect Dialect
 	core    sqlmark.Guard

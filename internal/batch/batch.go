@@ -24,10 +24,9 @@ type Options struct {
 	Max int
 	// Flights is how many round trips are under way, not counting the slow ones.
 	Flights int
-	// Most is how many round trips are under way, the slow ones counted. Of those that were given up while
-	// the driver still has them (see [Batcher.Sweep]) there may be twice as many beside them. 0: no bound.
+	// Most is how many round trips are under way, the slow ones counted. 0: no bound.
 	Most int
-	// Timeout is how long a round trip may take. 0: Sweep sees to that.
+	// Timeout is how long a round trip may take.
 	Timeout time.Duration
 	// Slow is after how long a round trip does not keep others from being sent any more.
 	Slow time.Duration
@@ -43,12 +42,6 @@ type Options struct {
 // Batcher has callers with requests of type Q share round trips whose answers are of type A. Make it with
 // [New].
 type Batcher[Q, A any] struct {
-	// Alone, if it is not nil, sends the request of a caller that is alone, in the caller's goroutine, where
-	// otherwise send does. It is for drivers that do not look at a context while they wait, and returns soon
-	// all the same; done is false if the request has to go by send (it remembers itself what it may have
-	// sent). It is set before the first request.
-	Alone func(ctx context.Context, request Q) (value A, done bool)
-
 	life  context.Context
 	send  func(ctx context.Context, requests []Q) ([]A, error)
 	key   func(Q) string
@@ -77,11 +70,10 @@ type Answer[A any] struct {
 // call is a request, and who waits for its answer.
 type call[Q, A any] struct {
 	request Q
-	since   time.Time              // when it was asked
-	done    chan struct{}          // of capacity 1
-	told    func(Answer[A], error) // instead of done, of a request that was started
-	flight  *flight[Q, A]          // nil: not sent yet
-	over    bool                   // it has its answer, or its caller has left
+	since   time.Time     // when it was asked
+	done    chan struct{} // of capacity 1
+	flight  *flight[Q, A] // nil: not sent yet
+	over    bool          // it has its answer, or its caller has left
 	answer  Answer[A]
 	err     error
 }
@@ -119,15 +111,7 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 		b.busy.Add(1)
 		b.flights = append(b.flights, f)
 		b.mu.Unlock()
-		if answer, done, err := b.alone(ctx, request, f); done {
-			return answer, err
-		}
-		b.mu.Lock()
-		if err := b.over(ctx); err != nil { // by now: nobody would end what is queued
-			b.mu.Unlock()
-			return Answer[A]{}, err
-		}
-		now = time.Now()
+		return b.alone(ctx, request, f)
 	}
 	c := b.calls.Get().(*call[Q, A])
 	c.request, c.since = request, now
@@ -147,64 +131,6 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 	return answer, err
 }
 
-// Started is a request that was started, for [Batcher.Withdraw]. The zero value is none.
-type Started[Q, A any] struct{ call *call[Q, A] }
-
-// Start has request sent, and does not wait: told is called with what Do would return, once, and must not
-// block. It returns why not, if the Batcher's life has ended.
-func (b *Batcher[Q, A]) Start(request Q, told func(Answer[A], error)) (Started[Q, A], error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.over(b.life); err != nil {
-		return Started[Q, A]{}, err
-	}
-	c := &call[Q, A]{request: request, since: time.Now(), told: told}
-	b.enqueue(c)
-	return Started[Q, A]{c}, nil
-}
-
-// Withdraw takes a request back that was not sent yet, and returns it and true: it never will be, and nobody
-// is told.
-func (b *Batcher[Q, A]) Withdraw(s Started[Q, A]) (request Q, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s.call == nil || s.call.over || s.call.flight != nil {
-		return request, false
-	}
-	b.drop(s.call)
-	return s.call.request, true
-}
-
-// Sweep asks of each request under way whether it has taken too long, and tells those who wait for these
-// that error, whatever becomes of them. A round trip of which nothing is waited for any more is given up.
-// overdue is called with a mutex held.
-func (b *Batcher[Q, A]) Sweep(overdue func(Q) error) {
-	var told []*call[Q, A]
-	b.mu.Lock()
-	for _, f := range b.flights {
-		given := len(f.calls) > 0
-		for i, c := range f.calls {
-			if c == nil {
-				continue
-			}
-			err := overdue(c.request)
-			given = given && err != nil
-			if err != nil && !c.over {
-				f.calls[i] = nil
-				c.over, c.answer, c.err = true, Answer[A]{Since: f.since, Sent: true}, err
-				told = append(told, c)
-			}
-		}
-		if given && !f.given {
-			f.given = true
-			f.cancel()
-		}
-	}
-	b.launch(time.Now())
-	b.mu.Unlock()
-	tell(told)
-}
-
 // Wait returns when nothing is under way. It is called after the Batcher's life has ended.
 func (b *Batcher[Q, A]) Wait() { b.busy.Wait() }
 
@@ -212,15 +138,29 @@ func (b *Batcher[Q, A]) Wait() { b.busy.Wait() }
 func (b *Batcher[Q, A]) end() {
 	defer b.busy.Done()
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.ended = true
-	waiting := slices.DeleteFunc(b.waiting, func(c *call[Q, A]) bool { return c.over })
-	b.waiting = nil
-	for _, c := range waiting {
-		c.over, c.err = true, context.Cause(b.life)
+	for _, c := range b.waiting {
+		b.fail(c, Answer[A]{})
 	}
-	b.mu.Unlock()
-	tell(waiting)
-	b.Sweep(func(Q) error { return context.Cause(b.life) })
+	b.waiting, b.left = nil, 0
+	for _, f := range b.flights {
+		for _, c := range f.calls {
+			b.fail(c, Answer[A]{Since: f.since, Sent: true})
+		}
+		f.calls = nil // their callers use them again
+		if f.cancel != nil {
+			f.cancel()
+		}
+	}
+}
+
+// fail ends a call with the Batcher's life, unless it is over. b.mu is held.
+func (b *Batcher[Q, A]) fail(c *call[Q, A], answer Answer[A]) {
+	if !c.over {
+		c.over, c.answer, c.err = true, answer, context.Cause(b.life)
+		c.done <- struct{}{}
+	}
 }
 
 // over returns why nothing is sent any more, if so. b.mu is held.
@@ -234,17 +174,11 @@ func (b *Batcher[Q, A]) over(ctx context.Context) error {
 	return nil
 }
 
-// alone sends one request in its caller's goroutine. done is false if it has to go another way.
-func (b *Batcher[Q, A]) alone(ctx context.Context, request Q, f *flight[Q, A]) (
-	answer Answer[A], done bool, err error,
-) {
+// alone sends one request in its caller's goroutine.
+func (b *Batcher[Q, A]) alone(ctx context.Context, request Q, f *flight[Q, A]) (Answer[A], error) {
 	defer b.busy.Done()
-	defer b.land(f, false)
-	answer.Since, answer.Sent = f.since, true
-	if b.Alone != nil {
-		answer.Value, done = b.Alone(ctx, request)
-		return answer, done, nil
-	}
+	defer b.land(f)
+	answer := Answer[A]{Since: f.since, Sent: true}
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
 	defer context.AfterFunc(b.life, cancel)()
@@ -252,7 +186,7 @@ func (b *Batcher[Q, A]) alone(ctx context.Context, request Q, f *flight[Q, A]) (
 	if err == nil {
 		answer.Value = values[0]
 	}
-	return answer, true, err
+	return answer, err
 }
 
 // enqueue has c wait for a flight. b.mu is held.

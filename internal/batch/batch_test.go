@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -259,90 +258,6 @@ func TestAnErrorIsForAll(t *testing.T) {
 	})
 }
 
-// What has taken too long is told so, while its trip goes on, and holds up nobody else: as many trips may hang
-// as are waited for, and as many again twice that were given up.
-func TestWhatHasTakenTooLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		life, end := context.WithCancel(context.Background())
-		tooLong := errors.New("too long")
-		hangs := make(chan struct{})
-		var hung atomic.Int32
-		b := batch.New(life, batch.Options{Max: 3, Flights: 2, Most: 4, Slow: time.Millisecond}, itself,
-			func(_ context.Context, requests []string) ([]string, error) {
-				if hung.Add(1) <= 12 {
-					<-hangs // whatever ctx says
-				}
-				return requests, nil
-			})
-		b.Alone = func(context.Context, string) (string, bool) { return "", false }
-		var all sync.WaitGroup
-		for round := range 4 {
-			for range 6 {
-				all.Go(func() {
-					answer, err := b.Do(t.Context(), "stays")
-					assert.Equal(t, err != nil, answer.Sent && answer.Value == "")
-					if err != nil {
-						assert.Equal(t, tooLong, err)
-					}
-				})
-			}
-			time.Sleep(20 * time.Millisecond)
-			synctest.Wait()
-			assert.EqualValues(t, min(4*(round+1), 12), hung.Load(), "four more, up to twelve")
-			b.Sweep(func(string) error { return nil })
-			synctest.Wait()
-			assert.EqualValues(t, min(4*(round+1), 12), hung.Load(), "nothing has taken too long")
-			if round < 3 {
-				b.Sweep(func(request string) error { assert.Equal(t, "stays", request); return tooLong })
-			}
-		}
-		close(hangs)
-		all.Wait()
-		end()
-		b.Wait()
-	})
-}
-
-// A caller alone goes its own way if that can be had, and with the others otherwise.
-func TestAloneItGoesAnotherWay(t *testing.T) {
-	run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, _ func()) {
-		b.Alone = func(_ context.Context, request string) (string, bool) {
-			time.Sleep(time.Millisecond)
-			return "alone", request == "a"
-		}
-		answer, err := b.Do(t.Context(), "a")
-		require.NoError(t, err)
-		assert.Equal(t, "alone", answer.Value)
-		assert.Empty(t, s.trips)
-		answer, err = b.Do(t.Context(), "b")
-		require.NoError(t, err)
-		assert.Equal(t, "b", answer.Value)
-		assert.Equal(t, [][]string{{"b"}}, s.trips)
-	})
-}
-
-// A caller alone whose request has to go by send asks nothing any more if the life, or its context, ended meanwhile.
-func TestWhatWasAloneIsNotQueuedAfterTheEnd(t *testing.T) {
-	for _, whose := range []string{"the life's", "the caller's"} {
-		run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, end func()) {
-			ctx, leave := context.WithCancel(t.Context())
-			b.Alone = func(context.Context, string) (string, bool) {
-				if whose == "the caller's" {
-					leave()
-				} else {
-					end()
-				}
-				synctest.Wait() // all that the end does is done
-				return "", false
-			}
-			_, err := b.Do(ctx, "a")
-			assert.ErrorIs(t, err, context.Canceled, whose)
-			assert.Empty(t, s.trips, whose)
-			leave()
-		})
-	}
-}
-
 // Patient requests wait for those under way if they are fewer, but not for slow ones.
 func TestPatientRequests(t *testing.T) {
 	for _, slow := range []time.Duration{2 * time.Millisecond, 100 * time.Millisecond} {
@@ -366,61 +281,4 @@ func TestPatientRequests(t *testing.T) {
 			b.Wait()
 		})
 	}
-}
-
-// Who starts a request is told once, whatever becomes of it.
-func TestWhatIsStartedIsTold(t *testing.T) {
-	run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, end func()) {
-		var told []string
-		begin := func(request string) error {
-			_, err := b.Start(request, func(answer batch.Answer[string], err error) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				told = append(told, fmt.Sprint(request, " ", answer.Value, " ", err))
-			})
-			return err
-		}
-		require.NoError(t, begin("a"))
-		time.Sleep(20 * time.Millisecond)
-		s.mu.Lock()
-		s.takes = time.Hour
-		s.mu.Unlock()
-		for _, request := range []string{"b", "c", "d"} { // the last waits
-			require.NoError(t, begin(request))
-			synctest.Wait()
-		}
-		end()
-		b.Wait()
-		require.Error(t, begin("late"))
-		assert.ElementsMatch(t, []string{"a a <nil>", "b  context canceled", "c  context canceled",
-			"d  context canceled"}, told)
-	})
-}
-
-// What was started and not sent can be withdrawn, once: it is not sent, and not told of.
-func TestWhatIsStartedCanBeWithdrawn(t *testing.T) {
-	run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, _ func()) {
-		var told []string
-		var started []batch.Started[string, string]
-		for _, request := range []string{"a", "b", "withdrawn", "c"} {
-			one, err := b.Start(request, func(answer batch.Answer[string], err error) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				assert.NoError(t, err)
-				told = append(told, answer.Value)
-			})
-			require.NoError(t, err)
-			started = append(started, one)
-			synctest.Wait()
-		}
-		withdrawn := func(s batch.Started[string, string]) bool { _, ok := b.Withdraw(s); return ok }
-		assert.False(t, withdrawn(started[0]), "it is under way")
-		assert.True(t, withdrawn(started[2]))
-		assert.False(t, withdrawn(started[2]), "it was before")
-		assert.False(t, withdrawn(batch.Started[string, string]{}), "nothing is")
-		time.Sleep(time.Second)
-		assert.False(t, withdrawn(started[3]), "it is over")
-		assert.ElementsMatch(t, []string{"a", "b", "c"}, told)
-		assert.Equal(t, [][]string{{"a"}, {"b"}, {"c"}}, s.trips)
-	})
 }

@@ -11,9 +11,8 @@ import (
 // flight is a round trip.
 type flight[Q, A any] struct {
 	since   time.Time
-	calls   []*call[Q, A] // none: the caller waits in its own goroutine; nil among them: told by Sweep
+	calls   []*call[Q, A] // none: the caller waits in its own goroutine
 	callers int           // that have not left
-	given   bool          // given up: nothing waits for it
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -23,9 +22,6 @@ func (b *Batcher[Q, A]) room(now time.Time, requests, flights int) bool {
 	open, quick, others := 0, 0, 0
 	var next time.Time // when there is room
 	for _, f := range b.flights {
-		if f.given {
-			continue
-		}
 		open++
 		others += max(1, f.callers)
 		if now.Sub(f.since) < b.opts.Slow {
@@ -35,7 +31,7 @@ func (b *Batcher[Q, A]) room(now time.Time, requests, flights int) bool {
 		}
 	}
 	switch {
-	case b.opts.Most > 0 && (open >= b.opts.Most || len(b.flights) >= 3*b.opts.Most):
+	case b.opts.Most > 0 && open >= b.opts.Most:
 		return false
 	case open == 0, !b.opts.Patient && quick < flights, b.opts.Patient && open < flights && requests >= others:
 		return true
@@ -87,18 +83,21 @@ func (b *Batcher[Q, A]) fly() {
 		b.launch(now) // for what does not go with these
 		b.mu.Unlock()
 		values, err := b.send(f.ctx, requests)
-		more := b.land(f, true)
+		b.mu.Lock()
 		for i, c := range f.calls {
-			if c == nil {
+			if c.over { // its caller has left, or the Batcher's life has ended
 				continue
 			}
-			c.answer, c.err = Answer[A]{Since: f.since, Sent: true}, err
+			c.over, c.answer, c.err = true, Answer[A]{Since: f.since, Sent: true}, err
 			if err == nil {
 				c.answer.Value = values[i]
 			}
+			c.done <- struct{}{}
 		}
-		tell(f.calls)
-		if !more {
+		f.calls = nil // their callers use them again
+		f.cancel()
+		b.mu.Unlock()
+		if !b.goOn(f) {
 			return
 		}
 	}
@@ -108,11 +107,7 @@ func (b *Batcher[Q, A]) fly() {
 func (b *Batcher[Q, A]) board(now time.Time) (f *flight[Q, A], requests []Q) {
 	f = &flight[Q, A]{calls: b.share(), since: now}
 	f.callers = len(f.calls)
-	if b.opts.Timeout > 0 {
-		f.ctx, f.cancel = context.WithTimeout(b.life, b.opts.Timeout)
-	} else {
-		f.ctx, f.cancel = context.WithCancel(b.life)
-	}
+	f.ctx, f.cancel = context.WithTimeout(b.life, b.opts.Timeout)
 	requests = make([]Q, len(f.calls))
 	for i, c := range f.calls {
 		c.flight, requests[i] = f, c.request
@@ -121,28 +116,25 @@ func (b *Batcher[Q, A]) board(now time.Time) (f *flight[Q, A], requests []Q) {
 	return f, requests
 }
 
-// land takes a flight off the list. Its calls are over; those that were so before are nil from here on. If
-// it is to go on, its goroutine makes the next flight: those that it answers ask again, and share it.
-func (b *Batcher[Q, A]) land(f *flight[Q, A], goOn bool) bool {
+// land takes a flight off the list.
+func (b *Batcher[Q, A]) land(f *flight[Q, A]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flights = slices.DeleteFunc(b.flights, func(other *flight[Q, A]) bool { return other == f })
-	for i, c := range f.calls {
-		if c != nil && c.over {
-			f.calls[i] = nil
-		} else if c != nil {
-			c.over = true
-		}
-	}
-	if f.cancel != nil {
-		f.cancel()
-	}
-	if goOn && !b.starting {
-		b.starting = true
-		return true
-	}
 	b.launch(time.Now())
-	return false
+}
+
+// goOn takes a flight off the list, and has its goroutine make the next one, if no other does: those that it has
+// answered ask again, and share it.
+func (b *Batcher[Q, A]) goOn(f *flight[Q, A]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flights = slices.DeleteFunc(b.flights, func(other *flight[Q, A]) bool { return other == f })
+	if b.starting {
+		return false
+	}
+	b.starting = true
+	return true
 }
 
 // gather lets the goroutines run that were just answered, or are about to ask, for as long as more come:
@@ -195,17 +187,4 @@ func (b *Batcher[Q, A]) share() (now []*call[Q, A]) {
 		})
 	}
 	return now
-}
-
-// tell hands answers to those who wait for them, and who may use the calls again then.
-func tell[Q, A any](calls []*call[Q, A]) {
-	for _, c := range calls {
-		switch {
-		case c == nil:
-		case c.told != nil:
-			c.told(c.answer, c.err)
-		default:
-			c.done <- struct{}{}
-		}
-	}
 }

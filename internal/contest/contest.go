@@ -7,10 +7,12 @@ package contest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
@@ -41,7 +43,10 @@ func OfBackend(b driver.Backend, err error) (Op, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c := locker.New(b, nil)
+	c, err := locker.New(b, nil)
+	if err != nil {
+		return nil, nil, err
+	}
 	return func(ctx context.Context, _ int, name string) error {
 		l, err := c.Lock(ctx, name)
 		if err == nil {
@@ -107,9 +112,49 @@ func (c Contenders) Run(b *testing.B, servers []string) {
 	ours, theirs = several(c.Locker), several(c.Theirs)
 	for _, n := range []int{8, wanting} {
 		topic := fmt.Sprintf("clients=%d,goroutines=%d", apart, n)
-		run(topic, "locker", on(n, ours, one))
-		run(topic, c.Name, on(n, theirs, one))
+		for name, op := range map[string]Op{"locker": ours, c.Name: theirs} {
+			b.Run(topic+"/"+name, func(b *testing.B) {
+				timed, report := slowest(func(n int) error { return op(b.Context(), n, "one") })
+				if err := Spread(b.N, n, timed); err != nil {
+					b.Fatal(err)
+				}
+				report(b)
+			})
+		}
 	}
+}
+
+// RunFree is the part of Run for one contender and so many goroutines, each with a name of its own.
+func RunFree(b *testing.B, name string, c Contender, servers []string, goroutines int) {
+	op, done, err := connect(c, servers, goroutines)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer done()
+	b.Run(name, func(b *testing.B) {
+		if err := Spread(b.N, goroutines, func(n int) error {
+			return op(b.Context(), n, "free-"+strconv.Itoa(n))
+		}); err != nil {
+			b.Fatal(err)
+		}
+	})
+}
+
+// slowest times op, and reports what the slowest hundredth of its calls has taken, at least.
+func slowest(op func(n int) error) (timed func(n int) error, report func(b *testing.B)) {
+	var mu sync.Mutex
+	var took []time.Duration
+	return func(n int) error {
+			began := time.Now()
+			err := op(n)
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, time.Since(began))
+			return err
+		}, func(b *testing.B) {
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
+		}
 }
 
 // Spread runs so many operations on so many goroutines, waits for all of them,

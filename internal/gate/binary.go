@@ -27,7 +27,6 @@ type group struct {
 	nice     bool
 	timeout  time.Duration // of a package
 	build    []string      // flags of the go command
-	modfile  []string      // of those, what go list takes as well
 	dir      string        // of another module
 	flags    []string      // of the test binaries
 	packages []string
@@ -51,7 +50,6 @@ func parse(args []string) (groups []group, err error) {
 		f.BoolFunc("race", "as that of go test", func(string) error { g.build = append(g.build, "-race"); return nil })
 		f.BoolFunc("short", "as that of go test", func(string) error { g.flags = append(g.flags, "-test.short"); return nil })
 		f.Func("ldflags", "as that of go test", func(v string) error { g.build = append(g.build, "-ldflags="+v); return nil })
-		f.Func("modfile", "as that of go test", func(v string) error { g.modfile = []string{"-modfile=" + v}; return nil })
 		for _, name := range []string{"run", "skip", "parallel", "count", "shuffle"} {
 			f.Func(name, "as that of go test", func(v string) error { g.flags = append(g.flags, "-test."+name+"="+v); return nil })
 		}
@@ -89,17 +87,17 @@ func (g *gate) compileAll(groups []group) (binaries [][]binary, err error) {
 // go command.
 func (g *gate) compile(of *group) (all []binary, err error) {
 	listed, err := g.command(of.dir, "go", slices.Concat([]string{"list", "-f",
-		"{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, of.modfile, of.packages)...)
+		"{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, of.packages)...)
 	if err != nil {
 		return nil, err
 	}
-	// Binaries of other modules and with other flags have the same names.
+	// Binaries of other modules, with other flags and with other versions have the same names.
 	here, err := filepath.Abs(filepath.Join(g.dir, of.dir))
 	if err != nil {
 		return nil, err
 	}
 	sum := fnv.New64a()
-	fmt.Fprintln(sum, here, of.build, of.modfile)
+	fmt.Fprintln(sum, here, of.build, os.Getenv("GOWORK"))
 	dir := filepath.Join(g.bins, strconv.FormatUint(sum.Sum64(), 36))
 	calls := make(map[string][]string) // packages by directory: in each a name is there once
 	for line := range strings.Lines(listed) {
@@ -118,7 +116,7 @@ func (g *gate) compile(of *group) (all []binary, err error) {
 	}
 	for to, packages := range calls {
 		_, err := g.command(of.dir, "go", slices.Concat([]string{"test", "-c", "-vet=off", "-o", to + string(os.PathSeparator)},
-			of.build, of.modfile, packages)...)
+			of.build, packages)...)
 		if err != nil {
 			return nil, err
 		}

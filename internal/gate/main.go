@@ -221,7 +221,7 @@ func read(m *meter, pkg string, in io.Reader, out io.Writer) results {
 				r.open = append(r.open, e.Package+" "+e.Test+": "+strings.TrimSpace(e.Output))
 				scripts, _ := strconv.Atoi(n[1])
 				least, _ := strconv.Atoi(n[2])
-				enough[e.Test] = n[1] != "" && scripts >= least
+				enough[e.Test] = enough[e.Test] || n[1] != "" && scripts >= least
 			}
 		case "pass", "skip", "fail":
 			if e.Action == "pass" && strings.HasSuffix(e.Test, "/histories") && !enough[e.Test] && !oneScript {

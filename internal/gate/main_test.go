@@ -174,14 +174,21 @@ func TestHistoriesSayHowManyScriptsTheyPlayed(t *testing.T) {
 	for line, passes := range map[string]bool{"run.go:54: PLAYED: 71 scripts, 71 at least, on etcd in 20.1s": true,
 		"run.go:54: PLAYED: 70 scripts, 71 at least, on etcd in 20.1s": false, "well": false} {
 		var text strings.Builder
-		for _, e := range []event{{Action: "output", Output: line}, {Action: "pass"}} {
+		again := "run.go:54: REPEATED: the machine, or the service, stalled for 206ms: 1 of 17 rules broken in 1 script"
+		for _, e := range []event{{Action: "output", Output: line}, {Action: "output", Output: again}, {Action: "pass"}} {
 			e.Package, e.Test = "p", "TestConformance/histories"
 			require.NoError(t, json.NewEncoder(&text).Encode(e))
 		}
 		r := read(&meter{}, "p", strings.NewReader(text.String()), io.Discard)
 		played := slices.ContainsFunc(r.failed, func(o outcome) bool { return strings.Contains(o.text, "TestConformance/histories") })
 		assert.Equal(t, passes, !played, line)
-		assert.Equal(t, line != "well", slices.Equal(r.open, []string{"p TestConformance/histories: " + line}), r.open)
+		var open []string
+		for _, said := range []string{line, again} {
+			if said != "well" {
+				open = append(open, "p TestConformance/histories: "+said)
+			}
+		}
+		assert.Equal(t, open, r.open)
 	}
 }
 

@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // PostgresUser and PostgresPassword log in to every PostgreSQL of this package, as a superuser.
@@ -27,6 +25,10 @@ const (
 // Postgres is a PostgreSQL server on 127.0.0.1 that belongs to a test. It runs as an account that is not
 // root. Its methods may be called from any goroutine, except those that take a TB.
 type Postgres struct{ *Process }
+
+// adminRole is a superuser that needs no password, so that tests can look at a server whatever they have done to the
+// others. It protects nothing.
+const adminRole = "lab"
 
 // StartPostgres starts a PostgreSQL, changed by opts, and returns once it answers. It ends with the test.
 // It does not sync its disk: what it has written survives the death of the server, as it would with a
@@ -77,7 +79,7 @@ func (s *Postgres) newData(t TB, initdb string) (made string, err error) {
 		return "", err
 	}
 	of := sha1.Sum([]byte(initdb + file.ModTime().String()))
-	made = filepath.Join(os.TempDir(), fmt.Sprintf("locker-pg-new-%d-%x", os.Getuid(), of[:6]))
+	made = filepath.Join(os.TempDir(), fmt.Sprintf("locker-pg-%d-%x", os.Getuid(), of[:6]))
 	if _, err := os.Stat(made); err == nil {
 		return made, nil
 	}
@@ -86,7 +88,8 @@ func (s *Postgres) newData(t TB, initdb string) (made string, err error) {
 	if err := errors.Join(giveAway(dir), os.WriteFile(password, []byte(PostgresPassword), 0o600), giveAway(password),
 		s.runAlone(initdb, "-D", data, "-U", PostgresUser, "--auth=scram-sha-256", "--pwfile="+password, "-E", "UTF8",
 			"--locale=C", "--no-sync", "--wal-segsize=1"), os.WriteFile(filepath.Join(data, "pg_hba.conf"),
-			[]byte("host all all all scram-sha-256\nhost replication all all scram-sha-256\n"), 0o600)); err != nil {
+			[]byte("host all "+adminRole+" 127.0.0.1/32 trust\nhost all all all scram-sha-256\nhost replication all all scram-sha-256\n"), 0o600),
+		s.addRole(filepath.Join(filepath.Dir(initdb), "postgres"), data)); err != nil {
 		return "", err
 	}
 	if err := os.Rename(data, made); err != nil {
@@ -94,6 +97,19 @@ func (s *Postgres) newData(t TB, initdb string) (made string, err error) {
 		return made, err
 	}
 	return made, nil
+}
+
+// addRole adds adminRole to the data of a server that does not run.
+func (s *Postgres) addRole(binary, data string) error {
+	cmd, err := s.alone(binary, "--single", "-D", data, "postgres")
+	if err != nil {
+		return err
+	}
+	cmd.Stdin = strings.NewReader("CREATE ROLE " + adminRole + " SUPERUSER LOGIN\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("postgres --single: %w:\n%s", err, out)
+	}
+	return nil
 }
 
 // install puts a certificate where the server looks for it.
@@ -181,7 +197,7 @@ func (s *Postgres) children(do func(*os.Process)) {
 // Promote makes a standby a primary, and returns when it takes writes.
 func (s *Postgres) Promote(t TB) {
 	t.Helper()
-	if ok, err := s.Try("SELECT pg_promote(wait_seconds => 3600)"); err != nil || ok != "true" {
+	if ok, err := s.Try("SELECT pg_promote(wait_seconds => 3600)"); err != nil || ok != "t" {
 		t.Fatalf("lab: pg_promote returned %s, %v", ok, err)
 	}
 }
@@ -212,7 +228,8 @@ func (s *Postgres) Exec(t TB, statement string, args ...any) {
 	s.Query(t, statement, args...)
 }
 
-// Query returns the first column of the first row that a query returns, as text; "" if there is none.
+// Query returns the first column of the first row that a query returns, as PostgreSQL writes it (true is "t"); "" if
+// there is none.
 func (s *Postgres) Query(t TB, query string, args ...any) string {
 	t.Helper()
 	text, err := s.Try(query, args...)
@@ -222,27 +239,18 @@ func (s *Postgres) Query(t TB, query string, args ...any) string {
 	return text
 }
 
-// Try is Query for what may fail.
+// Try is Query for what may fail. Arguments are []byte, or what prints as PostgreSQL reads it.
 func (s *Postgres) Try(query string, args ...any) (text string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, s.URL(s.Addr(), "sslmode=disable"))
-	if err != nil {
-		return "", fmt.Errorf("lab: connect to %s at %s: %w", s.name, s.Addr(), err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	rows, err := conn.Query(ctx, query, args...)
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr())
 	if err == nil {
-		if rows.Next() {
-			if values, err := rows.Values(); err == nil && len(values) > 0 && values[0] != nil {
-				text = fmt.Sprint(values[0])
-			}
-		}
-		rows.Close()
-		err = rows.Err()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		text, err = queryPG(conn, adminRole, query, args...)
+		_ = conn.Close()
 	}
 	if err != nil {
-		return "", fmt.Errorf("lab: %q on %s: %w", query, s.name, err)
+		return "", fmt.Errorf("lab: %q on %s at %s: %w", query, s.name, s.Addr(), err)
 	}
 	return text, nil
 }

@@ -1,9 +1,9 @@
 package lab
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -15,8 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Redis is a redis-server on 127.0.0.1 that belongs to a test. Its methods may be called from any
@@ -182,27 +180,37 @@ func (r *Redis) Do(args ...any) (any, error) {
 }
 
 func (r *Redis) do(timeout time.Duration, args ...any) (reply any, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", r.Addr())
-	if err == nil {
-		if r.certs != nil {
-			raw = tls.Client(raw, r.certs.ClientConfig())
-		}
-		o := &redis.Options{Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
-			ReadTimeout: timeout, WriteTimeout: timeout, // no longer than ctx, which bounds HELLO and the command together
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return raw, nil }} // the driver would log
-		if r.asksWho() {
-			o.Username, o.Password = adminUser, adminPassword
-		}
-		c := redis.NewClient(o)
-		defer func() { _ = c.Close() }()
-		reply, err = c.Do(ctx, args...).Result()
-	}
-	if err != nil && !errors.Is(err, redis.Nil) { // the command only: what follows may be a password
+	if reply, err = r.ask(timeout, args); err != nil { // the command only: what follows may be a password
 		return nil, fmt.Errorf("lab: %v on %s at %s: %w", args[0], r.name, r.Addr(), err)
 	}
 	return reply, nil
+}
+
+func (r *Redis) ask(timeout time.Duration, command []any) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(timeout))
+	if r.certs != nil {
+		conn = tls.Client(conn, r.certs.ClientConfig())
+	}
+	answers := bufio.NewReader(conn)
+	if r.asksWho() {
+		if err := writeCommand(conn, "AUTH", adminUser, adminPassword); err != nil {
+			return nil, err
+		}
+		if _, err := readReply(answers); err != nil {
+			return nil, err
+		}
+	}
+	if err := writeCommand(conn, command...); err != nil {
+		return nil, err
+	}
+	return readReply(answers)
 }
 
 // MustDo is [Redis.Do] for a command that has to succeed.
@@ -285,7 +293,9 @@ func (r *Redis) Commands(t TB) Commands {
 	}
 	count.add("info", -r.looks) // this one is counted by the server when it has answered
 	r.looks++
-	count.add("hello", -r.looks)
+	if r.asksWho() {
+		count.add("auth", -r.looks)
+	}
 	return count
 }
 

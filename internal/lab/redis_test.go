@@ -1,11 +1,11 @@
 package lab_test
 
 import (
+	"bufio"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -94,16 +94,28 @@ func TestRedisClockJump(t *testing.T) {
 func TestRedisCountsTheCommandsOfOthers(t *testing.T) {
 	for password, opts := range map[string][]lab.Option{"": nil, "p": {lab.WithPassword("p")}} {
 		r := lab.StartRedis(t, opts...)
-		c := redis.NewClient(&redis.Options{Addr: r.Addr(), Password: password, DisableIdentity: true})
+		c, err := connect(r.Addr())
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
+		answers := bufio.NewReader(c)
+		send := func(line, answer string) {
+			_, err := c.Write([]byte(line + "\r\n"))
+			require.NoError(t, err)
+			got, err := answers.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, answer+"\r\n", got, line)
+		}
+		if password != "" {
+			send("AUTH "+password, "+OK")
+		}
 		assert.NotContains(t, r.Commands(t), "info", "nobody has asked yet")
-		require.NoError(t, c.Ping(t.Context()).Err())
+		send("PING", "+PONG")
 		before := r.Commands(t)
 		assert.Empty(t, r.Commands(t).Since(before), "asking does not count")
 		for range 3 {
-			require.NoError(t, c.Set(t.Context(), "k", "v", 0).Err())
+			send("SET k 1", "+OK")
 		}
-		require.NoError(t, c.Eval(t.Context(), `return redis.call("GET", "k")`, nil).Err())
+		send(`EVAL "return tonumber(redis.call('GET', 'k'))" 0`, ":1")
 		diff := r.Commands(t).Since(before)
 		assert.Equal(t, lab.Commands{"set": 3, "eval": 1, "get": 1}, diff)
 		r.Restart(t)

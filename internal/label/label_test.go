@@ -6,6 +6,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/label"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 	"github.com/stretchr/testify/assert"
 )
@@ -14,7 +15,7 @@ func TestTheEngineTakesEachLabel(t *testing.T) {
 	for _, program := range []string{"a\x1b[2Jb", "\xff", strings.Repeat("ü", 100), strings.Repeat("x", 200)} {
 		l := label.Of([]string{program}, locker.MaxLabelLen)
 		assert.LessOrEqual(t, len(l), locker.MaxLabelLen)
-		c := locker.New(memory.New(), &locker.Options{Label: l})
+		c := locktest.Must(locker.New(memory.New(), &locker.Options{Label: l}))
 		_, err := c.TryLock(t.Context(), "a")
 		assert.NoError(t, err, "%q", l)
 		assert.NoError(t, c.Close())

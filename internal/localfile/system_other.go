@@ -17,7 +17,7 @@ const OpenFlags = 0
 func Flock(*os.File, How) error { return errors.ErrUnsupported }
 
 func remoteKind(string) (kind string, err error) {
-	return "", fmt.Errorf("no file locks to build on under %s: %w", runtime.GOOS, errors.ErrUnsupported)
+	return "", fmt.Errorf("no usable file locks on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 // Alive, Passes, Writable and Inode are not asked for where nothing can be locked.

@@ -32,10 +32,19 @@ func Eventually(t testing.TB, d time.Duration, what string, condition func() boo
 	}
 }
 
+// Must is v of a function that cannot fail here.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // Client returns a Client of b that is closed with the test.
 func Client(t testing.TB, b driver.Backend, opts *locker.Options) *locker.Client {
 	t.Helper()
-	c := locker.New(b, opts)
+	c, err := locker.New(b, opts)
+	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, c.Close()) })
 	return c
 }
@@ -52,11 +61,12 @@ func Lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *lo
 	return lease
 }
 
-// Acquire asks b for a lock that is free, or will be.
+// Acquire asks b for a lock that is free.
 func Acquire(t testing.TB, b driver.Backend, req driver.Request) driver.Grant {
 	t.Helper()
 	g, err := b.Acquire(Within(t, soon), req)
 	require.NoError(t, err)
+	require.Nil(t, g.Refused, "%q is held", req.Name)
 	return g
 }
 

@@ -75,9 +75,9 @@ func MaxSharers(t testing.TB, b driver.Backend, meanwhile func()) {
 		meanwhile()
 	}
 	if inspect().Held {
-		each("left", func(i int) error { return grants[i].Hold.Release(t.Context()) })
+		each("left", func(i int) error { return grants[i].Hold.Release(t.Context(), 0) })
 	}
 	g, err := b.Acquire(t.Context(), alone)
 	require.NoError(t, err)
-	require.NoError(t, g.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
 }

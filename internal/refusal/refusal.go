@@ -5,6 +5,7 @@ package refusal
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/golockers/locker/driver"
 )
@@ -21,8 +22,8 @@ type Leftover func(context.Context) error
 func (Leftover) Renew(context.Context) (driver.Validity, error) {
 	return driver.Validity{}, driver.ErrLost
 }
-func (Leftover) Release(context.Context) error    { return driver.ErrLost }
-func (l Leftover) Undo(ctx context.Context) error { return l(ctx) }
+func (Leftover) Release(context.Context, time.Duration) error { return driver.ErrLost }
+func (l Leftover) Undo(ctx context.Context) error             { return l(ctx) }
 
 // Answer is the answer of Acquire where g and err came of it: an error that matches [driver.ErrHeld] becomes the Refused
 // of the Grant, and a Hold beside it the Refusal's Undo. If it also matches the error of a context, that stays.

@@ -45,22 +45,25 @@ func Unknown(code string) bool { return strings.HasPrefix(code, "08") || code ==
 const (
 	ByZero       = "22012"
 	NoRoot       = "2201F" // of a negative number
+	NoNumber     = "22P02" // a text that is none
 	ReadOnly     = "25006" // a standby, or a primary that has become one
 	NoTable      = "42P01"
+	NoColumn     = "42703"
 	NoSchema     = "3F000"
 	NoStatement  = "26000" // a prepared statement that another connection has
 	HasStatement = "42P05" // a prepared statement that this connection has of somebody else
 	NoRight      = "42501"
-	NoValue      = "23502" // NULL where a column takes none
+	NoLogarithm  = "2201E" // of zero
 	Cancelled    = "57014" // by a statement_timeout, or by hand
 	NoLock       = "55P03" // a lock_timeout
+	Deadlock     = "40P01" // it was undone so that others go on
 	NotKnown     = "40003" // the database itself does not know whether the statement was completed
 )
 
 // Met reports whether the statement met another, or a limit of time, and was undone: it can be sent
 // again at once.
 func Met(code string) bool {
-	return slices.Contains([]string{"40001", "40P01", Cancelled, NoLock}, code)
+	return slices.Contains([]string{"40001", Deadlock, Cancelled, NoLock}, code)
 }
 
 // TheyMeet reports whether two have made the same table or sequence at the same time.

@@ -37,6 +37,10 @@ func TestTheProgramsOfFencing(t *testing.T) {
 			return []string{"/var/lock/orders", filepath.Join(t.TempDir(), "locks"), // which the program makes
 				"orders.db", filepath.Join(t.TempDir(), "orders.db")}
 		},
+		"account": func(t *testing.T) []string {
+			s := startPostgres(t)
+			return []string{documentedRedis, lab.StartRedis(t).Addr(), documentedPostgres, s.dsn(s.addr, password)}
+		},
 		"orm": func(t *testing.T) []string {
 			s := startPostgres(t)
 			return []string{documentedRedis, lab.StartRedis(t).Addr(), documentedPostgres,
@@ -45,7 +49,10 @@ func TestTheProgramsOfFencing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			output := pageprograms.Story
-			if name == "orm" {
+			switch name {
+			case "account":
+				output = "written\n"
+			case "orm":
 				output = "sqlx\n" + output + "GORM\n" + output + "ent\n" + output
 			}
 			pageprograms.RunTwice(t, pageprograms.Build(t, examples, name, addresses(t)...), output)
@@ -53,7 +60,7 @@ func TestTheProgramsOfFencing(t *testing.T) {
 	}
 }
 
-// The program on the page itself, in two processes. The first stops itself between its
+// The program that shows a refusal, in two processes. The first stops itself between its
 // look at the lease and its write.
 func TestTheTwoProcessesOfFencing(t *testing.T) {
 	t.Parallel()

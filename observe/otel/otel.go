@@ -1,25 +1,23 @@
-// Package otel reports to OpenTelemetry what happens to the locks of a program, as
-// spans and as metrics:
+// Package otel reports a program's locks to OpenTelemetry, as spans and metrics:
 //
 //	trace, err := otel.NewTrace(nil)
-//	client := locker.New(backend, &locker.Options{Trace: trace})
+//	client, err := locker.New(backend, &locker.Options{Trace: trace})
 //	err = otel.Watch(nil, client)
 //
-// Every Lock and TryLock is a span "lock NAME" or "trylock NAME" of kind client,
-// whose parent is the caller's span. Each request that it sends to the service is a
-// span "attempt NAME" with the same parent. So are a renewal that failed and the loss
-// of a lease. A span with an error has the status Error, with the error as its
-// description.
+// Every Lock and TryLock is a span "lock NAME" or "trylock NAME" of kind client, whose parent is the
+// caller's span. Each request that it sends to the service is a span "attempt NAME" with the same
+// parent. A failed renewal and the loss of a lease are spans, too. A span with an error has the status
+// Error, with the error as its description.
 //
-// These are the metrics, with the units of OpenTelemetry.
+// The metrics use the units of OpenTelemetry.
 //
 //	locker.lock.duration  histogram, s: every Lock and TryLock, from its call to its return
 //	locker.hold.duration  histogram, s: every lease, from its grant to its release or loss
 //	locker.renewals       counter: attempts to renew
-//	locker.take_backs     counter: ends of clearing up after unknown outcomes, failed releases and losses
+//	locker.take_backs     counter: completed cleanups after unknown outcomes, failed releases and losses
 //	locker.held           gauge of the clients of [Watch]: leases
-//	locker.waiting        gauge of these: callers of Lock that wait
-//	locker.wait.longest   gauge of these, s: how long a caller that still waits has waited
+//	locker.waiting        gauge of these: waiting callers of Lock
+//	locker.wait.longest   gauge of these, s: the longest current wait
 //
 // The attributes are locker.operation ("lock", "trylock"), locker.outcome (see
 // [locker.Event.Outcome]), error.type (the outcome, if it is not "ok"), and
@@ -29,7 +27,6 @@ package otel
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -40,19 +37,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/oneline"
 )
 
 const scope = "github.com/golockers/locker/observe/otel"
 
-// Options are the settings of [NewTrace] and [Watch]. nil, or the zero value,
-// means the defaults.
+// Options are the settings of [NewTrace] and [Watch]. nil, or the zero value, means the defaults.
 type Options struct {
 	Tracers trace.TracerProvider // nil: the global one
 	Meters  metric.MeterProvider // nil: the global one
 
-	// Name returns the attribute locker.name of the metrics for a lock's name, such
-	// as the part before the first slash. It should have few different values. Bytes that
-	// are not valid UTF-8 are replaced. nil: metrics have no such attribute.
+	// Name maps a lock's name to the metrics' attribute locker.name, such as the part before the first
+	// slash. It should have few different values. Invalid UTF-8 is replaced. nil: metrics have no such
+	// attribute.
 	Name func(lock string) string
 
 	_ struct{}
@@ -103,8 +100,8 @@ func NewTrace(opts *Options) (*locker.Trace, error) {
 	}, nil
 }
 
-// Watch makes the gauges cover these clients; give all clients of the program in one
-// call. A closed client counts as zero. opts are those of [NewTrace].
+// Watch makes the gauges cover these clients; pass all clients of the program in one call. A closed
+// client counts as zero. opts are those of [NewTrace].
 func Watch(opts *Options, clients ...*locker.Client) error {
 	o := withDefaults(opts)
 	m := o.Meters.Meter(scope)
@@ -114,9 +111,9 @@ func Watch(opts *Options, clients ...*locker.Client) error {
 	held, errs[0] = m.Int64ObservableGauge("locker.held", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases held now."))
 	waiting, errs[1] = m.Int64ObservableGauge("locker.waiting", metric.WithUnit("{caller}"),
-		metric.WithDescription("Callers of Lock that wait now."))
+		metric.WithDescription("Callers waiting in Lock now."))
 	longest, errs[2] = m.Float64ObservableGauge("locker.wait.longest", metric.WithUnit("s"),
-		metric.WithDescription("Longest wait that is under way now."))
+		metric.WithDescription("Longest current wait."))
 	_, errs[3] = m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		var holders, callers int
 		waits := map[attribute.Set]time.Duration{}
@@ -138,7 +135,7 @@ func Watch(opts *Options, clients ...*locker.Client) error {
 		}
 		return nil
 	}, held, waiting, longest)
-	return errors.Join(errs[:]...)
+	return oneline.Join(errs[:]...)
 }
 
 // teller is the state that the functions of a Trace share.
@@ -151,21 +148,21 @@ type teller struct {
 
 func (t *teller) instruments(m metric.Meter) error {
 	var errs [4]error
-	// The default bounds of the SDK are for milliseconds.
+	// The SDK's default bounds are for milliseconds.
 	bounds := metric.WithExplicitBucketBoundaries(.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000,
 		3600)
 	t.locks, errs[0] = m.Float64Histogram("locker.lock.duration", metric.WithUnit("s"), bounds,
-		metric.WithDescription("Length of Lock and TryLock, by how they ended."))
+		metric.WithDescription("Duration of Lock and TryLock, by outcome."))
 	t.holds, errs[1] = m.Float64Histogram("locker.hold.duration", metric.WithUnit("s"), bounds,
-		metric.WithDescription("Length of leases, by how they ended."))
+		metric.WithDescription("Duration of leases, by outcome."))
 	t.renewals, errs[2] = m.Int64Counter("locker.renewals", metric.WithUnit("{renewal}"),
 		metric.WithDescription("Attempts to renew a lease."))
 	t.takeBacks, errs[3] = m.Int64Counter("locker.take_backs", metric.WithUnit("{take-back}"),
-		metric.WithDescription("Ends of clearing up after unknown outcomes, failed releases and losses."))
-	return errors.Join(errs[:]...)
+		metric.WithDescription("Completed cleanups after unknown outcomes, failed releases and losses."))
+	return oneline.Join(errs[:]...)
 }
 
-// span reports an event that has just ended and took this long.
+// span reports an event that has just ended, and its duration.
 func (t *teller) span(ctx context.Context, what string, took time.Duration, e locker.Event) {
 	now, name := time.Now(), valid(e.Name)
 	_, span := t.tracer.Start(ctx, what+" "+name, trace.WithTimestamp(now.Add(-took)),
@@ -198,6 +195,5 @@ func outcome(e locker.Event) []attribute.KeyValue {
 	return all
 }
 
-// valid returns s in valid UTF-8. With any other text in one span or attribute, exporters
-// refuse the whole batch.
+// valid returns s as valid UTF-8. Otherwise exporters would refuse the whole batch.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -29,7 +29,7 @@ func TestSpansAndMetrics(t *testing.T) {
 	opts := &otel.Options{Tracers: tracers, Meters: meters, Name: func(lock string) string { return lock[:1] }}
 	told, err := otel.NewTrace(opts)
 	require.NoError(t, err)
-	c := locker.New(memory.New(), &locker.Options{Trace: told})
+	c := locktest.Must(locker.New(memory.New(), &locker.Options{Trace: told}))
 	t.Cleanup(func() { _ = c.Close() })
 	require.NoError(t, otel.Watch(opts, c))
 

@@ -1,8 +1,8 @@
-// Package prometheus counts what happens to the locks of a program, for Prometheus:
+// Package prometheus exports metrics of a program's locks to Prometheus:
 //
 //	metrics := prometheus.New(nil)
 //	registry.MustRegister(metrics)
-//	client := locker.New(backend, &locker.Options{Trace: metrics.Trace()})
+//	client, err := locker.New(backend, &locker.Options{Trace: metrics.Trace()})
 //	metrics.Watch(client)
 //
 // These are the metrics. Times are in seconds.
@@ -11,19 +11,18 @@
 //	locker_hold_duration_seconds{outcome,name}     histogram: leases, from grant to release or loss
 //	locker_attempts_total{outcome,name}            counter: requests for a lock that were sent to the service
 //	locker_renewals_total{outcome,name}            counter
-//	locker_take_backs_total{outcome,name}          counter: ends of clearing up after unknown outcomes,
+//	locker_take_backs_total{outcome,name}          counter: completed cleanups after unknown outcomes,
 //	                                               failed releases and losses
 //	locker_held, locker_waiting, locker_pending    gauges of the watched clients: leases, callers that
-//	                                               wait, take-backs under way
-//	locker_longest_wait_seconds{name}              gauge: how long a caller that still waits has waited;
-//	                                               no series if nobody waits
+//	                                               wait, take-backs in progress
+//	locker_longest_wait_seconds{name}              gauge: the longest current wait; no series if there
+//	                                               is none
 //
-// op is "lock" or "trylock". outcome is the result of [locker.Event.Outcome]: "ok",
-// "held", "unavailable", "canceled", "lost", "closed", "invalid" or "error". name is
-// the result of [Options].Name, and "" without it.
+// op is "lock" or "trylock". outcome is the result of [locker.Event.Outcome]: "ok", "held",
+// "unavailable", "canceled", "lost", "closed", "invalid" or "error". name is the result of
+// [Options].Name, or "" without it.
 //
-// docs/observe in the repository has a dashboard for Grafana and alert rules for
-// these metrics.
+// docs/observe in the repository has a Grafana dashboard and alert rules for these metrics.
 package prometheus
 
 import (
@@ -39,20 +38,20 @@ import (
 
 // Options are the settings of [New]. nil, or the zero value, means the defaults.
 type Options struct {
-	// Name returns the label "name" for a lock's name, such as the part before the
-	// first slash. It should have few different values: each is a time series in
-	// every metric. Bytes that are not valid UTF-8 are replaced. nil: always "".
+	// Name maps a lock's name to the label "name", such as the part before the first slash. It should
+	// have few different values: each is a time series in every metric. Invalid UTF-8 is replaced. nil:
+	// always "".
 	Name func(lock string) string
 
-	// Buckets are the upper bounds of the histograms, in seconds. nil: from
-	// 1 ms to 1 h, each about three times the one before.
+	// Buckets are the upper bounds of the histograms, in seconds. nil: from 1 ms to 1 h, each about
+	// three times the previous one.
 	Buckets []float64
 
 	_ struct{}
 }
 
-// Metrics counts the events of its [locker.Trace]. It is a [prometheus.Collector],
-// and may be used by many clients and goroutines at once.
+// Metrics counts the events of its [locker.Trace]. It is a [prometheus.Collector], and may be used by
+// many clients and goroutines at once.
 type Metrics struct {
 	name func(string) string
 
@@ -66,7 +65,7 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// New returns Metrics that have counted nothing yet.
+// New returns Metrics with all counts at zero.
 func New(opts *Options) *Metrics {
 	var o Options
 	if opts != nil {
@@ -89,20 +88,20 @@ func New(opts *Options) *Metrics {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &Metrics{
-		// A label that is not valid UTF-8 panics.
+		// An invalid UTF-8 label panics.
 		name: func(lock string) string { return strings.ToValidUTF8(o.Name(lock), "\uFFFD") },
-		locks: histogram("locker_lock_duration_seconds", "Length of Lock and TryLock, by how they ended.",
+		locks: histogram("locker_lock_duration_seconds", "Duration of Lock and TryLock, by outcome.",
 			"op", "outcome", "name"),
-		holds: histogram("locker_hold_duration_seconds", "Length of leases, by how they ended.", "outcome",
+		holds: histogram("locker_hold_duration_seconds", "Duration of leases, by outcome.", "outcome",
 			"name"),
 		attempts: counter("locker_attempts_total", "Requests for a lock that were sent to the service."),
 		renewals: counter("locker_renewals_total", "Attempts to renew a lease."),
 		takeBacks: counter("locker_take_backs_total",
-			"Ends of clearing up after unknown outcomes, failed releases and losses."),
+			"Completed cleanups after unknown outcomes, failed releases and losses."),
 		held:    gauge("locker_held", "Leases held now."),
-		waiting: gauge("locker_waiting", "Callers of Lock that wait now."),
-		pending: gauge("locker_pending", "Take-backs under way now."),
-		wait:    gauge("locker_longest_wait_seconds", "Longest wait that is under way now.", "name"),
+		waiting: gauge("locker_waiting", "Callers waiting in Lock now."),
+		pending: gauge("locker_pending", "Take-backs in progress now."),
+		wait:    gauge("locker_longest_wait_seconds", "Longest current wait.", "name"),
 	}
 }
 

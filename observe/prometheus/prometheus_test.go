@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/memlock"
 	"github.com/golockers/locker/observe/prometheus"
 	client "github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
@@ -23,8 +24,8 @@ func TestMetrics(t *testing.T) {
 		metrics := prometheus.New(&prometheus.Options{Name: cut, Buckets: []float64{1, 10}})
 		registry := client.NewPedanticRegistry()
 		require.NoError(t, registry.Register(metrics))
-		locks := memory.New()
-		c := locker.New(locks, &locker.Options{Trace: metrics.Trace()})
+		locks := memlock.New(false)
+		c := locktest.Must(locker.New(locks, &locker.Options{Trace: metrics.Trace()}))
 		metrics.Watch(c)
 		defer c.Close()
 

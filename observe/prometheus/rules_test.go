@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 	"github.com/golockers/locker/observe/prometheus"
 	client "github.com/prometheus/client_golang/prometheus"
@@ -30,7 +31,7 @@ func exposed(t *testing.T) *bytes.Buffer {
 	metrics := prometheus.New(nil)
 	registry := client.NewRegistry()
 	registry.MustRegister(metrics)
-	c := locker.New(memory.New(), &locker.Options{Trace: metrics.Trace()})
+	c := locktest.Must(locker.New(memory.New(), &locker.Options{Trace: metrics.Trace()}))
 	defer c.Close()
 	metrics.Watch(c)
 	lease, err := c.Lock(t.Context(), "a", locker.TTL(locker.DefaultTTL))

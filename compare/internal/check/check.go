@@ -1,28 +1,28 @@
-// Package check judges histories: what was promised, what was seen. It is a pure function of a run's
-// description and the events of its trials, in the order of time.
+// Package check judges histories: what was promised, and what was seen. It is a pure function of a
+// run's description and the events of its trials, in the order of time.
 //
 // # What it needs of a trial
 //
-// A trial is one try of one service, with one fault or none; its lock names are its own. Its events lie
-// between its TrialBegin and its TrialEnd, which is written when all calls had the time to return, and
-// all holders the time to be told. Callers other than the holder should ask while it holds, since a
+// A trial is one try of one service, with at most one fault; its lock names are its own. Its events
+// lie between its TrialBegin and its TrialEnd, which is written when all calls have had time to return,
+// and all holders time to be told. Callers other than the holder should ask while it holds, because a
 // lock that nobody else wants proves nothing.
 //
 //   - All its locks share its fault: a trial is one observation, broken if one of them is.
-//   - A fault has a FaultBegin before it and an Evidence when it was seen to have an effect. A trial
-//     with a fault and without Evidence is set aside.
+//   - A fault has a FaultBegin before it and an Evidence when its effect was seen. A trial with a fault
+//     but no Evidence is set aside.
 //   - A kill is a fault of class Killed, a stop one of class Stopped: its FaultBegin, before the
 //     signal, names the process, and so does a stop's FaultEnd, after SIGCONT.
-//   - At the end of a trial with a fault a caller asks for each name once more, with a deadline beyond
-//     TTL and slack: it shows what was left behind.
-//   - A Stall, of whichever process, is time that does not count where something was only too slow. It
-//     never excuses two holders at once. That a process was stopped is none.
-//   - A process that ended by itself is named by the TrialEnd, which has an Error then: until when it held,
-//     nobody knows.
+//   - At the end of a trial with a fault, a caller asks for each name once more, with a deadline beyond
+//     TTL and slack, which shows what was left behind.
+//   - A Stall, of any process, is time that does not count if something was only too slow. It never
+//     excuses two holders at once. A stopped process is not a Stall.
+//   - A process that ended by itself is named by the TrialEnd, which then has an Error: how long it
+//     held is unknown.
 //
 // A lease's belief begins with Granted and ends with the earliest of its latest Until, ToldLost,
-// UnlockBegin, and the FaultBegin that kills its process. What each rule asks of these beliefs is in
-// docs/compare.md, by the names for --require.
+// UnlockBegin, and the FaultBegin that kills its process. docs/compare.md says what each rule requires
+// of these beliefs, by the names for --require.
 package check
 
 import (
@@ -34,11 +34,11 @@ import (
 // Tolerances: what a busy machine may add to a time before it counts.
 const (
 	toldGrace = 100 * time.Millisecond // between a deadline and a goroutine that learns of it
-	freeGrace = time.Second            // a poll, and a goroutine that is slow
+	freeGrace = time.Second            // a poll, and a slow goroutine
 )
 
-// ServedWindow is how long servers have to be away until it counts that nobody got a lock: another has
-// to take over first, also on a machine that is busy.
+// ServedWindow is how long servers must be away before it counts that no lock was granted: another
+// server must take over first, even on a busy machine.
 func ServedWindow(ttl time.Duration) time.Duration { return 10*time.Second + 2*ttl }
 
 // Checker judges the trials of a run, one after the other.
@@ -48,13 +48,13 @@ type Checker struct {
 	trials int
 }
 
-// place is where a cell is in the table. What is not known before all trials are, is not set there yet.
+// place is a cell's position in the table.
 type place struct{ service, rule, fault string }
 
 // New returns a Checker of trials of the services and faults of run.
 func New(run *history.Run) *Checker { return &Checker{run: run, cells: map[place]*history.Cell{}} }
 
-// Trial judges a trial that is over, and says what it is the first to have broken.
+// Trial judges an ended trial, and returns what it is the first to break.
 func (c *Checker) Trial(events []history.Event) (news []string) {
 	begin, end := events[0], events[len(events)-1]
 	c.trials++
@@ -85,10 +85,10 @@ func Check(run *history.Run, all []history.Event) *history.Report {
 	return c.Report()
 }
 
-// span is a time.
+// span is an interval.
 type span struct{ from, to int64 }
 
-// join adds the time that e tells of to those that were told before. They come in the order of their ends.
+// join adds the interval of e to spans. Intervals come in the order of their ends.
 func join(spans []span, e *history.Event) []span {
 	s := span{e.At - e.Value, e.At}
 	for n := len(spans); n > 0 && s.from <= spans[n-1].to; n-- {

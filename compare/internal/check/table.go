@@ -7,81 +7,80 @@ import (
 	"strings"
 
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/vocabulary"
 )
 
-// The rules, as a report names them.
+// The rules: what is judged, in the words of [vocabulary] if a service declares it.
 const (
 	Exclusion = "exclusion"
 	Told      = "told"
-	Tokens    = "tokens"
-	Left      = "left"
+	Fencing   = "fencing"
+	Freed     = "freed"
 	Served    = "served"
-	FalseLoss = "false-loss"
+	Kept      = "kept"
 )
 
-// rules are the rows of the table, in its order.
-var rules = []struct {
-	name, title string
-	figure      string // what a trial that held shows; of a cell the greatest, or
-	least       bool   // the least
-}{
-	{name: Exclusion, title: "two at once"},
-	{name: Told, title: "told in time", least: true, figure: "told %s before the next"},
-	{name: Tokens, title: "tokens rise"},
-	{name: Left, title: "left behind", figure: "at most %s"},
-	{name: Served, title: "served", figure: "again after %s"},
-	{name: FalseLoss, title: "leases lost"},
+// Rule is one rule.
+type Rule struct {
+	Name, Means string
+	figure      string // what a trial that held shows: for a cell the greatest or, with
+	least       bool   // least, the least
 }
 
-// Rules are the names of all rules that have a verdict, in the order of the table.
-func Rules() (all []string) {
-	for _, rule := range rules {
-		all = append(all, rule.name)
+// Rules are all rules, in the order of the table.
+func Rules() []Rule {
+	return []Rule{
+		{Name: Exclusion, Means: vocabulary.Means(Exclusion)},
+		{Name: Told, Means: "a holder learns that its lock is lost before the next one gets it", least: true,
+			figure: "learned of it %s before the next holder"},
+		{Name: Fencing, Means: vocabulary.Means(Fencing)},
+		{Name: Freed, Means: vocabulary.Means(Freed), figure: "at most %s"},
+		{Name: Served, Means: vocabulary.Means(Served), figure: "again after %s"},
+		{Name: Kept, Means: "a holder does not lose a lock that it renews"},
 	}
-	return all
 }
 
-// declared says whether g promises that a rule is kept under a fault, or none, and in which words.
+// declared reports whether g promises a rule under a fault, or without one, and describes the promise.
 func declared(g *history.Guarantees, rule string, fault history.Fault, servers int) (bool, string) {
 	excludes := g.Exclusion != "none" && g.Exclusion != "" && g.Scope != "none" && g.Scope != "process"
-	outlasts, what := true, ""
+	survives, what := true, ""
 	switch fault.Class {
 	case history.Restart:
-		outlasts, what = g.SurvivesRestart, "a restart"
+		survives, what = g.SurvivesRestart, fault.ID
 	case history.Failover:
-		outlasts, what = g.SurvivesFailover, "a fail-over"
+		survives, what = g.SurvivesFailover, fault.ID
 	case history.Clock:
-		outlasts, what = g.SurvivesClockJump, "a step of a clock"
+		survives, what = g.SurvivesClockJump, fault.ID
 	case history.Pause:
-		outlasts, what = g.SurvivesPause, "a server's pause"
+		survives, what = g.SurvivesPause, fault.ID
 	case history.DataLost:
-		outlasts, what = false, "the loss of data"
+		survives, what = false, "the loss of data"
 	}
 	if what != "" {
-		what = map[bool]string{true: "outlasts ", false: "does not outlast "}[outlasts] + what
+		what = map[bool]string{true: "survives ", false: "does not survive "}[survives] + what
 	}
 	switch rule {
 	case Exclusion, Told:
 		if !excludes {
 			return false, "no exclusion between processes"
 		}
-		return outlasts, cmp.Or(what, "exclusion rests on: "+g.Exclusion)
-	case Tokens:
+		return survives, cmp.Or(what, "exclusion by "+g.Exclusion)
+	case Fencing:
 		switch g.Fencing {
-		case "unless data is set back": // which a replica that may lag does
-			set := fault.Class == history.DataLost || fault.Class == history.Failover && !outlasts
-			return !set, "tokens rise unless data is set back"
+		case "unless data is set back": // as a lagging replica does
+			set := fault.Class == history.DataLost || fault.Class == history.Failover && !survives
+			return !set, "tokens increase unless data is set back"
 		case "while data is kept":
-			return outlasts, "tokens rise while data is kept"
+			return survives, "tokens increase while data is kept"
 		}
 		return false, "no tokens"
-	case Left:
+	case Freed:
 		when := g.DeadHolder
 		if when == watched {
-			when = "after somebody has watched it for the TTL"
+			when = "after a client has watched it for the TTL"
 		}
 		return g.DeadHolder != "none" && g.DeadHolder != "",
-			fmt.Sprintf("the lock of a dead holder is free %s, at most %g s later", when, g.DeadHolderSlackMS/1000)
+			fmt.Sprintf("a dead holder's lock is free %s, at most %g s later", when, g.DeadHolderSlackMS/1000)
 	case Served:
 		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
 	}
@@ -90,18 +89,18 @@ func declared(g *history.Guarantees, rule string, fault history.Fault, servers i
 
 const maxOutcomes = 40 // of a cell
 
-// collect adds what was found in a trial, and says which cells it is the first to have broken. aside is why
-// it must not be counted.
+// collect adds a trial's findings, and returns which cells it is the first to break. aside is why it
+// must not be counted.
 func (c *Checker) collect(t *trial, aside string) (news []string) {
 	if t.fault != "" && t.shown == 0 {
-		aside = cmp.Or(aside, "the fault had no effect that was seen")
+		aside = cmp.Or(aside, "the fault had no visible effect")
 	}
-	for _, rule := range rules {
-		f := t.findings[rule.name]
+	for _, rule := range Rules() {
+		f := t.findings[rule.Name]
 		if f == nil || !f.applies {
 			continue
 		}
-		in := place{t.service.Name, rule.name, t.fault}
+		in := place{t.service.Name, rule.Name, t.fault}
 		cell := c.cells[in]
 		if cell == nil {
 			cell = &history.Cell{}
@@ -110,10 +109,10 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 		cell.Servers = max(cell.Servers, t.servers)
 		o := history.Outcome{Trial: t.id}
 		switch worst, excuse := t.counted(f); {
-		case worst != nil && (aside == "" || rule.name == Exclusion):
-			// Two at once are a fact, whatever else went wrong with a trial.
+		case worst != nil && (aside == "" || rule.Name == Exclusion):
+			// Two holders at once are a fact, whatever else went wrong in a trial.
 			if cell.Broken == 0 {
-				news = append(news, t.service.Name+": broken: "+rule.title+": "+worst.says)
+				news = append(news, t.service.Name+": broken: "+rule.Name+": "+worst.says)
 			}
 			cell.Trials++
 			cell.Broken++
@@ -123,8 +122,8 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 			}
 		case aside != "" || len(f.breaks) > 0:
 			cell.Set++
-			if cell.Reason = cmp.Or(aside, excuse); rule.name == FalseLoss && t.fault == "" && aside == "" {
-				cell.Verdict = history.Inconclusive // whatever other rounds show: a lease was lost
+			if cell.Reason = cmp.Or(aside, excuse); rule.Name == Kept && t.fault == "" && aside == "" {
+				cell.Verdict = history.Inconclusive // whatever other rounds show, a lease was lost
 			}
 			o.Aside, o.Note = true, cell.Reason
 		default:
@@ -141,21 +140,21 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 	return news
 }
 
-// Report has the rows, the worst first: all rules, and those under a fault that were tried on any service; of
-// two at once, under each fault.
+// Report has the rows, the worst first: all rules, and those under a fault that were tried on any
+// service; for exclusion, under each fault.
 func (c *Checker) Report() *history.Report {
 	r := &history.Report{Version: 1, Run: *c.run, Trials: c.trials}
-	for _, rule := range rules {
+	for _, rule := range Rules() {
 		before := len(r.Rows)
-		for _, f := range append([]history.Fault{{}}, c.run.Faults...) { // the first is none
-			row := history.Row{ID: strings.TrimSuffix(rule.name+"/"+f.ID, "/"), Rule: rule.name, Fault: f.ID}
-			row.Title = rule.title + ": " + cmp.Or(f.ID, "healthy")
-			if c.fill(&row, f) || rule.name == Exclusion {
+		for _, f := range append([]history.Fault{{}}, c.run.Faults...) { // the first is no fault
+			row := history.Row{ID: strings.TrimSuffix(rule.Name+"/"+f.ID, "/"), Rule: rule.Name, Fault: f.ID}
+			row.Title = rule.Name + ": " + cmp.Or(f.ID, "healthy")
+			if c.fill(&row, f) || rule.Name == Exclusion {
 				r.Rows = append(r.Rows, row)
 			}
 		}
 		if len(r.Rows) == before {
-			row := history.Row{ID: rule.name, Rule: rule.name, Title: rule.title}
+			row := history.Row{ID: rule.Name, Rule: rule.Name, Title: rule.Name}
 			c.fill(&row, history.Fault{})
 			r.Rows = append(r.Rows, row)
 		}
@@ -171,7 +170,7 @@ func (c *Checker) Report() *history.Report {
 	return r
 }
 
-// fill fills in the cells of a row, and reports whether one was tried.
+// fill fills in the cells of a row, and reports whether any was tried.
 func (c *Checker) fill(row *history.Row, fault history.Fault) (tried bool) {
 	for i := range c.run.Services {
 		s := &c.run.Services[i]
@@ -183,7 +182,7 @@ func (c *Checker) fill(row *history.Row, fault history.Fault) (tried bool) {
 }
 
 func cell(s *history.Service, t *history.Cell, rule string, fault history.Fault) history.Cell {
-	out := history.Cell{Verdict: history.NotTried, Reason: "no trial gave the occasion"}
+	out := history.Cell{Verdict: history.NotTried, Reason: "no trial could show it"}
 	switch {
 	case t != nil:
 		out = *t
@@ -191,10 +190,10 @@ func cell(s *history.Service, t *history.Cell, rule string, fault history.Fault)
 		out.Reason = s.Missing
 	case s.Untried[fault.ID] != "":
 		out.Reason = s.Untried[fault.ID]
-	case rule == Tokens && s.Declared.Fencing == "none":
+	case rule == Fencing && s.Declared.Fencing == "none":
 		out.Reason = "leases carry no token"
 	case rule == Told && (fault.Class == history.Stopped || fault.Class == history.Killed):
-		out.Reason = "nobody can tell a holder that does not run"
+		out.Reason = "a holder that does not run cannot learn of it"
 	}
 	// The broken and the worst first.
 	rank := func(o history.Outcome) int {
@@ -220,49 +219,79 @@ func cell(s *history.Service, t *history.Cell, rule string, fault history.Fault)
 	return out
 }
 
-// headline says what was broken: what is declared, and two at once, declared or not.
+// headline says what was broken: promises, and exclusion even where it is not promised.
 func headline(r *history.Report) (bad int, says string) {
-	said := map[history.Verdict][]string{}
-	tried := 0
+	var broken, others []string
+	checked, unsure := 0, 0
 	for i, s := range r.Run.Services {
-		for _, rule := range rules {
-			faults := map[history.Verdict][]string{} // of which that was said
-			for _, row := range r.Rows {
-				if c := &row.Cells[i]; row.Rule == rule.name {
-					faults[c.Verdict] = append(faults[c.Verdict], row.Fault)
-					if c.Verdict == history.Broken || c.Verdict == history.Held && c.Declared {
-						tried++
-					}
-				}
-			}
-			bad += len(faults[history.Broken])
-			for v, by := range faults {
-				title := rule.title
-				if len(by) > 1 {
-					title += fmt.Sprintf(" under %d faults", len(by))
-				} else if by[0] != "" {
-					title += " under " + by[0]
-				}
-				if v == history.Broken || rule.name == Exclusion {
-					said[v] = append(said[v], s.Name+": "+title)
-				}
+		faults := map[[2]string][]string{} // by rule and verdict
+		for _, row := range r.Rows {
+			c := &row.Cells[i]
+			of := [2]string{row.Rule, string(c.Verdict)}
+			faults[of] = append(faults[of], row.Fault)
+			switch {
+			case c.Verdict == history.Broken:
+				bad++
+				checked++
+			case c.Verdict == history.Held && c.Declared:
+				checked++
+			case c.Verdict == history.Inconclusive && c.Declared:
+				unsure++
 			}
 		}
+		for _, rule := range Rules() {
+			if of := faults[[2]string{rule.Name, string(history.Broken)}]; len(of) > 0 {
+				broken = append(broken, s.Name+": "+rule.Name+" "+under(of, nil))
+			}
+		}
+		if of := faults[[2]string{Exclusion, string(history.Undeclared)}]; len(of) > 0 {
+			others = append(others, s.Name+" let two holders in "+under(of, r.Run.Faults))
+		}
 	}
-	others := strings.Join(said[history.Undeclared], "; ")
+	var all []string
 	switch {
 	case bad > 0:
-		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried,
-			strings.Join(said[history.Broken], "; "))
-		if others != "" {
-			says += ". Not declared: " + others
-		}
-	case tried > 0:
-		if says = fmt.Sprintf("All %d declared guarantees that were tried held", tried); others != "" {
-			says = others + ". " + says
-		}
+		all = append(all, fmt.Sprintf("%d of %d promises BROKEN: %s.", bad, checked, strings.Join(broken, "; ")))
+	case checked > 0:
+		all = append(all, fmt.Sprintf("No service broke a promise: %d checked.", checked))
 	default:
-		says = cmp.Or(others, "Nothing that is declared could be tried")
+		all = append(all, "No promise could be checked.")
 	}
-	return bad, says
+	if unsure > 0 {
+		all[0] = strings.TrimSuffix(all[0], ".") + fmt.Sprintf(", and %d inconclusive.", unsure)
+	}
+	if len(others) > 0 {
+		who := map[bool]string{true: "it does", false: "they do"}[len(others) == 1]
+		all = append(all, fmt.Sprintf("%s, which %s not promise to prevent.", and(others), who))
+	}
+	if bad == 0 {
+		slices.Reverse(all)
+	}
+	return bad, strings.Join(all, " ")
+}
+
+// under describes faults, by their IDs, in the words of known.
+func under(ids []string, known []history.Fault) string {
+	var each []string
+	for _, id := range ids {
+		words := "under " + id
+		if at := slices.IndexFunc(known, func(f history.Fault) bool { return f.ID == id }); at >= 0 {
+			words = cmp.Or(known[at].When, words)
+		} else if id == "" {
+			words = "without a fault"
+		}
+		each = append(each, words)
+	}
+	if len(each) > 3 {
+		return fmt.Sprintf("under %d faults", len(each))
+	}
+	return and(each)
+}
+
+func and(all []string) string {
+	last := len(all) - 1
+	if last == 0 {
+		return all[0]
+	}
+	return strings.Join(all[:last], ", ") + " and " + all[last]
 }

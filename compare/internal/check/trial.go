@@ -10,7 +10,7 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 )
 
-// trial is a trial that is under way: its events, and what [trial.read] makes of them when it has ended.
+// trial is a trial in progress: its events, and what [trial.read] derives from them when it has ended.
 type trial struct {
 	id      string
 	service *history.Service
@@ -35,21 +35,21 @@ type trial struct {
 type lock struct {
 	name    string
 	askers  int        // callers that have asked
-	holds   []*attempt // those that were granted, in their order
+	holds   []*attempt // the granted ones, in order
 	told    []int64    // when holders were told, since the last grant
-	unclear bool       // an attempt had an outcome that is not known, or a lease was lost
+	unclear bool       // an attempt had an unknown outcome, or a lease was lost
 }
 
-// attempt is a Lock, and the lease that it was granted.
+// attempt is a Lock, and its lease.
 type attempt struct {
 	lock        *lock
 	ask, answer *history.Event // no answer: nil
 	until       int64          // the end of the holder's belief
-	believes    bool           // it was not told, has not unlocked or asked again; perhaps past its deadline
+	believes    bool           // it has not been told, unlocked or asked again; perhaps past its deadline
 	passed      int64          // when the next one was granted; 0 before
 }
 
-// read goes through the events. What only the time of an event tells is judged on the way.
+// read goes through the events. What depends on a single event's time is judged on the way.
 func (t *trial) read() {
 	t.away, t.findings = map[string]span{}, map[string]*finding{}
 	type id struct {
@@ -96,7 +96,7 @@ func (t *trial) read() {
 				if a == nil {
 					l.askers++
 				} else {
-					a.ends(e) // it does not look at its old lease any more
+					a.ends(e) // it no longer watches its old lease
 				}
 				a = &attempt{lock: l, ask: e}
 				latest[by], t.attempts = a, append(t.attempts, a)
@@ -119,7 +119,7 @@ func (t *trial) event(a *attempt, e *history.Event) {
 		a.lock.unclear = a.lock.unclear || e.Kind == history.GaveUp
 	case history.Renewed:
 		if a.believes && deadline(e) > e.At {
-			// A lease that goes on after its end goes on as if it had not ended: another may have held meanwhile.
+			// A lease continued after its end counts as if it had not ended: another may have held the lock meanwhile.
 			a.until = deadline(e)
 		}
 	case history.ToldLost:
@@ -135,7 +135,7 @@ func (t *trial) event(a *attempt, e *history.Event) {
 	}
 }
 
-// deadline is the end of a lease, as an event tells it.
+// deadline is the end of a lease, according to an event.
 func deadline(e *history.Event) int64 {
 	if e.Until == 0 {
 		return math.MaxInt64
@@ -145,7 +145,7 @@ func deadline(e *history.Event) int64 {
 
 func (t *trial) granted(a *attempt, e *history.Event) {
 	l := a.lock
-	if a.until = deadline(e); a.until <= e.At { // over before it was looked at: nobody believed anything
+	if a.until = deadline(e); a.until <= e.At { // it ended before anybody saw it: there was no belief
 		a.until, l.holds = e.At, append(l.holds, a)
 		return
 	}
@@ -171,7 +171,7 @@ func (t *trial) granted(a *attempt, e *history.Event) {
 		t.worked = cmp.Or(t.worked, e.At)
 	}
 	if t.lasts() {
-		t.finding(FalseLoss).applies = true
+		t.finding(Kept).applies = true
 	}
 	a.believes = true
 	l.holds = append(l.holds, a)
@@ -184,32 +184,33 @@ func (a *attempt) ends(e *history.Event) {
 	}
 }
 
-// lasts reports whether a lease that is lost is something to tell: nothing was done to its holder.
+// lasts reports whether a lost lease counts: nothing was done to its holder.
 func (t *trial) lasts() bool {
 	return !slices.Contains([]history.Class{history.Client, history.Stopped, history.Killed}, t.class)
 }
 
-// absent reports whether the process was stopped or dead for some of the time between from and to:
-// nobody could tell it anything.
+// absent reports whether the process was stopped or dead for some of the time between from and to, and
+// could not learn anything.
 func (t *trial) absent(process string, from, to int64) bool {
 	s, is := t.away[process]
 	return is && s.from <= to && (s.to == 0 || s.to >= from-int64(toldGrace))
 }
 
-// What a service declares whose dead holders are gone with their process, or are seen by those alone that look on.
+// Declarations of services whose dead holders are gone with their process, or are noticed only by
+// watching clients.
 const (
 	atOnce  = "at once"
 	watched = "watched for the TTL"
 )
 
-// allowed is how long after the end of a holder the service may keep its lock.
+// allowed is how long the service may keep a lock after its holder's end.
 func (t *trial) allowed() time.Duration {
 	limit := freeGrace + time.Duration(t.service.Declared.DeadHolderSlackMS*float64(time.Millisecond))
 	if t.class != history.Killed || t.service.Declared.DeadHolder != atOnce {
 		limit += time.Duration(t.ttl)
 	}
 	if t.service.Declared.DeadHolder == watched {
-		limit += time.Duration(t.ttl) // from when somebody has begun to look
+		limit += time.Duration(t.ttl) // from when a client began to watch
 	}
 	return limit
 }

@@ -4,7 +4,6 @@ package history
 
 import "time"
 
-// Now returns the host's wall clock in nanoseconds: there is no monotonic clock
-// here that all processes of the host share. A step of the clock while a run
-// lasts makes it worthless.
+// Now returns the host's wall clock in nanoseconds: this system has no monotonic clock that all its
+// processes share. A step of the clock makes the run worthless.
 func Now() int64 { return time.Now().UnixNano() }

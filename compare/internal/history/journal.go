@@ -14,8 +14,8 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// Until is a lease's deadline as an Event has it: 0 where there is none, which [locker.Lease.Until]
-// tells by one a hundred years away.
+// Until is a lease's deadline for an Event: 0 if there is none, which [locker.Lease.Until] shows as one
+// a hundred years away.
 func Until(t time.Time) int64 {
 	if clock.Endless(t) {
 		return 0
@@ -23,15 +23,15 @@ func Until(t time.Time) int64 {
 	return Now() + int64(time.Until(t))
 }
 
-// Journal gathers the events of trials that are under way, and writes them down when a trial is over. Its
-// methods may be called from any goroutine.
+// Journal collects the events of running trials, and writes them when a trial has ended. Its methods
+// may be called from any goroutine.
 type Journal struct {
 	mu     sync.Mutex
 	f      *os.File
 	trials map[string][]Event
 }
 
-// Create makes the journal of a run in dir, where none must be.
+// Create creates the journal of a run in dir, which must have none.
 func Create(dir string) (*Journal, error) {
 	f, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -40,8 +40,8 @@ func Create(dir string) (*Journal, error) {
 	return &Journal{f: f, trials: map[string][]Event{}}, nil
 }
 
-// Add adds e, of the present if it has no time, to its trial, and a stall to all that are under way. What
-// comes after the end of its trial is of none.
+// Add adds e to its trial, with the present time if it has none, and a stall to all running trials. An
+// event after the end of its trial is dropped.
 func (j *Journal) Add(e Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -59,8 +59,8 @@ func (j *Journal) Add(e Event) {
 	}
 }
 
-// End returns the events of a trial that is over, from its TrialBegin to its TrialEnd in the order of time,
-// and writes them down.
+// End returns the events of an ended trial, from its TrialBegin to its TrialEnd in the order of time,
+// and writes them.
 func (j *Journal) End(trial string) ([]Event, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -78,5 +78,5 @@ func (j *Journal) End(trial string) ([]Event, error) {
 	return events, nil
 }
 
-// Close returns an error of the file.
+// Close closes the file and returns its error.
 func (j *Journal) Close() error { return j.f.Close() }

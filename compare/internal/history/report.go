@@ -2,16 +2,15 @@ package history
 
 import "time"
 
-// Report is what comes out of a run: report.json. Its fields are stable: a field
-// is added, never renamed. Times in it are nanoseconds of the run's clock, see
-// Event; durations are nanoseconds too.
+// Report is the result of a run: report.json. Fields may be added, but are never renamed. Times are
+// nanoseconds of the run's clock, see Event; durations are nanoseconds too.
 type Report struct {
 	Version int `json:"version"` // of this format: 1
 	Run     Run `json:"run"`
 	Trials  int `json:"trials"`
 	Broken  int `json:"declared_and_broken"` // cells
-	// Headline is what was broken, in a sentence: what is declared, and two at once wherever they were
-	// seen.
+	// Headline is what was broken, in a sentence: declared promises, and two holders at once wherever
+	// they were seen.
 	Headline string `json:"headline"`
 	// Interrupted says why the run ended early, if it did.
 	Interrupted string `json:"interrupted,omitempty"`
@@ -23,32 +22,32 @@ type Row struct {
 	ID    string `json:"id"`    // "rule" or "rule/fault"
 	Rule  string `json:"rule"`  // such as "exclusion"
 	Fault string `json:"fault"` // a Fault's ID; "" for none
-	Title string `json:"title"` // such as "two at once: holder-stopped"
+	Title string `json:"title"` // such as "exclusion: holder-stopped"
 	Cells []Cell `json:"cells"` // in the order of Run.Services
 }
 
-// Verdict is what a cell says.
+// Verdict is the verdict of a cell.
 type Verdict string
 
 // Verdicts.
 const (
 	Held         Verdict = "held"         // tried, and never broken
 	Broken       Verdict = "BROKEN"       // declared, and broken at least once
-	Undeclared   Verdict = "broken"       // the same, where it is not declared
+	Undeclared   Verdict = "broken"       // broken, but not declared
 	NotTried     Verdict = "not tried"    // Reason says why
-	Inconclusive Verdict = "inconclusive" // tried, but no trial can be counted; Reason says why
+	Inconclusive Verdict = "inconclusive" // tried, but no trial counts; Reason says why
 )
 
-// Cell is what was seen of one service in one row.
+// Cell is the result for one service in one row.
 type Cell struct {
 	Service  string  `json:"service"`
 	Verdict  Verdict `json:"verdict"`
 	Declared bool    `json:"declared"`       // the service promises it
 	What     string  `json:"what,omitempty"` // what it declares, in words
-	// Trials are those that count. In each, one fault befalls several locks, which share its luck: it
-	// is one observation. Without a fault, it is a round of locking.
+	// Trials are those that count. In each, one fault hits several locks, which is one observation.
+	// Without a fault, it is a round of locking.
 	Trials  int    `json:"trials"`
-	Broken  int    `json:"broken"`              // of them, with one lock at least
+	Broken  int    `json:"broken"`              // of them, for at least one lock
 	Servers int    `json:"servers,omitempty"`   // that the fault took away
 	Set     int    `json:"set_aside,omitempty"` // trials that do not count: no evidence, or a stall
 	Worst   string `json:"worst,omitempty"`     // in words: "two held for 1.2 s"
@@ -59,7 +58,7 @@ type Cell struct {
 	Witness  *Witness  `json:"witness,omitempty"` // of the worst broken trial
 }
 
-// Outcome is one trial as one cell sees it.
+// Outcome is one trial in one cell.
 type Outcome struct {
 	Trial  string `json:"trial"`
 	Broken bool   `json:"broken,omitempty"`
@@ -78,7 +77,7 @@ type Witness struct {
 	Events []Event `json:"events"`
 }
 
-// Duration is a number of nanoseconds as people read it, three digits of it.
+// Duration formats a number of nanoseconds for people, in three digits.
 func Duration(ns int64) string {
 	d, step := time.Duration(ns), time.Duration(1)
 	for d.Abs() >= 1000*step {

@@ -6,7 +6,7 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Run is what a run was about: all that is needed beside its events to judge them.
+// Run describes a run: everything besides its events that is needed to judge them.
 type Run struct {
 	Began    time.Time `json:"began"`
 	Machine  string    `json:"machine"` // where it took place, and with what
@@ -14,11 +14,11 @@ type Run struct {
 	Faults   []Fault   `json:"faults"`
 }
 
-// Service is one subject.
+// Service is one tried service.
 type Service struct {
 	Name     string     `json:"name"`              // short and unique: the head of its column
 	URL      string     `json:"url,omitempty"`     // passwords masked
-	Version  string     `json:"version,omitempty"` // of the servers, where they tell
+	Version  string     `json:"version,omitempty"` // of the servers, if known
 	Missing  string     `json:"missing,omitempty"` // why it was not tried, and what would help
 	Declared Guarantees `json:"declared"`
 	// Untried says why a Fault, by its ID, is not tried on this service.
@@ -53,28 +53,28 @@ func Declare(g locker.Guarantees) Guarantees {
 	}
 }
 
-// Fault is something that is done to a service or to a holder.
+// Fault is a fault of a service or of a holder.
 type Fault struct {
 	ID    string `json:"id"` // its one name, such as "holder-stopped"
 	Class Class  `json:"class"`
-	What  string `json:"what,omitempty"` // in a sentence: what is done, and what it shows
+	What  string `json:"what,omitempty"` // in a sentence: what happens, and what it shows
+	When  string `json:"when,omitempty"` // for a headline: something happened "after a restart"
 }
 
-// Class is what a fault does. It says which declaration covers it, and what
-// else has to be known to judge.
+// Class is what a fault does. It says which declaration covers it, and what else the judge must know.
 type Class string
 
 // Classes.
 const (
 	Client   Class = "client"    // the network between a child and the service: cut, delayed, requests held
-	Stopped  Class = "stopped"   // a child, from FaultBegin to FaultEnd: nobody can tell it anything
+	Stopped  Class = "stopped"   // a child, from FaultBegin to FaultEnd: it cannot learn anything
 	Killed   Class = "killed"    // a child ends for good with the evidence
 	Server   Class = "server"    // what no declaration excludes: a member cut off from the others
 	Down     Class = "down"      // servers are away, as many as FaultBegin's Value: see ServerCrashes
 	Restart  Class = "restart"   // servers are killed and started again, with their data: SurvivesRestart
 	DataLost Class = "data_lost" // servers are started again without their data: nothing covers it
 	Failover Class = "failover"  // another server takes the place of one that failed: SurvivesFailover
-	Pause    Class = "pause"     // a server stands still for longer than a TTL, and goes on: SurvivesPause
+	Pause    Class = "pause"     // a server is paused for longer than a TTL, and resumes: SurvivesPause
 	Clock    Class = "clock"     // a server's wall clock is stepped: SurvivesClockJump
 )
 

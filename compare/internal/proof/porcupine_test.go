@@ -36,7 +36,7 @@ func TestTheCheckerAgreesWithPorcupine(t *testing.T) {
 	for i := range histories(t) {
 		events, holds := randomHistory(random)
 		report := check.Check(run, events)
-		exclusion, tokens := holdsUp(report, check.Exclusion), holdsUp(report, check.Tokens)
+		exclusion, tokens := holdsUp(report, check.Exclusion), holdsUp(report, check.Fencing)
 		said[[2]bool{exclusion, tokens}]++
 		alone := porcupine.CheckOperations(model(false), operations(holds))
 		both := porcupine.CheckOperations(model(true), operations(holds))

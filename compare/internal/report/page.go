@@ -1,9 +1,8 @@
-// Package report shows what a comparison found: as a table in a terminal, and as
-// a page that opens in a browser without a network.
+// Package report shows the results of a comparison: as a table in a terminal, and as a page that opens
+// in a browser without a network.
 //
-// The page is drawn by a program of ours, page.js. The libraries that are well
-// kept draw charts, not the lanes of a history, and each is several times as
-// large as what is needed here.
+// The page is drawn by our own page.js. Maintained libraries draw charts, not the lanes of a history,
+// and each is several times as large as what is needed here.
 package report
 
 import (

@@ -11,11 +11,13 @@ function make(space, tag, set, ...inside) {
     if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
     else if (v !== undefined && v !== false) e.setAttribute(k, v === true ? "" : v);
   }
-  e.append(...inside.filter((x) => x !== undefined && x !== null && x !== ""));
+  e.append(...inside.filter((x) => x || x === 0));
   return e;
 }
 const el = (tag, set, ...inside) => make(false, tag, set, ...inside);
 const svg = (tag, set, ...inside) => make(true, tag, set, ...inside);
+// whole keeps words with hyphens, such as the names of faults, on one line.
+const whole = (text) => text.split(/(\S*-\S*)/).map((w, i) => i % 2 ? el("span", { class: "whole" }, w) : w);
 const color = (i) => `var(--c${i % 8})`;
 
 // time says a number of nanoseconds in three digits.
@@ -44,7 +46,7 @@ function tip(text, x, y) {
 const has = (row, verdict) => row.cells.some((c) => c.verdict === verdict);
 const rank = (row) => row.cells.every((c) => c.verdict === "not tried") ? 3 : has(row, "BROKEN") ? 0 : has(row, "broken") ? 1 : 2;
 const groups = [
-  ["Declared, and broken", "bad"], ["Broken where it is not declared", "soft"],
+  ["Promised, and broken", "bad"], ["Broken, and not promised", "soft"],
   ["Held, wherever it was tried", ""], ["Not tried", ""],
 ];
 
@@ -54,13 +56,13 @@ const counted = (row) => row.fault ? "fault" : "round";
 function cellButton(row, c) {
   const b = el("button", { class: look[c.verdict], type: "button", "data-cell": row.id + "@" + c.service, onclick: () => openCell(row, c), "aria-label": `${c.service}, ${row.title}: ${c.verdict}` });
   if (c.verdict === "held") b.append(`held · ${c.trials}`, el("span", { class: "unit" }, " " + counted(row) + (c.trials > 1 ? "s" : "")));
-  else if (c.broken) b.append(`${c.verdict} ${c.broken} of ${c.trials}`);
+  else if (c.broken) b.append(`${c.verdict} `, el("span", { class: "whole" }, `${c.broken} of ${c.trials}`));
   else b.append(c.verdict === "inconclusive" ? "?" : "–");
   return b;
 }
 
 function tableRow(row, part) {
-  return el("tr", { class: part ? "part" : undefined, hidden: !!part }, el("th", { scope: "row" }, row.title), ...row.cells.map((c) => el("td", {}, cellButton(row, c))));
+  return el("tr", { class: part ? "part" : undefined, hidden: !!part }, el("th", { scope: "row" }, ...whole(row.title)), ...row.cells.map((c) => el("td", {}, cellButton(row, c))));
 }
 
 // foldRow stands for several rows of one rule in which nothing was broken.
@@ -81,7 +83,7 @@ function foldRow(rows, parts) {
 }
 
 function drawTable() {
-  const head = el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""), ...services.map((s) => el("th", { scope: "col" }, s.name, el("small", {}, s.missing ? "not there" : s.version || "")))));
+  const head = el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""), ...services.map((s) => el("th", { scope: "col" }, ...whole(s.name), el("small", {}, s.missing ? "not there" : s.version || "")))));
   const body = el("tbody");
   groups.forEach(([title, kind], k) => {
     const rows = report.rows.filter((r) => rank(r) === k);
@@ -114,7 +116,7 @@ function openCell(row, c) {
   const inside = el("div", { class: "inside", tabindex: "-1", autofocus: true });
   inside.append(
     el("button", { class: "close", type: "button", "aria-label": "close", onclick: () => $("cell").close() }, "×"),
-    el("h2", { id: "cell-title" }, `${c.service}: ${row.title}`));
+    el("h2", { id: "cell-title" }, ...whole(`${c.service}: ${row.title}`)));
   if (fault && fault.what) inside.append(el("p", { class: "quiet" }, fault.what));
   const n = plural(c.trials, counted(row));
   const aside = c.set_aside ? ` ${plural(c.set_aside, counted(row))} more ${c.set_aside === 1 ? "is" : "are"} not counted.` : "";
@@ -122,11 +124,11 @@ function openCell(row, c) {
   if (c.verdict === "held") inside.append(line("held", "held", `in ${n}; so at most ${c.trials <= 3 ? "all" : "3 of " + c.trials} such ${counted(row)}s break it, with 95 % confidence.${c.worst ? " The tightest: " + c.worst + "." : ""}`));
   else if (c.broken) inside.append(line(look[c.verdict], c.verdict, `by ${c.broken} of ${n}. The worst: ${c.worst}.`));
   else inside.append(line("none", c.verdict, (c.reason || "no reason is known") + "."));
-  if (c.what) inside.append(el("p", { class: "quiet" }, (c.declared ? "Declared: " : "Not declared: ") + c.what + (service.declared.rests_on ? ". It rests on: " + service.declared.rests_on : ".")));
+  if (c.what) inside.append(el("p", { class: "quiet" }, (c.declared ? "Promised: " : "Not promised: ") + c.what + (service.declared.rests_on ? ". This rests on: " + service.declared.rests_on : ".")));
   $("cell").replaceChildren(inside);
   if (!$("cell").open) $("cell").showModal();
   $("cell").scrollTop = 0;
-  if (c.witness) inside.append(el("h3", {}, `Trial ${c.witness.trial}: ${c.witness.says}`), timeline(c.witness));
+  if (c.witness) inside.append(el("h3", {}, ...whole(`Trial ${c.witness.trial}: ${c.witness.says}`)), timeline(c.witness));
   if (c.outcomes && c.outcomes.length) inside.append(el("h3", {}, row.fault ? "Faults" : "Rounds"), trials(row, c));
   if (c.witness) inside.append(eventList(c.witness));
   history.replaceState(null, "", "#" + encodeURIComponent(row.id + "@" + c.service));
@@ -239,10 +241,10 @@ function timeline(w) {
   const spans = all.flatMap((l) => l.spans);
   let least = Math.min(...times), most = Math.max(...times, ...spans.filter((s) => s.kind === "belief").map((s) => Math.min(s.to, w.to + 3e9)));
   const pad = Math.max((most - least) * 0.03, 1e6);
-  const whole = [least - pad, most + pad];
-  const size = Math.max(w.to - w.from, (whole[1] - whole[0]) / 400);
+  const everything = [least - pad, most + pad];
+  const size = Math.max(w.to - w.from, (everything[1] - everything[0]) / 400);
   const near = [w.from - size * 1.2, w.to + size * 1.2];
-  let view = whole.slice();
+  let view = everything.slice();
   const box = el("div", { class: "time", role: "img", "aria-label": w.says }), hits = [];
   const top = 58, bottom = 26;
 
@@ -251,6 +253,8 @@ function timeline(w) {
     const laneHeight = phone ? 58 : 42, height = top + all.length * laneHeight + bottom;
     const x = (t) => left + (t - view[0]) / (view[1] - view[0]) * (width - left - right);
     const clip = (t) => Math.max(left, Math.min(width - right, x(t)));
+    // within keeps the middle of a label where the whole of it is in the picture.
+    const within = (at, words) => Math.max(4 + wide(words) / 2, Math.min(width - 4 - wide(words) / 2, at));
     const out = svg("svg", { viewBox: `0 0 ${width} ${height}`, height });
     hits.length = 0;
     // Time, from the break on.
@@ -258,7 +262,7 @@ function timeline(w) {
     for (let t = Math.ceil((view[0] - w.from) / step) * step; t + w.from <= view[1]; t += step) {
       const at = x(t + w.from);
       if (at < left || at > width - right) continue;
-      out.append(svg("path", { d: `M${at} ${top - 8}V${height - bottom + 4}`, class: "grid" }), svg("text", { x: at, y: height - 8, "text-anchor": "middle" }, time(t)));
+      out.append(svg("path", { d: `M${at} ${top - 8}V${height - bottom + 4}`, class: "grid" }), svg("text", { x: within(at, time(t)), y: height - 8, "text-anchor": "middle" }, time(t)));
     }
     // Faults.
     if (!phone) out.append(svg("text", { x: 12, y: 34 }, "what is done"));
@@ -272,7 +276,9 @@ function timeline(w) {
       }
       const a = clip(f.from), b = Math.max(clip(f.to), a + 3), words = f.text + (f.who ? " · " + f.who : "");
       out.append(svg("rect", { x: a, y: 20, width: b - a, height: 20, rx: 4, class: "fault" }));
-      if (b - a > 40) out.append(svg("text", { x: a + 7, y: 34, class: "on" }, fit(words, (b - a - 12) / 6.6)));
+      if (b - a > wide(f.text) + 14) out.append(svg("text", { x: a + 7, y: 34, class: "on" }, fit(words, (b - a - 12) / 7)));
+      else if (a - wide(words) > (phone ? 10 : 110)) out.append(svg("text", { x: a - 6, y: 34, "text-anchor": "end", class: "beside" }, words));
+      else if (b + wide(words) + 10 < width) out.append(svg("text", { x: b + 6, y: 34, class: "beside" }, words));
       hits.push([a, 20, b, 40, `${words}\n${time(f.from - w.from)} to ${f.open ? "the end" : time(f.to - w.from)}`]);
     }
     // Where it is broken.
@@ -281,7 +287,7 @@ function timeline(w) {
       out.append(svg("rect", { x: a, y: top - 8, width: b - a, height: height - bottom - top + 10, class: "band" }));
       for (const [t, e] of [[w.from, a], [w.to, b]]) if (t >= view[0] && t <= view[1]) out.append(svg("path", { d: `M${e} ${top - 8}V${height - bottom + 2}`, class: "edge" }));
       const words = w.to > w.from ? time(w.to - w.from) : "here", mid = (a + b) / 2;
-      out.append(svg("text", { x: Math.max(left + 24, Math.min(width - right - 24, mid)), y: 14, "text-anchor": "middle", class: "verdict" }, words));
+      out.append(svg("text", { x: within(mid, words), y: 14, "text-anchor": "middle", class: "verdict" }, words));
     }
     // Holders.
     all.forEach((l, i) => {
@@ -311,7 +317,7 @@ function timeline(w) {
     box.replaceChildren(out);
   }
   const zoom = (by, at) => {
-    const length = Math.max(2e3, Math.min((view[1] - view[0]) * by, (whole[1] - whole[0]) * 3));
+    const length = Math.max(2e3, Math.min((view[1] - view[0]) * by, (everything[1] - everything[0]) * 3));
     const share = (at - view[0]) / (view[1] - view[0]);
     view = [at - length * share, at + length * (1 - share)];
     draw();
@@ -352,19 +358,25 @@ function timeline(w) {
   const tool = (name, what, run) => el("button", { class: "tool", type: "button", "aria-label": what, onclick: run }, name);
   const middle = () => (view[0] + view[1]) / 2;
   const used = new Set(all.flatMap((l) => l.marks.map((m) => m.e.k)));
+  const seen = (k) => faultSpans.some((f) => f.mark ? f.mark.k === k : k === "fault");
   const legend = el("div", { class: "signs" },
+    seen("fault") && sample("the fault, until it is healed", svg("rect", { x: 1, y: 1, width: 20, height: 10, rx: 3, class: "fault" })),
+    seen("evidence") && sample("it is seen to take effect", svg("rect", { x: 9, y: 2, width: 3, height: 8, rx: 1.5, fill: "var(--soft)" })),
+    seen("stall") && sample("the machine stalled", svg("rect", { x: 1, y: 2, width: 20, height: 7, rx: 1.5, fill: "var(--c3)" })),
+    sample("where it breaks", svg("path", { d: "M2 -4h18v20h-18z", fill: "var(--bad)", opacity: ".17" }), svg("path", { d: "M2 -4v20m18 0v-20", stroke: "var(--bad)", "stroke-width": 1.5 })),
     sample("believes to hold", svg("rect", { x: 1, y: 1, width: 20, height: 10, rx: 3, fill: "currentColor" })),
     sample("waits", svg("path", { d: "M1 6h20", stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": "1 4", "stroke-linecap": "round" })),
     spans.some((s) => s.kind === "after") ? sample("its lease is over, and it has not been told", svg("path", { d: "M1 6h20", stroke: "var(--bad)", "stroke-width": 3, "stroke-dasharray": "3 3" })) : "",
     ...Object.entries(signs).filter(([k]) => used.has(k)).map(([k, s]) => sample(s[0], k === "renewed" ? svg("path", { d: "M1 1h9v10h-9zm11 0h9v10h-9z", fill: "currentColor" }) : s[1](11, 6))));
   const whenever = el("div", { class: "line" }, el("span", {}, "Time counts from the moment in which it breaks. Wheel or pinch to zoom, drag to move."), el("span", { class: "space" }),
     tool("−", "zoom out", () => zoom(1.7, middle())), tool("+", "zoom in", () => zoom(0.6, middle())),
-    tool("the break", "zoom to where it breaks", () => { view = near.slice(); draw(); }), tool("all of it", "show everything", () => { view = whole.slice(); draw(); }));
+    tool("the break", "zoom to where it breaks", () => { view = near.slice(); draw(); }), tool("all of it", "show everything", () => { view = everything.slice(); draw(); }));
   new ResizeObserver(draw).observe(box);
   return el("div", {}, whenever, box, legend, hidden > 0 ? el("p", { class: "quiet" }, `${plural(hidden, "caller")} who never held ${hidden === 1 ? "is" : "are"} left out.`) : "");
 }
 
 const sample = (words, ...inside) => el("span", {}, svg("svg", { viewBox: "0 -5 22 22" }, ...inside), words);
+const wide = (words) => words.length * 7.5; // of a label, at most
 const fit = (s, n) => s.length <= n ? s : n < 4 ? "" : s.slice(0, n - 1) + "…";
 function niceStep(d) {
   const power = 10 ** Math.floor(Math.log10(d));
@@ -377,16 +389,16 @@ function drawServices() {
   const yes = (b) => b ? "yes" : "no";
   $("services").querySelector(".cards").append(...services.map((s) => {
     const d = s.declared, facts = s.missing ? [["not tried", s.missing]] : [
-      ["scope", d.scope], ["exclusion rests on", d.exclusion], ["tokens rise", d.fencing === "none" ? "no tokens" : d.fencing], ["order", d.order === "none" ? "any" : d.order],
-      ["dead holder", d.dead_holder + (d.dead_holder_slack_ms ? `, at most ${time(d.dead_holder_slack_ms * 1e6)} later` : "")], ["servers down", `${d.server_crashes} may be`],
-      ["outlasts", [d.survives_restart && "a restart", d.survives_failover && "a fail-over", d.survives_clock_jump && "a step of a clock", d.survives_pause && "a server's pause"].filter(Boolean).join(", ") || "–"],
+      ["reaches", d.scope], ["exclusion by", d.exclusion], ["fencing", d.fencing === "none" ? "no tokens" : "tokens rise " + d.fencing], ["order", d.order === "none" ? "any" : d.order],
+      ["freed", d.dead_holder + (d.dead_holder_slack_ms ? `, at most ${time(d.dead_holder_slack_ms * 1e6)} later` : "")], ["served", `with ${plural(d.server_crashes, "server")} down`],
+      ["survives", [d.survives_restart && "restart", d.survives_failover && "fail-over", d.survives_clock_jump && "clock-jump", d.survives_pause && "server-pause"].filter(Boolean).join(", ") || "–"],
       ["rests on", d.rests_on || "–"]];
     return el("div", { class: "card" }, el("h3", {}, s.name), el("div", { class: "quiet" }, [s.version, s.url].filter(Boolean).join(", ")), el("dl", {}, ...facts.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))])));
   }));
 }
 
 function drawWords() {
-  $("headline").textContent = report.headline;
+  $("headline").append(...whole(report.headline));
   $("headline").className = report.declared_and_broken ? "bad" : "";
   $("facts").textContent = [plural(report.trials, "trial"), new Date(report.run.began).toISOString().slice(0, 16).replace("T", " ") + " UTC"].join(" · ");
   if (report.interrupted) {

@@ -11,20 +11,22 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 )
 
-// Table writes the report for a terminal: the rows, and below them what they do not say.
+// Table writes the report for a terminal: the rows, and below them what they do not show.
 func Table(w io.Writer, r *history.Report) error {
 	var out strings.Builder
 	var tried []int
-	var missing []string
+	var missing, where []string
+	alike := map[string]int{}
 	for i, s := range r.Run.Services {
 		if s.Missing == "" {
-			tried = append(tried, i)
+			tried, where = append(tried, i), append(where, s.Name+": "+s.URL)
+			alike[s.Declared.Backend]++
 		} else {
 			missing = append(missing, s.Name+": "+s.Missing)
 		}
 	}
 	rows := fold(r.Rows)
-	for services := range slices.Chunk(tried, 4) { // beside each other: what most terminals have room for
+	for services := range slices.Chunk(tried, 4) { // side by side: what most terminals have room for
 		t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 		line := func(title string, cell func(service int) string) {
 			for _, i := range services {
@@ -40,10 +42,14 @@ func Table(w io.Writer, r *history.Report) error {
 		fmt.Fprintln(&out)
 	}
 	if r.Trials > 0 {
-		fmt.Fprint(&out, r.Headline, ".\n\nheld · n: none of n faults broke it (several locks share each), so at "+
-			"most 3 of n such faults do (95 % sure).\nBROKEN k of n: declared, and broken by k of n faults. "+
-			"broken k of n: the same, where it is not declared.\n"+
-			"Rows without a fault count rounds. -: not tried. ?: inconclusive.\n")
+		fmt.Fprint(&out, r.Headline, `
+
+held · n       none of n faults broke it; 300 show that at most 1 in 100 do (95 %)
+BROKEN k of n  promised, and broken by k of n faults
+broken k of n  the same, but not promised
+-, ?           not tried, inconclusive: the page says why
+Each fault hits several locks and counts once. Rows without a fault count rounds.
+`)
 	}
 	var unsure []string
 	for _, row := range r.Rows {
@@ -58,13 +64,16 @@ func Table(w io.Writer, r *history.Report) error {
 			fmt.Fprintf(&out, "\n%s:\n  %s\n", title, strings.Join(all, "\n  "))
 		}
 	}
-	note("Nothing can be said of", unsure)
-	note("Not tried at all", missing)
+	if len(alike) < len(where) {
+		note("Services", where)
+	}
+	note("Inconclusive", unsure)
+	note("Not tried", missing)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
 
-// text is a cell in a word or two.
+// text is a cell in a few words.
 func text(c *history.Cell) string {
 	switch c.Verdict {
 	case history.Held:
@@ -77,8 +86,8 @@ func text(c *history.Cell) string {
 	return "-"
 }
 
-// fold joins the rows of one rule in which nothing was broken into one; of the first rule only those
-// that could not be tried anywhere: what was tried there is what everybody asks about.
+// fold joins the rows of one rule in which nothing was broken into one; for the first rule, only those
+// that were not tried anywhere, because readers want to see the others.
 func fold(rows []history.Row) (out []history.Row) {
 	at, count := map[string]int{}, map[string]int{}
 	for _, row := range rows {

@@ -16,16 +16,16 @@ import (
 
 const ttl = 30 * time.Second // of the old lock
 
-// both calls f under the old lock, which has the key that it had, and under that of locker inside of it.
+// both calls f under the old lock, with its old key, and inside it under locker's.
 func both(ctx context.Context, before *redislock.Client, after locker.Locker, name string,
-	f func(context.Context, *locker.Lease) error) error {
+	f func(context.Context) error) error {
 	until := time.Now().Add(ttl)
 	lock, err := before.Obtain(ctx, "lock:"+name, ttl, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }()
-	ctx, cancel := context.WithDeadline(ctx, until) // nobody tells when the old lock is lost
+	ctx, cancel := context.WithDeadline(ctx, until) // the loss of the old lock is not reported
 	defer cancel()
 	return locker.TryDo(ctx, after, name, f) // Do would wait
 }
@@ -37,9 +37,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	client := locker.New(backend, nil)
+	client, err := locker.New(backend, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
 	before := redislock.New(rdb)
-	err = both(ctx, before, client, "order/42", func(context.Context, *locker.Lease) error {
+	err = both(ctx, before, client, "order/42", func(context.Context) error {
 		_, err := before.Obtain(ctx, "lock:order/42", ttl, nil)
 		fmt.Println("beside it, the old lock is", err)
 		_, err = client.TryLock(ctx, "order/42")

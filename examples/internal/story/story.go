@@ -1,5 +1,5 @@
-// Package story is what the examples have in common: a holder of a lock is paused
-// after it got its token, another one comes, and the first goes on.
+// Package story is what the examples have in common: a holder is paused after it got its token, another
+// holder comes, and the first continues.
 package story
 
 import (

@@ -1,0 +1,181 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker/internal/clock"
+)
+
+// A floor keeps others from a name whose holder's place is gone. It is put with the grant, never by one that
+// waits, so that the dead who never held are in nobody's way. It says which place it is for, and is put only
+// while that is there: a request that is late cannot put it after the release.
+//
+//   - That of StrictExpiry is on no lease. Whoever finds it without its place puts it on one of the holder's TTL that
+//     nobody renews: what a leader that was stopped can have missed are renewals, so none ends that early.
+//   - That of a MinHold is on such a lease from the grant on.
+
+// keepSpare is how much longer than a MinHold the lease of its floor lasts, and so how long the grant may
+// take. 1 % more is for the clocks of leader and holder.
+const keepSpare = time.Second
+
+// putFloors puts the floors of a hold that is about to be granted. They are there before it is, or it is
+// given back.
+func (h *hold) putFloors(ctx context.Context) error {
+	began := time.Now()
+	strict, _ := floorsOf(h.key)
+	h.b.mu.Lock()
+	h.floors = true
+	floored := h.floored()
+	h.b.mu.Unlock()
+	var put []clientv3.Op
+	if h.b.opts.StrictExpiry {
+		put = append(put, clientv3.OpPut(strict, floored))
+	}
+	if h.minHold > 0 {
+		floor, err := h.keepFor(ctx, began, h.minHold+h.minHold/100+keepSpare)
+		if err != nil {
+			return err
+		}
+		put = append(put, floor)
+	}
+	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{hasValue(h.key, h.value())}, put, nil)
+	switch took := clock.Elapsed(began, time.Now()); {
+	case err != nil:
+		return notOfSession(err)
+	case !resp.Succeeded:
+		return errDeleted
+	case h.minHold > 0 && took > keepSpare:
+		return &noAnswerError{fmt.Sprintf("MinHold was granted, but the answer took %v", took)}
+	}
+	return nil
+}
+
+// keepFor has etcd grant a lease that the floor of a MinHold is to be on, and returns the request that puts it there.
+func (h *hold) keepFor(ctx context.Context, began time.Time, d time.Duration) (put clientv3.Op, err error) {
+	lease := newLease()
+	h.b.mu.Lock()
+	h.keeps, h.covered = lease, began.Add(d)
+	floored := h.floored()
+	h.b.mu.Unlock()
+	_, err = h.b.pool.grantLease(ctx, ordinary, lease, wholeSeconds(d))
+	_, minHold := floorsOf(h.key)
+	return clientv3.OpPut(minHold, floored, clientv3.WithLease(clientv3.LeaseID(lease))), err
+}
+
+// cover has the floor of a MinHold last for keep from now on. It does already, unless the client stood still after
+// etcd had put it, before its caller was told: MinHold counts from then.
+func (h *hold) cover(ctx context.Context, keep time.Duration) error {
+	now := time.Now()
+	h.b.mu.Lock()
+	before, covered := h.keeps, h.covered
+	h.b.mu.Unlock()
+	if keep == 0 || clock.Left(covered, now) >= keep {
+		return nil
+	}
+	put, err := h.keepFor(ctx, now, keep)
+	if err == nil {
+		_, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{hasValue(h.key, h.value())}, []clientv3.Op{put}, nil)
+	}
+	if err != nil {
+		h.b.mu.Lock()
+		defer h.b.mu.Unlock()
+		h.keeps, h.covered = before, covered
+	}
+	return notOfSession(err)
+}
+
+// newLease returns an ID for a lease that nobody renews: a copy of the request makes no other, and
+// whoever gets no answer can revoke it. A copy that is late makes it once more when it is gone, which
+// does no harm: what puts a key on it compares what is there.
+func newLease() int64 { return 1 + rand.Int64N(math.MaxInt64) } //nolint:gosec // it is no secret
+
+// sweep begins to count the time of those of a queue's floors that are on no lease and whose places are gone.
+func (b *Backend) sweep(ctx context.Context, queue string) error {
+	resp, err := b.pool.read(ctx, readers,
+		floors(queue, false).get(), places(queue, false).get(clientv3.WithKeysOnly()))
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
+		there[string(kv.Key)] = true
+	}
+	dead := map[int64][]*mvccpb.KeyValue{} // by their seconds
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		if kv.Lease == 0 && !there[placeOf(kv.Key)] {
+			seconds, _ := numbers(kv)
+			dead[seconds] = append(dead[seconds], kv)
+		}
+	}
+	for seconds, floors := range dead {
+		if err := b.count(ctx, floors, seconds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count puts floors on a lease. It compares that they are as they were: a request that is late, or sent
+// twice, must not find those of the next holder. The lease ends by itself, also if another client was faster.
+func (b *Backend) count(ctx context.Context, floors []*mvccpb.KeyValue, seconds int64) error {
+	lease := newLease()
+	if _, err := b.pool.grantLease(ctx, ordinary, lease, max(seconds, 1)); err != nil {
+		return err
+	}
+	var ops []clientv3.Op
+	for _, kv := range floors {
+		key := string(kv.Key)
+		unchanged := []clientv3.Cmp{
+			isAbsent(placeOf(kv.Key)), clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision),
+		}
+		put := clientv3.OpPut(key, string(kv.Value), clientv3.WithLease(clientv3.LeaseID(lease)))
+		ops = append(ops, clientv3.OpTxn(unchanged, []clientv3.Op{put}, nil))
+	}
+	for chunk := range slices.Chunk(ops, keysAtOnce) {
+		if _, _, err := b.pool.txn(ctx, ordinary, nil, chunk, nil); err != nil {
+			return notOfSession(err)
+		}
+	}
+	return nil
+}
+
+// notOfSession makes the error that a lease is gone one that may go away. It is for requests with a lease
+// that was just granted: no session is what is gone.
+func notOfSession(err error) error {
+	if leaseGone(err) {
+		return &noAnswerError{"a lease that was granted was over before it was used"}
+	}
+	return err
+}
+
+// uncover deletes the floors of StrictExpiry of those who held when Close notified them: nobody believes in
+// them any more. It does so only where the revocation of their session was answered: a place that is still
+// there and expires later would leave nothing in the way of the next. What fails is found by the next who
+// asks for the name, and waited out. A MinHold stays.
+func (b *Backend) uncover() {
+	if !b.opts.StrictExpiry {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
+	defer cancel()
+	var ops []clientv3.Op
+	b.mu.Lock()
+	for _, h := range b.inUse {
+		if strict, _ := floorsOf(h.key); h.stage == granted && h.l.IsGone() {
+			mine := []clientv3.Cmp{hasValue(strict, h.floored())}
+			ops = append(ops, clientv3.OpTxn(mine, []clientv3.Op{clientv3.OpDelete(strict)}, nil))
+		}
+	}
+	b.mu.Unlock()
+	for chunk := range slices.Chunk(ops, keysAtOnce) {
+		_, _, _ = b.pool.txn(ctx, urgent, nil, chunk, nil)
+	}
+}

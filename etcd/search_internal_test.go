@@ -1,0 +1,743 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/session"
+)
+
+// The search runs the package on an etcd in virtual time, whose network and leaders do what a seed says:
+// requests are lost, late, and carried out twice, members lag behind, watches miss what happens, clients are
+// cut off or die, and a leader that wakes up revokes leases under their holders.
+
+const searchTTL = 10 * time.Second
+
+// server is the etcd.
+type server struct {
+	mu      sync.Mutex
+	draw    *rand.Rand
+	rev     int64
+	keys    map[string]*mvccpb.KeyValue // never changed in place
+	before  []version                   // what members may still have
+	leases  map[int64]*serverLease
+	last    int64
+	watches map[*searchWatch]bool
+	ended   map[string]bool // owners whose removal was answered
+	twice   map[string]bool // owners that have asked again, of whom only the first request is taken back
+	wrong   []string
+	bug     string
+}
+
+type version struct {
+	rev  int64
+	keys map[string]*mvccpb.KeyValue
+}
+
+type serverLease struct {
+	ttl  time.Duration
+	ends *time.Timer
+}
+
+func (s *server) random(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draw.IntN(n)
+}
+
+func (s *server) upTo(d time.Duration) time.Duration {
+	return time.Duration(s.random(int(d/time.Millisecond)+1)) * time.Millisecond
+}
+
+// change is a new revision. s.mu is held.
+func (s *server) change() {
+	s.before = append(s.before[max(0, len(s.before)-4):], version{s.rev, maps.Clone(s.keys)})
+	s.rev++
+}
+
+func (s *server) remove(key string) {
+	delete(s.keys, key)
+	for w := range s.watches {
+		if w.key == key {
+			w.tell(deleted, s.rev)
+		}
+	}
+}
+
+func (s *server) endLease(id int64) {
+	if l := s.leases[id]; l != nil {
+		l.ends.Stop()
+		delete(s.leases, id)
+		s.change()
+		for key, kv := range s.keys {
+			if kv.Lease == id {
+				s.remove(key)
+			}
+		}
+	}
+}
+
+// apply carries a request out.
+func (s *server) apply(method string, args any, reply answer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch req := args.(type) {
+	case *pb.LeaseGrantRequest:
+		if req.ID == 0 {
+			s.last++
+			req = &pb.LeaseGrantRequest{ID: s.last, TTL: req.TTL}
+		}
+		if s.leases[req.ID] != nil {
+			return rpctypes.ErrLeaseExist
+		}
+		l := &serverLease{ttl: time.Duration(req.TTL) * time.Second}
+		l.ends = time.AfterFunc(l.ttl, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.endLease(req.ID)
+		})
+		s.leases[req.ID] = l
+		if to, ok := reply.(*pb.LeaseGrantResponse); ok {
+			to.ID, to.TTL = req.ID, req.TTL
+		}
+	case *pb.LeaseRevokeRequest:
+		if s.leases[req.ID] == nil {
+			return rpctypes.ErrLeaseNotFound
+		}
+		s.endLease(req.ID)
+	case *pb.TxnRequest:
+		if bugs[s.bug] != nil {
+			req = cloned(req)
+			bugs[s.bug](req)
+		}
+		keys, rev, local := s.keys, s.rev, !writes(req)
+		for _, op := range req.Success {
+			local = local && op.GetRequestRange().GetSerializable()
+		}
+		if n := len(s.before); local && n > 0 && s.draw.IntN(2) == 0 { // a member that lags behind
+			v := s.before[s.draw.IntN(n)]
+			keys, rev = v.keys, v.rev
+		}
+		if err := s.leasesOf(req, keys); err != nil {
+			return err
+		}
+		if writes(req) {
+			s.change()
+			rev = s.rev
+		}
+		resp := s.txn(req, keys)
+		if to, ok := reply.(*pb.TxnResponse); ok {
+			to.Header, to.Succeeded, to.Responses = &pb.ResponseHeader{Revision: rev}, resp.Succeeded, resp.Responses
+		}
+	default:
+		return fmt.Errorf("%s is not served", method)
+	}
+	return nil
+}
+
+// cloned is a copy that may be changed.
+func cloned(req *pb.TxnRequest) *pb.TxnRequest {
+	ops := func(ops []*pb.RequestOp) []*pb.RequestOp {
+		ops = slices.Clone(ops)
+		for i, op := range ops {
+			if in := op.GetRequestTxn(); in != nil {
+				ops[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: cloned(in)}}
+			}
+		}
+		return ops
+	}
+	return &pb.TxnRequest{Compare: slices.Clone(req.Compare), Success: ops(req.Success), Failure: ops(req.Failure)}
+}
+
+func writes(req *pb.TxnRequest) bool {
+	return slices.ContainsFunc(slices.Concat(req.Success, req.Failure), func(op *pb.RequestOp) bool {
+		return op.GetRequestPut() != nil || op.GetRequestDeleteRange() != nil || op.GetRequestTxn() != nil
+	})
+}
+
+// leasesOf checks those of all puts, before anything is carried out.
+func (s *server) leasesOf(req *pb.TxnRequest, keys map[string]*mvccpb.KeyValue) error {
+	for _, op := range s.branch(req, keys) {
+		if put := op.GetRequestPut(); put.GetLease() != 0 && s.leases[put.Lease] == nil {
+			return rpctypes.ErrLeaseNotFound
+		}
+		if in := op.GetRequestTxn(); in != nil {
+			if err := s.leasesOf(in, keys); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *server) branch(req *pb.TxnRequest, keys map[string]*mvccpb.KeyValue) []*pb.RequestOp {
+	for _, c := range req.Compare {
+		found := selected(keys, string(c.Key), string(c.RangeEnd))
+		var same bool
+		switch v := c.TargetUnion.(type) {
+		case *pb.Compare_CreateRevision:
+			same = v.CreateRevision == 0 && len(found) == 0
+			for _, kv := range found {
+				same = kv.CreateRevision == v.CreateRevision
+			}
+		case *pb.Compare_ModRevision:
+			same = v.ModRevision == 0 && len(found) == 0 || len(found) == 1 && found[0].ModRevision == v.ModRevision
+		case *pb.Compare_Value:
+			same = len(found) == 1 && string(found[0].Value) == string(v.Value)
+		}
+		if !same {
+			return req.Failure
+		}
+	}
+	return req.Success
+}
+
+func (s *server) txn(req *pb.TxnRequest, keys map[string]*mvccpb.KeyValue) *pb.TxnResponse {
+	ops := s.branch(req, keys)
+	succeeded := len(ops) > 0 && len(req.Success) > 0 && ops[0] == req.Success[0]
+	resp := &pb.TxnResponse{Succeeded: len(req.Compare) == 0 || succeeded}
+	for _, op := range ops {
+		switch op := op.Request.(type) {
+		case *pb.RequestOp_RequestRange:
+			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{
+				ResponseRange: ranged(op.RequestRange, keys),
+			}})
+			continue
+		case *pb.RequestOp_RequestPut:
+			put := op.RequestPut
+			owner, _, _ := strings.Cut(string(put.Value), labelMark)
+			if owner, _, _ = strings.Cut(owner, secondsMark); s.ended[owner] && !s.twice[owner] {
+				s.fail("a ghost of %s: %s", owner, put.Key)
+			}
+			kv := &mvccpb.KeyValue{
+				Key: put.Key, Value: put.Value, Lease: put.Lease, ModRevision: s.rev, CreateRevision: s.rev,
+			}
+			if old := s.keys[string(put.Key)]; old != nil {
+				kv.CreateRevision = old.CreateRevision
+			}
+			s.keys[string(put.Key)] = kv
+		case *pb.RequestOp_RequestDeleteRange:
+			if key := string(op.RequestDeleteRange.Key); s.keys[key] != nil {
+				s.remove(key)
+			}
+		case *pb.RequestOp_RequestTxn:
+			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{
+				ResponseTxn: s.txn(op.RequestTxn, keys),
+			}})
+			continue
+		}
+		resp.Responses = append(resp.Responses, &pb.ResponseOp{})
+	}
+	return resp
+}
+
+func selected(keys map[string]*mvccpb.KeyValue, from, end string) (kvs []*mvccpb.KeyValue) {
+	for key, kv := range keys {
+		if key == from || end != "" && from <= key && key < end {
+			kvs = append(kvs, kv)
+		}
+	}
+	slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(string(a.Key), string(b.Key)) })
+	return kvs
+}
+
+func ranged(req *pb.RangeRequest, keys map[string]*mvccpb.KeyValue) *pb.RangeResponse {
+	kvs := slices.DeleteFunc(selected(keys, string(req.Key), string(req.RangeEnd)), func(kv *mvccpb.KeyValue) bool {
+		return req.MaxCreateRevision > 0 && kv.CreateRevision > req.MaxCreateRevision
+	})
+	resp := &pb.RangeResponse{Count: int64(len(kvs))}
+	if req.SortTarget == pb.RangeRequest_CREATE && req.SortOrder != pb.RangeRequest_NONE {
+		slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+		if req.SortOrder == pb.RangeRequest_DESCEND {
+			slices.Reverse(kvs)
+		}
+	}
+	if req.Limit > 0 {
+		kvs = kvs[:min(len(kvs), int(req.Limit))]
+	}
+	if !req.CountOnly {
+		resp.Kvs = kvs
+	}
+	return resp
+}
+
+// searchWatch is a watch of one client, which may miss what it is for.
+type searchWatch struct {
+	c    *searchClient
+	key  string
+	news chan news
+}
+
+func (w *searchWatch) tell(is watchState, rev int64) {
+	if w.c.cut || w.c.s.draw.IntN(20) == 0 {
+		return
+	}
+	late := time.Duration(w.c.s.draw.IntN(50)) * time.Millisecond
+	time.AfterFunc(late, func() {
+		select {
+		case w.news <- news{is, rev}:
+		default:
+		}
+	})
+}
+
+// searchClient is a Backend and its network.
+type searchClient struct {
+	*Backend
+	s   *server
+	cut bool // from the network; guarded by s.mu
+}
+
+func newSearchClient(s *server, id string, strict bool) *searchClient {
+	c := &searchClient{s: s}
+	p := &pool{timeout: 3 * time.Second, send: c.send, agreeing: make(chan struct{}, 1)}
+	p.life, p.end = context.WithCancel(context.Background())
+	c.Backend = &Backend{
+		client: clientv3.NewCtxClient(context.Background()), opts: Options{StrictExpiry: strict, Timeout: p.timeout},
+		keys: keys{"p/1/"}, id: id, pool: p, watches: c, beat: c.keepAlive,
+		leases: map[int64]*lease{}, inUse: map[string]*hold{},
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+func (c *searchClient) isCut() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.cut
+}
+
+func (c *searchClient) deletion(key string) (<-chan news, func()) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	w := &searchWatch{c, key, make(chan news, 3)}
+	c.s.watches[w] = true
+	w.tell(confirmed, c.s.rev)
+	if c.s.draw.IntN(10) == 0 {
+		w.tell(failed, 0)
+	}
+	return w.news, func() {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+		delete(c.s.watches, w)
+	}
+}
+
+// keepAlive is a beat: the lease and its key are there.
+func (c *searchClient) keepAlive(l *lease) (time.Time, error) {
+	since := time.Now()
+	time.Sleep(c.s.upTo(100 * time.Millisecond))
+	if c.isCut() || c.s.random(10) == 0 {
+		time.Sleep(c.s.upTo(time.Second))
+		return since, &noAnswerError{"no answer"}
+	}
+	c.s.mu.Lock()
+	on := c.s.leases[l.id]
+	if on != nil {
+		on.ends.Reset(on.ttl)
+	}
+	c.s.mu.Unlock()
+	time.Sleep(c.s.upTo(100 * time.Millisecond))
+	if on == nil {
+		return since, session.ErrGone
+	}
+	return since, nil
+}
+
+// send is a request on its way.
+func (c *searchClient) send(
+	ctx context.Context, _ line, method string, args any, reply answer, _ ...grpc.CallOption,
+) (f fate, err error) {
+	s, lost := c.s, &noAnswerError{"no answer"}
+	if ctx.Err() != nil {
+		return f, ctx.Err()
+	}
+	again := func() {
+		_ = s.apply(method, args, nil)
+	}
+	late := func() { time.AfterFunc(s.upTo(2*searchTTL), again) }
+	wait := func(d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	unknown := func() (fate, error) {
+		return fate{carriedOut: true, underWay: true}, cmp.Or(wait(s.upTo(time.Second)), error(lost))
+	}
+	time.Sleep(s.upTo(30 * time.Millisecond))
+	if c.isCut() {
+		return unknown()
+	}
+	switch s.random(20) {
+	case 0: // it arrives late
+		late()
+		return unknown()
+	case 1: // the answer is lost
+		again()
+		return unknown()
+	case 2: // one of two copies is late
+		late()
+		f = fate{carriedOut: true, underWay: true}
+	case 3: // so is the answer to the first
+		again()
+		f = fate{carriedOut: true, underWay: true}
+	}
+	if err = s.apply(method, args, reply); err != nil {
+		return f, err
+	}
+	return f, wait(s.upTo(30 * time.Millisecond))
+}
+
+// world is one history.
+type world struct {
+	*server
+	holds  map[*searchHold]bool
+	tokens uint64
+}
+
+// searchHold is what somebody believes, or a MinHold keeps.
+type searchHold struct {
+	owner    string
+	lease    int64
+	shared   bool
+	strict   bool
+	believes bool
+	keeps    time.Time
+}
+
+func (s *server) fail(format string, args ...any) {
+	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
+}
+
+// believe notes that somebody was granted the lock.
+func (w *world) believe(h *searchHold, token uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for other := range w.holds {
+		if (!h.shared || !other.shared) && (other.believes || time.Now().Before(other.keeps)) {
+			w.fail("%s holds beside %s, which believes: %v, and keeps it for %v", h.owner, other.owner, other.believes,
+				time.Until(other.keeps))
+		}
+	}
+	if !h.shared && token <= w.tokens {
+		w.fail("token %d after %d", token, w.tokens)
+	}
+	w.tokens = max(w.tokens, token)
+	h.believes = true
+	w.holds[h] = true
+}
+
+func (w *world) doubt(h *searchHold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h.believes = false
+}
+
+// revoked is what a leader does that wakes up. Whoever has no StrictExpiry is told at once, or holds beside
+// the next one, as documented. s.mu is held.
+func (w *world) revoked(lease int64) {
+	for h := range w.holds {
+		if h.lease == lease && !h.strict {
+			h.believes = false
+		}
+	}
+	w.endLease(lease)
+}
+
+// work makes attempts, one after the other.
+func (w *world) work(c *searchClient, worker, n int) {
+	for i := range n {
+		if c.ctx.Err() != nil {
+			return
+		}
+		time.Sleep(w.upTo(2 * time.Second))
+		end := make(chan struct{}, 1)
+		req := driver.Request{
+			Name: "n", Owner: fmt.Sprintf("%s%d-%d", c.id, worker, i), TTL: searchTTL,
+			Wait: w.random(2) == 0, Shared: w.random(3) == 0,
+			Lost: func() {
+				select {
+				case end <- struct{}{}:
+				default:
+				}
+			},
+		}
+		if w.random(4) == 0 {
+			req.MinHold = w.upTo(8 * time.Second)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second+w.upTo(3*searchTTL))
+		g, err := c.Acquire(ctx, req)
+		cancel()
+		if g.Hold != nil && (err != nil || w.hold(c, req, g, end)) {
+			for err = g.Hold.Undo(context.Background()); err != nil && c.ctx.Err() == nil; err = g.Hold.Undo(context.Background()) {
+				time.Sleep(time.Second)
+			}
+			w.mu.Lock()
+			w.ended[req.Owner] = err == nil
+			w.mu.Unlock()
+		}
+	}
+}
+
+// hold believes in a grant, renews it, and releases it, or leaves that to an Undo, for which the time has
+// come then.
+func (w *world) hold(c *searchClient, req driver.Request, g driver.Grant, lost <-chan struct{}) (undo bool) {
+	h := &searchHold{
+		owner: req.Owner, shared: req.Shared, strict: c.opts.StrictExpiry, keeps: time.Now().Add(req.MinHold),
+		lease: g.Hold.(*hold).l.id,
+	}
+	until := func(v driver.Validity) time.Duration { return time.Until(v.Since.Add(v.TTL - time.Millisecond)) }
+	if until(g.Validity) <= 0 {
+		return true // the engine gives it back
+	}
+	w.mu.Lock()
+	there := w.leases[h.lease] != nil
+	w.mu.Unlock()
+	if there || h.strict { // else the notification is under way
+		w.believe(h, g.Token)
+	}
+	if w.random(6) == 0 { // it is asked for again
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		_, err := c.Acquire(ctx, req)
+		cancel()
+		w.mu.Lock()
+		w.twice[h.owner] = true
+		if errors.Is(err, driver.ErrHeld) && h.believes && w.leases[h.lease] != nil {
+			w.fail("%s has its own lock in its way: %v", h.owner, err)
+		}
+		w.mu.Unlock()
+	}
+	done, over := time.After(w.upTo(searchTTL)), time.NewTimer(until(g.Validity))
+	renewal := time.NewTicker(searchTTL / 3)
+	defer renewal.Stop()
+	released := false
+	for ended := false; !ended; {
+		select {
+		case <-lost:
+			ended = true
+		case <-over.C:
+			ended = true
+		case <-done:
+			ended, released = true, true
+		case <-renewal.C:
+			ctx, cancel := context.WithTimeout(context.Background(), searchTTL/4)
+			v, err := g.Hold.Renew(ctx)
+			cancel()
+			if err == nil {
+				over.Reset(until(v))
+			}
+		}
+	}
+	w.doubt(h)
+	for keep := time.Until(h.keeps); released && c.ctx.Err() == nil; keep = time.Until(h.keeps) {
+		err := g.Hold.Release(context.Background(), max(0, keep))
+		if err == nil {
+			w.mu.Lock()
+			w.ended[req.Owner] = keep <= 0
+			w.mu.Unlock()
+			return false
+		}
+		if errors.Is(err, driver.ErrLost) {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	time.Sleep(time.Until(h.keeps))
+	return true
+}
+
+// history plays one, and returns what was wrong, and how often the lock was granted.
+func history(t *testing.T, seed uint64, bug string) (wrong []string, granted int) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{
+			draw: rand.New(rand.NewPCG(seed, 7)), rev: 1, keys: map[string]*mvccpb.KeyValue{},
+			leases: map[int64]*serverLease{}, watches: map[*searchWatch]bool{}, ended: map[string]bool{}, twice: map[string]bool{}, bug: bug,
+		}
+		w := &world{server: s, holds: map[*searchHold]bool{}}
+		var all sync.WaitGroup
+		quiet, settle := context.WithCancel(context.Background())
+		for id := range 4 {
+			c := newSearchClient(s, string(rune('A'+id)), w.random(2) == 0)
+			var workers sync.WaitGroup
+			for worker := range 1 + w.random(2) {
+				workers.Go(func() { w.work(c, worker, 12) })
+			}
+			all.Go(func() { // it is cut off now and then
+				for quiet.Err() == nil {
+					for cut, d := range map[bool]time.Duration{false: 8 * searchTTL, true: 2 * searchTTL} {
+						s.mu.Lock()
+						c.cut = cut
+						s.mu.Unlock()
+						select {
+						case <-time.After(w.upTo(d)):
+						case <-quiet.Done():
+						}
+					}
+				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				c.cut = false
+			})
+			all.Go(func() {
+				if w.random(4) == 0 { // it dies, or is closed
+					time.Sleep(w.upTo(20 * searchTTL))
+				} else {
+					workers.Wait()
+				}
+				assert.NoError(t, c.Close())
+				workers.Wait()
+			})
+		}
+		all.Go(func() { // leaders wake up
+			for quiet.Err() == nil {
+				select {
+				case <-time.After(w.upTo(4 * searchTTL)):
+				case <-quiet.Done():
+				}
+				s.mu.Lock()
+				for id := range s.leases {
+					if id <= s.last && s.draw.IntN(3) == 0 { // a session: it can have missed no renewal of another
+						w.revoked(id)
+						break
+					}
+				}
+				s.mu.Unlock()
+			}
+		})
+		time.Sleep(20 * searchTTL)
+		settle()
+		all.Wait()
+		time.Sleep(4 * searchTTL) // late requests
+		last := newSearchClient(s, "Z", false)
+		began := time.Now()
+		for n := 0; ; n++ {
+			ctx, cancel := context.WithTimeout(context.Background(), 4*searchTTL)
+			g, err := last.Acquire(ctx, driver.Request{
+				Name: "n", Owner: fmt.Sprint("last", n), TTL: searchTTL, Wait: true, Lost: func() {},
+			})
+			cancel()
+			if g.Hold != nil {
+				for g.Hold.Undo(context.Background()) != nil {
+					time.Sleep(time.Second)
+				}
+			}
+			if err == nil {
+				break
+			}
+			if time.Since(began) > 8*searchTTL {
+				w.fail("it is never free: %v", err)
+				break
+			}
+		}
+		assert.NoError(t, last.Close())
+		time.Sleep(4 * searchTTL)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for key := range s.keys {
+			if !strings.HasSuffix(key, "~/tokens") {
+				w.fail("%s is left", key)
+			}
+		}
+		wrong, granted = w.wrong, len(w.holds)
+	})
+	return wrong, granted
+}
+
+// bugs change requests to what a package would send that has one.
+var bugs = map[string]func(*pb.TxnRequest){
+	"no floor": func(req *pb.TxnRequest) { dropPuts(req, func(put *pb.PutRequest) bool { return isFloor(put.Key) }) },
+	"no MinHold": func(req *pb.TxnRequest) {
+		dropPuts(req, func(put *pb.PutRequest) bool { return strings.HasSuffix(string(put.Key), "+") })
+	},
+	"no void key": func(req *pb.TxnRequest) {
+		dropPuts(req, func(put *pb.PutRequest) bool { return strings.Contains(string(put.Key), "/~") })
+	},
+	"a floor that does not compare its place": func(req *pb.TxnRequest) {
+		if len(req.Success) == 0 {
+			return
+		}
+		if put := req.Success[0].GetRequestPut(); put != nil && isFloor(put.Key) {
+			req.Compare = nil
+		}
+	},
+	"a sweep that compares nothing": func(req *pb.TxnRequest) {
+		for _, op := range req.Success {
+			if in := op.GetRequestTxn(); in != nil && len(in.Success) > 0 && isFloor(in.Success[0].GetRequestPut().GetKey()) {
+				in.Compare = nil
+			}
+		}
+	},
+	"a release that does not compare its owner": func(req *pb.TxnRequest) {
+		if len(req.Success) > 0 && req.Success[0].GetRequestDeleteRange() != nil {
+			req.Compare = nil
+		}
+	},
+	"an entry that looks for nobody": func(req *pb.TxnRequest) {
+		req.Compare = slices.DeleteFunc(req.Compare, func(c *pb.Compare) bool { return len(c.RangeEnd) > 0 })
+	},
+}
+
+// dropPuts makes nothing of puts.
+func dropPuts(req *pb.TxnRequest, drop func(*pb.PutRequest) bool) {
+	for _, ops := range [][]*pb.RequestOp{req.Success, req.Failure} {
+		for i, op := range ops {
+			if put := op.GetRequestPut(); put != nil && drop(put) {
+				nothing := &pb.RangeRequest{Key: []byte("nothing")}
+				ops[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: nothing}}
+			}
+			if in := op.GetRequestTxn(); in != nil {
+				dropPuts(in, drop)
+			}
+		}
+	}
+}
+
+func TestSearchOfTheQueue(t *testing.T) {
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("LOCKER_ETCD_SEEDS"), "300"), 10, 64)
+	require.NoError(t, err)
+	all := 0
+	for seed := range seeds {
+		wrong, granted := history(t, seed, "")
+		require.Empty(t, wrong, "seed %d", seed)
+		all += granted
+	}
+	assert.Greater(t, all, 10*int(seeds), "granted")
+}
+
+// What the search is to find, it finds.
+func TestSearchFindsBugs(t *testing.T) {
+	for bug := range bugs {
+		found := false
+		for seed := uint64(0); !found && seed < 2000; seed++ {
+			wrong, _ := history(t, seed, bug)
+			if found = len(wrong) > 0; found {
+				t.Logf("%s: seed %d: %s", bug, seed, wrong[0])
+			}
+		}
+		assert.True(t, found, bug)
+	}
+}

@@ -1,0 +1,196 @@
+package redisnode_test
+
+import (
+	"context"
+	"crypto/rand"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+// askWithin is how long the tests below wait for an answer that does not come.
+const askWithin = 2 * time.Second
+
+// A second copy may go to the run of the server that the first was for, and to no other, which could grant what that
+// one has refused, or the other way round. Renewals may.
+func TestCopiesAreForOneRun(t *testing.T) {
+	lab.NeedPause(t)
+	for _, anywhere := range []bool{false, true} {
+		lab.Again(t, func() bool {
+			before, after := lab.StartRedis(t), lab.StartRedis(t)
+			var addr atomic.Value
+			addr.Store(before.Addr())
+			node := askerWithin(t, redis.NewClient(&redis.Options{Addr: "redis.example:6379", MaxRetries: -1,
+				ReadTimeout: askWithin / 4, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return (&net.Dialer{}).DialContext(ctx, network, addr.Load().(string))
+				}}), askWithin)
+			if anywhere {
+				node.takes = redisnode.NewScript(1, "", takeText).Anywhere()
+			}
+			load(t, node)
+			before.Pause()
+			addr.Store(after.Addr()) // new connections lead to another run
+			o := node.Do(context.Background(), node.takeAttempt("n", "me"))
+			before.Resume()
+			if o.Err == nil && o.Copies == 1 {
+				return false // on a busy machine the pool may have no connection left: the first copy was for the other run
+			}
+			if anywhere {
+				require.Nil(t, o.Err)
+			} else if assert.NotNil(t, o.Err) {
+				assert.True(t, o.Err.Unknown, "the first copy may yet be carried out: %v", o.Err)
+				assert.Equal(t, int64(0), after.MustDo(t, "EXISTS", redisnode.LockKey("n")), "a copy was")
+			}
+			require.Eventually(t, func() bool { return before.MustDo(t, "EXISTS", redisnode.LockKey("n")) == int64(1) }, soon,
+				time.Millisecond, "the first copy arrives")
+			return true
+		})
+	}
+}
+
+// On the same run, a copy is answered.
+func TestACopyOnAFreshConnection(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}), askWithin)
+	load(t, node)
+	value, held := rand.Text(), make(chan *lab.Link, 1)
+	proxy.OnRequest(value, func(l *lab.Link) {
+		l.Requests(lab.Hold)
+		held <- l
+	})
+	o := node.Do(context.Background(), node.takeAttempt("n", value))
+	require.Nil(t, o.Err)
+	assert.Greater(t, o.Copies, 1)
+	(<-held).Requests(lab.Pass)
+}
+
+// Where the server does not say which run it is, there is one copy, also if its connection ends. Of renewals there are
+// more.
+func TestWithoutInfoThereAreNoCopies(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		for _, anywhere := range []bool{false, true} {
+			value := rand.Text()
+			server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "~*", "&*", "+@all", "-info"))
+			proxy := lab.StartProxy(t, server.Addr())
+			node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), Username: "locker", Password: "secret",
+				MaxRetries: -1, ReadTimeout: askWithin / 4}), askWithin)
+			if anywhere {
+				node.takes = redisnode.NewScript(1, "", takeText).Anywhere()
+			}
+			load(t, node)
+			proxy.OnRequest(value, func(l *lab.Link) {
+				if ends {
+					l.CutOnReply()
+				} else {
+					l.Requests(lab.Drop)
+				}
+			})
+			before := server.Commands(t)
+			began := time.Now()
+			_, err := node.take(t.Context(), "n", value)
+			if anywhere {
+				require.NoError(t, err)
+				continue
+			}
+			assert.True(t, asError(t, err).Unknown)
+			assert.False(t, asError(t, err).Refused)
+			if ends {
+				assert.EqualValues(t, 1, server.Commands(t).Since(before)["evalsha"])
+			} else {
+				require.ErrorIs(t, err, redisnode.ErrTimeout)
+				assert.GreaterOrEqual(t, time.Since(began), askWithin)
+				assert.Zero(t, server.Commands(t).Since(before)["evalsha"])
+			}
+		}
+	}
+}
+
+// What was refused unseen by another run, since its scripts are not known there, is for that run from then on.
+func TestARequestIsForTheRunThatAnswers(t *testing.T) {
+	server, node := setUp(t)
+	load(t, node)
+	server.Restart(t)
+	locktest.Eventually(t, soon, "it is for the new run", func() bool {
+		_, err := node.take(t.Context(), "n", "me")
+		return err == nil
+	})
+	before := server.Commands(t)
+	for range 10 {
+		node.mustTake(t, "n", "me")
+	}
+	used := server.Commands(t).Since(before)
+	assert.EqualValues(t, 10, used["evalsha"])
+	assert.Zero(t, used["eval"])
+	assert.Zero(t, used["info"], "it is asked once")
+}
+
+// A request that waited in the queue for longer than its answer may take, and then went out on a connection that is
+// silent, is sent on another: only the time on its way counts (R21, R22).
+func TestARequestThatHadToWaitIsSentAgain(t *testing.T) {
+	lab.NeedPause(t)
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1, ReadTimeout: time.Minute}), soon)
+	t.Cleanup(func() { node.End(); _ = node.Client().Close() }) // what hangs ends
+	load(t, node)
+	lab.Again(t, func() bool {
+		server.Pause()
+		for full := false; !full; { // as many are on their way as may be
+			waits := node.takeAttempt("before", "me")
+			node.Start(waits, func(*redisnode.Attempt) {})
+			time.Sleep(50 * time.Millisecond)
+			full = node.Withdraw(waits)
+		}
+		const limit = 3 * time.Second // longer than it takes to call a connection silent here
+		value, over := rand.Text(), make(chan redisnode.Outcome, 1)
+		a := node.takeAttempt(value, value)
+		a.Limit = limit
+		node.Start(a, func(a *redisnode.Attempt) { over <- a.Outcome })
+		time.Sleep(limit)
+		proxy.OnRequest(value, func(l *lab.Link) { l.Replies(lab.Drop) })
+		resumed := time.Now()
+		server.Resume()
+		o := <-over
+		if o.Since.Before(resumed) || o.Err == nil && o.Copies == 1 {
+			return false // it did not have to wait, or was answered
+		}
+		return assert.Nil(t, o.Err)
+	})
+}
+
+// Of a flight of which one was answered and others were not, each has what is its own, and none is used again while the
+// driver has it.
+func TestAFlightThatIsAnsweredInPart(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1}), askWithin)
+	t.Cleanup(func() { node.End(); _ = node.Client().Close() }) // what hangs ends
+	load(t, node)
+	for range 3 {
+		proxy.OnRequest("last", func(l *lab.Link) { l.Replies(lab.Drop) })
+		errs := make(chan error, 8)
+		for _, name := range []string{"a", "b", "c", "last"} {
+			go func() {
+				_, err := node.take(t.Context(), name, "me")
+				errs <- err
+			}()
+			go func() {
+				_, err := node.inspect(t.Context(), name)
+				errs <- err
+			}()
+		}
+		for range cap(errs) {
+			assert.NoError(t, <-errs)
+		}
+	}
+}

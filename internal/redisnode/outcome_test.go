@@ -1,0 +1,292 @@
+package redisnode_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
+	type verdict struct{ unknown, refused bool }
+	certainly, forGood, perhaps := verdict{}, verdict{refused: true}, verdict{unknown: true}
+	for reply, want := range map[string]verdict{
+		"LOADING Redis is loading the dataset in " +
+			"memory": certainly,
+		"READONLY You can't write against a read only " +
+			"replica.": certainly,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to " +
+			"'no'.": certainly,
+		"CLUSTERDOWN The cluster is down": certainly,
+		"TRYAGAIN Multiple keys request during rehashing of " +
+			"slot": certainly,
+		"BUSY Redis is busy running a script.": certainly,
+		"OOM command not allowed when used memory > " +
+			"'maxmemory'.": certainly,
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to " +
+			"disk.": certainly,
+		"NOREPLICAS Not enough good replicas to " +
+			"write.": certainly,
+		"ERR max number of clients reached": certainly,
+		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: OOM command not " +
+			"allowed": certainly,
+		"ERR user_script:5: Script killed by user with SCRIPT KILL... script: 0, on " +
+			"@user_script:5.": certainly,
+		"NOAUTH Authentication required.": forGood,
+		"WRONGPASS invalid username-password pair or user is " +
+			"disabled.": forGood,
+		"NOPERM User bob has no permissions to run the 'evalsha' " +
+			"command": forGood,
+		"DENIED Redis is running in protected " +
+			"mode": forGood,
+		"ERR unknown command 'EVALSHA', with args beginning with: '0' " +
+			"'4'": forGood,
+		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: NOPERM this user can't run " +
+			"this": forGood,
+		"ERR ACL failure in script: User bob has no permissions to run the 'mget' command script: 3b92, on " +
+			"@user_script:1.": forGood,
+		"ERR Unknown command called from script script: 3b92, on @user_script:1.": forGood,
+		"ERR upstream failure": perhaps,
+		"WHATEVER":             perhaps,
+	} {
+		t.Run(reply[:min(len(reply), 20)], func(t *testing.T) {
+			f, node := fake(t, "-"+reply+"\r\n")
+			e := try(t, t.Context(), node)
+			assert.Equal(t, want, verdict{e.Unknown, e.Refused}, reply)
+			assert.Equal(t, "acquire", e.Op)
+			assert.Equal(t, f.Addr(), e.Addr)
+		})
+	}
+}
+
+func TestErrorsNeverRepeatArguments(t *testing.T) {
+	_, node := fake(t, "-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' "+
+		"'default' 'secret'\r\n")
+	e := try(t, t.Context(), node)
+	assert.NotContains(t, e.Error(), "secret")
+	assert.Contains(t, e.Error(), "unknown command 'HELLO'")
+}
+
+// Another program at the address, or a proxy that is broken: trying again is no use.
+func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
+	const one = "*1\r\n"
+	for _, reply := range []string{"+OK\r\n", "$1\r\n1\r\n", ":1\r\n", "*0\r\n", "*2\r\n:1\r\n:1\r\n", one + ":-1\r\n",
+		one + ":0\r\n", one + ":3\r\n", one + "*0\r\n", one + "*2\r\n:1\r\n:0\r\n", one + "*2\r\n:99\r\n:0\r\n",
+		one + "*3\r\n:-1\r\n:0\r\n+x\r\n", one + "*4\r\n:1\r\n:1\r\n:1\r\n:7\r\n",
+		one + "*7\r\n:1\r\n:1\r\n:1\r\n:7\r\n:1\r\n:1\r\n*0\r\n"} {
+		_, node := fake(t, reply)
+		_, asked := node.inspect(t.Context(), "n")
+		_, dropped := node.drop(t.Context(), "n", "me")
+		for _, err := range []error{try(t, t.Context(), node), asked, dropped} {
+			assert.ErrorContains(t, err, "a reply that this script does not give")
+			assert.True(t, asError(t, err).Refused, reply)
+			assert.True(t, asError(t, err).Unknown, reply)
+		}
+	}
+}
+
+// A server that is no Redis sends lengths that the driver panics at. That ends the
+// request, and not the program.
+func TestAnswersAtWhichTheDriverPanics(t *testing.T) {
+	for _, reply := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n",
+		"*2\r\n$9223372036854775807\r\n"} {
+		_, node := fake(t, reply)
+		e := try(t, t.Context(), node)
+		assert.True(t, e.Unknown)
+		assert.ErrorContains(t, e, "cannot be read")
+		var callers sync.WaitGroup
+		for range 20 { // in pipelines, too
+			callers.Go(func() {
+				_, err := node.drop(t.Context(), "n", "me")
+				assert.Error(t, err)
+			})
+		}
+		callers.Wait()
+	}
+	for _, push := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n", "*0\r\n",
+		"*1\r\n:0\r\n", "*2\r\n$7\r\nmessage\r\n$1\r\nx\r\n"} {
+		f, node := fake(t, push)
+		go func() {
+			_, err := node.Subscribe(t.Context(), "n", func() {})
+			assert.Error(t, err, "%q", push)
+		}()
+		require.Eventually(t, func() bool { return f.Count("subscribe") > 1 }, soon, time.Millisecond,
+			"it tries again")
+	}
+}
+
+func TestAQuestionThatChangesNothingIsNeverUnknown(t *testing.T) {
+	lab.NeedPause(t)
+	server := lab.StartRedis(t)
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: 50 * time.Millisecond,
+		MaxRetries: -1}))
+	load(t, node)
+	server.Pause()
+	_, err := node.Servers(t.Context())
+	assert.False(t, asError(t, err).Unknown)
+	server.Resume()
+}
+
+func TestAServerThatIsNotThereIsNotAskedAndNotRefusing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1}))
+	e := try(t, t.Context(), node)
+	assert.False(t, e.Unknown)
+	assert.False(t, e.Refused)
+	assert.Equal(t, addr, e.Addr)
+}
+
+func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
+	certs := lab.NewCerts(t)
+	secured := lab.StartRedis(t, lab.WithPassword("right"))
+	encrypted := lab.StartRedis(t, lab.WithTLS(certs), lab.WithConfig("tls-auth-clients", "yes"))
+	plain := lab.StartRedis(t)
+	withoutCert := certs.ClientConfig()
+	withoutCert.Certificates = nil
+	for name, opts := range map[string]*redis.Options{
+		"no password":            {Addr: secured.Addr()},
+		"wrong password":         {Addr: secured.Addr(), Password: "wrong-secret"},
+		"no such user":           {Addr: secured.Addr(), Username: "nobody", Password: "wrong-secret"},
+		"no such database":       {Addr: plain.Addr(), DB: 9999},
+		"unknown authority":      {Addr: encrypted.Addr(), TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}},
+		"no client certificate":  {Addr: encrypted.Addr(), TLSConfig: withoutCert},
+		"client closed by owner": {Addr: plain.Addr()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts.DialerRetries = 1
+			client := redis.NewClient(opts)
+			if name == "client closed by owner" {
+				require.NoError(t, client.Close())
+			}
+			node := newAsker(t, client)
+			began := time.Now()
+			e := try(t, t.Context(), node)
+			slow := time.Since(began) >= 100*time.Millisecond // a copy may be under way
+			for range 200 {
+				// The server says why and hangs up, which may be what is seen first: on a
+				// busy machine, tens of times in a row.
+				if e.Refused || name != "no client certificate" {
+					break
+				}
+				e = try(t, t.Context(), node)
+			}
+			assert.True(t, e.Refused, "%v", e)
+			if name != "no client certificate" && !slow { // a first copy may have met the hanging up
+				assert.False(t, e.Unknown, "%v", e)
+			}
+			assert.NotContains(t, e.Error(), "wrong-secret")
+		})
+	}
+}
+
+func TestAReplicaIsNoPlaceForALock(t *testing.T) {
+	primary := lab.StartRedis(t)
+	replica := lab.StartRedis(t, lab.ReplicaOf(primary.Addr()))
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: replica.Addr()}))
+	e := try(t, t.Context(), node)
+	assert.ErrorContains(t, e, "READONLY")
+	assert.False(t, e.Unknown)
+	assert.False(t, e.Refused, "it may become the primary")
+	servers, err := node.Servers(t.Context())
+	require.NoError(t, err)
+	require.Len(t, servers, 1)
+	assert.Equal(t, "slave", servers[0].Role)
+}
+
+func TestAClientThatMovesLocksIsRefused(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer func() { _ = ring.Close() }()
+	_, err := redisnode.New(ring, soon)
+	require.ErrorContains(t, err, "Ring")
+	_, err = redisnode.New(struct{ redis.UniversalClient }{ring}, soon)
+	require.ErrorContains(t, err, "*redis.ClusterClient", "a Ring may be inside")
+	_, err = redisnode.New(nil, soon)
+	require.Error(t, err)
+}
+
+// A server that hangs up on everybody is not asked for ever.
+func TestAServerThatAlwaysHangsUpIsAskedAFewTimes(t *testing.T) {
+	f, node := fake(t, "")
+	e := try(t, t.Context(), node)
+	assert.True(t, e.Unknown)
+	assert.False(t, e.Refused)
+	assert.LessOrEqual(t, f.Count("evalsha"), 4)
+	var callers sync.WaitGroup
+	for range 50 { // they share pipelines
+		callers.Go(func() {
+			_, err := node.drop(t.Context(), "n", "me")
+			assert.Error(t, err)
+		})
+	}
+	callers.Wait()
+	assert.LessOrEqual(t, f.Count("evalsha"), 4*51)
+}
+
+// A request counts as on its way for as long as the driver has it, whatever its caller was told meanwhile.
+func TestWhenARequestIsOnItsWay(t *testing.T) {
+	lab.NeedPause(t)
+	server, node := setUp(t)
+	load(t, node)
+	down := errors.New("down")
+	var undo driver.Undo
+	onItsWay := func() bool {
+		return undo.Undo(t.Context(), func(context.Context) error { return down }) != nil
+	}
+	call := func() *redisnode.Attempt {
+		return node.takeAttempt("n", "me").Storing(&undo, 0) // it is over a moment after it was sent
+	}
+	gone := func() bool { return !onItsWay() }
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, node.Do(over, call()).Err)
+	require.Eventually(t, gone, soon, time.Millisecond, "it was never sent")
+	require.Nil(t, node.Do(t.Context(), call()).Err)
+	require.Eventually(t, gone, soon, time.Millisecond, "it was answered")
+
+	server.Pause()
+	c := call()
+	c.Limit = 200 * time.Millisecond
+	told := make(chan struct{})
+	node.Start(c, func(*redisnode.Attempt) { close(told) })
+	<-told
+	require.True(t, onItsWay(), "its answer is not waited for any more")
+	server.Resume()
+	require.Eventually(t, gone, soon, time.Millisecond, "the driver is done with it")
+
+	server.Pause()
+	var all []*redisnode.Attempt
+	for range 200 {
+		one := call()
+		node.Start(one, func(*redisnode.Attempt) {})
+		all = append(all, one)
+	}
+	withdrawn := 0
+	for _, one := range all {
+		if node.Withdraw(one) {
+			withdrawn++
+		}
+	}
+	server.Resume()
+	require.Eventually(t, gone, soon, time.Millisecond, "%d were withdrawn", withdrawn)
+	server.Pause()
+	node.Start(call(), func(*redisnode.Attempt) {})
+	require.True(t, onItsWay())
+	server.Resume()
+	require.NoError(t, node.Close())
+	node.Start(call(), func(a *redisnode.Attempt) { assert.ErrorIs(t, a.Err, redisnode.ErrClosed) })
+	require.Eventually(t, gone, soon, time.Millisecond, "it is closed")
+}

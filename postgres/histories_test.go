@@ -1,0 +1,364 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/postgres"
+)
+
+// Histories of one name. a1 asks for it alone and s1 shares it; ?1 is a1 in one run and s1 in another. Odd
+// ones are of one client and even ones of another. Each asks for an hour, with a MinHold of a minute. A step
+// that is to fail ends with how: lost, held, unavailable, or fails if another error will do.
+//
+// A step that ends with later goes on in the background until a step with done: a gate makes it wait in the
+// middle of its transaction, and stop makes the proxy before the odd client keep the request with that text.
+// cut loses the reply to the next request with that text, and has a step done before its copy arrives. mark
+// notes when the rows end, and same is that nothing has changed since. break is of what look has seen.
+const histories = `
+nothing that is late changes a kept lock; only a release finds it
+    ?1 gets; ?1 keeps 1m; mark; ?1 renews lost; ?1 raises lost; ?1 gets held; ?1 keeps 1h; ?1 keeps 1ns;
+    same
+
+a release removes what is kept, and one that is late finds nothing
+    ?1 gets; ?1 keeps 1m; a2 gets held; ?1 leaves; a2 gets; a2 leaves; ?1 keeps 1m lost; a4 gets;
+    ?1 keeps 1m lost; a4 renews
+
+an undo removes what is kept
+    ?1 gets; ?1 keeps 1m; ?1 undoes; a2 gets
+
+a break of what was seen before removes what is kept
+    ?1 gets; look; ?1 keeps 1m; break; ?1 keeps 1m lost; a2 gets
+
+what has expired is not kept
+    ?1 gets; expire; ?1 keeps 1m lost; ?1 leaves lost; a2 gets
+
+a late copy after a kept lock is a hold like any other
+    ?1 gets; ?1 keeps 1m; expire; ?1 gets; ?1 renews; ?1 leaves
+
+a late copy, and a renewal, shorten nothing
+    ?1 gets; prolong; mark; ?1 gets; same; ?1 renews; same
+
+a late renewal or release harms nobody
+    ?1 gets; expire; a2 gets; ?1 renews lost; ?1 leaves lost; ?1 keeps 1m lost; a2 renews
+
+a sharer of another generation is not kept
+    s1 gets; expire; s2 gets; mark; s1 keeps 1m lost; same; s2 leaves; a3 gets
+
+nor does it leave twice
+    s1 gets; expire; s2 gets; s1 leaves lost; s2 renews; a3 gets held; s2 leaves; a3 gets
+
+sharers whose row was lost are lost
+    s1 gets; lose; s2 gets; s1 renews lost; s1 leaves lost; a3 gets held; s2 leaves; a3 gets
+
+a break ends all sharers
+    s1 gets; s2 gets; look; break; s1 renews lost; s2 leaves lost; a3 gets
+
+a break is of those who were seen
+    ?1 gets; look; ?1 leaves; ?2 gets; break; ?2 renews
+
+Held keeps the next holder out until the end of its transaction
+    a1 gets; a1 held; a1 renews; expire; a2 gets held; a1 commits; a2 gets; a1 held lost
+
+a snapshot from when it held does not deceive it
+    a1 gets; a1 begins; expire; a2 gets; a1 held fails
+
+a sole holder is broken whatever its transaction does
+    a1 gets; a1 held; look; break; a1 renews lost; a2 gets held; s2 gets held; a1 commits; a2 gets
+
+Held of a sharer keeps writers out, and no sharer
+    s1 gets; s2 gets; s1 held; s3 gets; s3 leaves; s2 leaves; s1 renews; s1 leaves; a3 gets held;
+    s4 gets held; s1 commits; a3 gets
+
+whose time has passed is too late for it
+    ?1 gets; expire; ?1 held lost
+
+a sharer that has left is too late for it
+    s1 gets; s2 gets; s1 leaves; s1 held lost; s2 held; s2 commits
+
+and so is one whose generation has ended
+    s1 gets; s1 begins; expire; s2 gets; s1 held fails
+
+a break waits for a sharer that is just being let in, which would not know that it was broken
+    s1 gets; look; gate joins; s2 gets later; reached; break later; latched; open; s2 done; break done;
+    s1 renews lost; s2 renews lost; a3 gets
+
+a renewal that began in time keeps a writer out when it is late
+    s1 gets; soon; gate renews; s1 renews later; reached; passed; a2 gets held; open; s1 done;
+    s1 renews; a2 gets held
+
+and a new generation
+    s1 gets; soon; gate renews; s1 renews later; reached; passed; s2 gets held; open; s1 done;
+    s1 renews; s2 gets; s1 renews
+
+a renewal is lost before what comes next commits, and after
+    s1 gets; expire; gate grants; ?2 gets later; reached; s1 renews lost; open; ?2 done; s1 renews lost;
+    s1 leaves lost; ?2 renews
+
+a token that is drawn early and written late is not below another
+    gate inserts; a1 gets later; reached; a2 gets held; open; a1 done; a1 leaves; a2 gets
+
+a token is above what a sweep removes while it is given
+    a1 gets; a1 leaves; lose; gate inserts; a2 gets later; reached; lift; open; a2 done
+
+what was done before its reply was lost is found done, but whether a release was in time is not known
+    a2 gets; a2 leaves; cut nextval; ?1 gets; cut renewed; ?1 renews; cut keep,; ?1 leaves unavailable;
+    ?1 leaves lost; a2 gets
+
+a copy of a release that keeps changes nothing
+    ?1 gets; cut 'local' mark; ?1 keeps 1m; same
+
+a copy of a break breaks nobody else
+    ?2 gets; look; cut broken ?4 gets; break; ?4 renews
+
+a release that keeps is a request for that time, until which nothing is settled
+    ?1 gets; stop 'local'; ?1 keeps 1m later; stopped; ?1 undoes lost; go; ?1 done lost; ?1 undoes
+`
+
+// gates are where a step waits.
+var gates = map[string]struct{ event, when string }{
+	"joins":   {"INSERT", "NEW.sharer = '" + owner(2) + "'"},
+	"renews":  {"UPDATE", "NEW.sharer > '' AND NEW.expires > OLD.expires"},
+	"grants":  {"UPDATE", "NEW.sharer = '' AND NEW.name > ''"}, // and no sweep
+	"inserts": {"INSERT", "NEW.sharer = '' AND NEW.name > ''"},
+}
+
+func TestHistories(t *testing.T) {
+	s, proxy, b := proxied(t)
+	other, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	played := 0
+	for history := range strings.SplitSeq(strings.TrimSpace(histories), "\n\n") {
+		what, steps, _ := strings.Cut(history, "\n")
+		levels, kinds := []pgx.TxIsoLevel{pgx.ReadCommitted}, "a"
+		if strings.Contains(steps, "?") {
+			kinds = "as"
+		}
+		if strings.Contains(steps, "1 held") {
+			levels = append(levels, pgx.RepeatableRead, pgx.Serializable)
+		}
+		for _, level := range levels {
+			for _, x := range kinds {
+				played++
+				p := &play{
+					server: s, proxy: proxy, clients: []*postgres.Backend{other, b}, pool: pool, level: level,
+					name: fmt.Sprint(played), holds: map[string]driver.Grant{}, txs: map[string]pgx.Tx{},
+					later: map[string]<-chan error{}, links: make(chan *lab.Link, 1),
+				}
+				t.Run(fmt.Sprintf("%s/%c/%s", what, x, level), func(t *testing.T) {
+					p.t = t
+					for step := range strings.SplitSeq(strings.ReplaceAll(steps, "?", string(x)), ";") {
+						p.step(step)
+					}
+				})
+			}
+		}
+	}
+}
+
+type play struct {
+	t       *testing.T
+	server  *lab.Postgres
+	clients []*postgres.Backend
+	pool    *pgxpool.Pool
+	level   pgx.TxIsoLevel
+	name    string
+
+	txs    map[string]pgx.Tx
+	seen   driver.State // by look
+	marked string       // by mark: when the rows end
+	later  map[string]<-chan error
+
+	reached, open func() // of the gate
+	proxy         *lab.Proxy
+	links         chan *lab.Link // that are stopped
+	link          *lab.Link
+
+	mu    sync.Mutex
+	last  uint64 // the last token
+	holds map[string]driver.Grant
+}
+
+// lease is that of a hold, for Held.
+type lease struct {
+	driver.Hold
+	name string
+}
+
+func (l lease) Name() string       { return l.name }
+func (l lease) Err() error         { return nil }
+func (l lease) As(target any) bool { return l.Hold.(driver.Aser).As(target) }
+
+func (p *play) step(step string) {
+	words := strings.Fields(step)
+	end := words[len(words)-1]
+	var err error
+	switch {
+	case end == "later":
+		p.later[words[0]] = later(func() error { return p.do(words) })
+		return
+	case slices.Contains(words, "done"):
+		err = <-p.later[words[0]]
+	default:
+		err = p.do(words)
+	}
+	switch {
+	case end == "lost":
+		require.ErrorIs(p.t, err, driver.ErrLost, step)
+	case end == "held" && words[1] != "held":
+		require.ErrorIs(p.t, err, driver.ErrHeld, step)
+	case end == "unavailable":
+		require.ErrorIs(p.t, err, driver.ErrUnavailable, step)
+	case end == "fails":
+		require.Error(p.t, err, step)
+	default:
+		require.NoError(p.t, err, step)
+	}
+}
+
+func (p *play) do(words []string) (err error) {
+	ctx, name := p.t.Context(), []byte(p.name)
+	const rows = "SELECT string_agg(sharer||expires, ' ' ORDER BY sharer) FROM locker_locks WHERE name = $1"
+	const live = "SELECT count(*) FROM locker_locks WHERE name = $1 AND sharer > '' AND expires > clock_timestamp()"
+	expire := func(when string) {
+		p.server.Exec(p.t, "UPDATE locker_locks SET expires = clock_timestamp() + $2::interval "+
+			"WHERE name = $1 AND (owner <> 'shared' OR sharer > '')", name, when)
+	}
+	who, i := words[0], 0
+	_, _ = fmt.Sscan(who[1:], &i)
+	b := p.clients[i%2]
+	p.mu.Lock()
+	hold := p.holds[who].Hold
+	p.mu.Unlock()
+	switch verb := words[min(1, len(words)-1)]; {
+	case who == "look":
+		p.seen, err = p.clients[1].Inspect(ctx, p.name)
+	case who == "break":
+		err = p.clients[1].Break(ctx, p.seen)
+	case who == "mark":
+		p.marked = p.server.Query(p.t, rows, name)
+	case who == "same":
+		require.NotEmpty(p.t, p.marked)
+		require.Equal(p.t, p.marked, p.server.Query(p.t, rows, name))
+	case who == "expire":
+		expire("0")
+	case who == "prolong":
+		expire("2 hours")
+	case who == "soon": // time enough to reach a gate
+		expire("3 s")
+	case who == "passed":
+		until(p.t, p.server, "0", live, name)
+	case who == "lose":
+		p.server.Exec(p.t, "DELETE FROM locker_locks WHERE name = $1 AND sharer = ''", name)
+	case who == "lift":
+		p.last = 1 << 60
+		p.server.Exec(p.t, "INSERT INTO locker_locks "+
+			"SELECT '', '', '', '', $1, 'epoch', 'epoch', 'epoch', false, 'epoch', '' "+
+			"ON CONFLICT (name, sharer) DO UPDATE SET token = excluded.token", p.last)
+	case who == "gate":
+		p.reached, p.open = gate(p.t, p.server, gates[verb].event, gates[verb].when)
+	case who == "reached":
+		p.reached()
+	case who == "latched":
+		until(p.t, p.server, "1", "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ExclusiveLock'")
+	case who == "open":
+		p.open()
+	case who == "cut":
+		p.proxy.OnRequest(verb, func(l *lab.Link) {
+			l.CutOnReply()
+			if len(words) > 2 {
+				p.proxy.OnRequest(verb, func(*lab.Link) { assert.NoError(p.t, p.do(words[2:])) })
+			}
+		})
+	case who == "stop":
+		p.proxy.OnRequest(verb, func(l *lab.Link) { l.Requests(lab.Hold); p.links <- l })
+	case who == "stopped":
+		p.link = <-p.links
+	case who == "go":
+		p.link.Requests(lab.Pass)
+	case verb == "gets":
+		req := request(p.name, owner(i))
+		req.Shared, req.TTL, req.MinHold = who[0] == 's', time.Hour, time.Minute
+		var g driver.Grant
+		if g, err = locktest.Ask(ctx, b, req); err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			same := g.Token == p.last && (req.Shared || g.Token == p.holds[who].Token)
+			assert.True(p.t, same || g.Token > p.last, "a token does not fall")
+			p.last, p.holds[who] = g.Token, g
+		}
+	case verb == "renews":
+		_, err = hold.Renew(ctx)
+	case verb == "leaves":
+		err = hold.Release(ctx, 0)
+	case verb == "keeps":
+		keep, wrong := time.ParseDuration(words[2])
+		require.NoError(p.t, wrong)
+		err = hold.Release(ctx, keep)
+	case verb == "undoes":
+		err = hold.Undo(ctx)
+	case verb == "raises":
+		err = hold.(driver.TokenRaiser).RaiseToken(ctx, 5)
+	case verb == "begins", verb == "held":
+		if p.txs[who] == nil {
+			tx, failed := p.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: p.level})
+			require.NoError(p.t, failed)
+			p.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+			p.txs[who] = tx
+		}
+		if verb == "begins" {
+			_, err = p.txs[who].Exec(ctx, "SELECT count(*) FROM locker_locks") // it has a snapshot
+		} else if err = postgres.Held(ctx, p.txs[who], lease{hold, p.name}); err != nil {
+			require.ErrorIs(p.t, p.txs[who].Commit(ctx), pgx.ErrTxClosed)
+		}
+	case verb == "commits":
+		err = p.txs[who].Commit(ctx)
+		delete(p.txs, who)
+	default:
+		require.Fail(p.t, "no such step", words)
+	}
+	return err
+}
+
+// gate makes the statement of a client wait while it changes a row, as a transaction does that is slow.
+// reached returns when one waits, and open lets it go on.
+func gate(t *testing.T, s *lab.Postgres, event, when string) (reached, open func()) {
+	t.Helper()
+	const end = "DROP FUNCTION IF EXISTS gate CASCADE"
+	t.Cleanup(func() { s.Exec(t, end) })
+	conn, err := pgx.Connect(t.Context(), s.URL(s.Addr(), "sslmode=disable"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(1)")
+	require.NoError(t, err)
+	s.Exec(t, `CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$`)
+	s.Exec(t, "CREATE TRIGGER gate BEFORE "+event+" ON locker_locks FOR EACH ROW WHEN ("+when+") "+
+		"EXECUTE FUNCTION gate()")
+	return func() {
+			until(t, s, "1", "SELECT count(*) FROM pg_locks WHERE NOT granted AND objid = 1 AND classid = 0")
+		}, func() {
+			_, err := conn.Exec(t.Context(), "SELECT pg_advisory_unlock(1)")
+			require.NoError(t, err)
+			s.Exec(t, end)
+		}
+}
+
+// later calls ask in the background.
+func later(ask func() error) <-chan error {
+	answered := make(chan error, 1)
+	go func() { answered <- ask() }()
+	return answered
+}

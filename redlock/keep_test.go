@@ -1,0 +1,264 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/redlock"
+)
+
+// What a Release leaves that keeps the lock. What single nodes make of it is in node_internal_test.go.
+
+// held acquires n on all nodes, with a MinHold.
+func (s *nodes) held(t *testing.T, b *redlock.Backend) driver.Grant {
+	t.Helper()
+	warm(t, b)
+	req := request("n", time.Minute)
+	req.MinHold = time.Minute
+	g := locktest.Acquire(t, b, req)
+	s.everywhere(t, g, "n")
+	return g
+}
+
+// kept counts the nodes that keep n.
+func (s *nodes) kept(t *testing.T) (n int) {
+	t.Helper()
+	for i := range s.servers {
+		if strings.HasSuffix(s.value(t, i, "n"), redisnode.Kept) {
+			n++
+		}
+	}
+	return n
+}
+
+// remaining asks for n once, and returns how long it is held; negative: it was granted.
+func remaining(t *testing.T, b *redlock.Backend) time.Duration {
+	t.Helper()
+	g, err := b.Acquire(t.Context(), request("n", time.Minute))
+	require.NoError(t, err)
+	if g.Refused == nil {
+		return -1
+	}
+	return g.Refused.Remaining
+}
+
+func TestAKeptLockEndsInTime(t *testing.T) {
+	const keep = 2 * time.Second
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{Fencing: true})
+	g := s.held(t, b)
+	before, err := b.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	released := time.Now()
+	require.NoError(t, g.Hold.Release(t.Context(), keep))
+	within(t, 30*time.Second, "all nodes keep it", func() bool { return s.kept(t) == 3 })
+
+	require.NoError(t, g.Hold.Release(t.Context(), time.Hour), "it is kept already")
+	_, err = g.Hold.Renew(t.Context())
+	require.ErrorIs(t, err, driver.ErrLost)
+	require.ErrorIs(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), g.Token+1), driver.ErrLost)
+	left := remaining(t, s.backend(t, redlock.Options{}))
+	assert.Positive(t, left)
+	assert.LessOrEqual(t, left, keep)
+	after, err := b.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Positive(t, after.Remaining)
+	assert.LessOrEqual(t, after.Remaining, keep)
+	assert.WithinDuration(t, time.Now().Add(after.Remaining), after.KeptUntil, 5*time.Second)
+	before.Remaining, after.Remaining, after.KeptUntil = 0, 0, time.Time{}
+	assert.Equal(t, before, after)
+
+	within(t, 30*time.Second, "it ends", func() bool { return remaining(t, b) < 0 })
+	assert.GreaterOrEqual(t, time.Since(released), keep)
+	require.ErrorIs(t, g.Hold.Release(t.Context(), keep), driver.ErrLost)
+}
+
+func TestAKeptLockIsRemoved(t *testing.T) {
+	for how, remove := range map[string]func(*testing.T, *redlock.Backend, driver.Hold) error{
+		"Release": func(t *testing.T, _ *redlock.Backend, h driver.Hold) error { return h.Release(t.Context(), 0) },
+		"Undo": func(t *testing.T, _ *redlock.Backend, h driver.Hold) error {
+			within(t, 10*time.Second, "it is undone", func() bool { return h.Undo(t.Context()) == nil })
+			return nil
+		},
+		"Break": func(t *testing.T, b *redlock.Backend, _ driver.Hold) error {
+			st, err := locktest.Break(t.Context(), b, "n")
+			assert.True(t, st.Held)
+			return err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := durable(t, 3)
+			b := s.backend(t, redlock.Options{})
+			g := s.held(t, b)
+			require.NoError(t, g.Hold.Release(t.Context(), 30*time.Second))
+			require.NoError(t, remove(t, b, g.Hold))
+			within(t, 10*time.Second, "no node keeps it", func() bool { return s.holders(t, "n") == 0 })
+			if how != "Undo" { // which ends what is asked of the hold
+				assert.ErrorIs(t, g.Hold.Release(t.Context(), 0), driver.ErrLost)
+			}
+		})
+	}
+}
+
+// Those who wait were told of the TTL, which is longer.
+func TestWaitersGetInWhenAKeptLockEnds(t *testing.T) {
+	const keep = time.Second
+	s := durable(t, 3)
+	g := s.held(t, s.backend(t, redlock.Options{}))
+	waiter := locktest.Client(t, s.backend(t, redlock.Options{}), nil)
+	got := make(chan error, 1)
+	go func() {
+		_, err := waiter.Lock(t.Context(), "n")
+		got <- err
+	}()
+	within(t, 30*time.Second, "somebody waits", func() bool {
+		for _, r := range s.servers {
+			if r.MustDo(t, "EXISTS", redisnode.LockKey("n")+":wait") == int64(0) {
+				return false
+			}
+		}
+		return true
+	})
+	woken := make(chan struct{}, 1)
+	stop, err := s.backend(t, redlock.Options{}).Notify(t.Context(), "n", func() { signal(woken) })
+	require.NoError(t, err)
+	defer stop()
+	released := time.Now()
+	require.NoError(t, g.Hold.Release(t.Context(), keep))
+	select {
+	case <-woken:
+	case <-time.After(30 * time.Second):
+		t.Error("it does not tell")
+	}
+	select {
+	case err := <-got:
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(released), keep)
+	case <-time.After(30 * time.Second):
+		t.Error("it does not know that the lock ends earlier")
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// A node that is asked late keeps the lock for the rest of the time, and not for all of it once more.
+func TestANodeThatIsAskedLateKeepsTheRest(t *testing.T) {
+	const keep, late = 30 * time.Second, 4 * time.Second
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{})
+	g := s.held(t, b)
+	s.proxies[2].Requests(lab.Drop)
+	released := time.Now()
+	require.NoError(t, g.Hold.Release(t.Context(), keep), "two are a quorum")
+	time.Sleep(late) // one request to it, with its copies, takes up to half of that
+	s.proxies[2].Set(lab.Reset)
+	s.proxies[2].Set(lab.Pass)
+	within(t, 15*time.Second, "the third keeps it", func() bool { return s.kept(t) == 3 })
+	life := s.servers[2].TTL(t, redisnode.LockKey("n"))
+	assert.LessOrEqual(t, life, keep-late/2)
+	assert.Greater(t, life, time.Until(released.Add(keep))-time.Second)
+}
+
+// A release that removes the lock may come while another, which is to keep it, has no answer from a quorum.
+func TestARemovalAfterAReleaseThatKeeps(t *testing.T) {
+	for how, remove := range map[string]func(*testing.T, driver.Hold) error{
+		"Release": func(t *testing.T, h driver.Hold) error { return h.Release(locktest.Within(t, time.Second), 0) },
+		"Undo":    func(t *testing.T, h driver.Hold) error { return h.Undo(locktest.Within(t, time.Second)) },
+	} {
+		for _, mode := range []lab.Mode{lab.Hold, lab.Drop} {
+			t.Run(how, func(t *testing.T) {
+				t.Parallel()
+				s := durable(t, 3)
+				g := s.held(t, s.through(t, redlock.Options{NodeTimeout: 5 * time.Second}))
+				for _, p := range s.proxies[1:] {
+					p.Requests(mode)
+				}
+				require.Error(t, g.Hold.Release(locktest.Within(t, 200*time.Millisecond), 30*time.Second))
+				within(t, 30*time.Second, "one keeps it", func() bool { return s.kept(t) == 1 })
+				require.Error(t, remove(t, g.Hold))
+				within(t, 10*time.Second, "that one is asked again, at once", func() bool { return s.value(t, 0, "n") == "" })
+				for _, p := range s.proxies[1:] {
+					if mode == lab.Drop {
+						p.Set(lab.Reset)
+					}
+					p.Set(lab.Pass)
+				}
+				within(t, 30*time.Second, "it is removed", func() bool { return s.holders(t, "n") == 0 })
+				if how == "Undo" {
+					within(t, 10*time.Second, "and that is known", func() bool { return remove(t, g.Hold) == nil })
+				}
+			})
+		}
+	}
+}
+
+// While a node is still asked to keep the lock, another release is for all of them.
+func TestAReleaseWhileANodeIsStillAsked(t *testing.T) {
+	s := durable(t, 3)
+	g := s.held(t, s.through(t, redlock.Options{}))
+	s.proxies[2].Requests(lab.Drop)
+	require.NoError(t, g.Hold.Release(t.Context(), 30*time.Second))
+	require.NoError(t, g.Hold.Release(t.Context(), 30*time.Second), "it is kept")
+	require.Equal(t, 2, s.kept(t))
+	require.NoError(t, g.Hold.Release(t.Context(), 0), "it is kept")
+	assert.Equal(t, 1, s.holders(t, "n"))
+}
+
+// The answers of nodes that were asked to keep the lock come when it is to be removed.
+func TestARemovalWhileNodesAreAskedToKeep(t *testing.T) {
+	s := durable(t, 3)
+	g := s.held(t, s.through(t, redlock.Options{NodeTimeout: 5 * time.Second}))
+	for _, p := range s.proxies {
+		p.SetDelay(100 * time.Millisecond) // a connection that is made now takes several round trips
+	}
+	require.Error(t, g.Hold.Release(locktest.Within(t, 50*time.Millisecond), time.Minute))
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
+	within(t, 30*time.Second, "no node keeps it", func() bool { return s.holders(t, "n") == 0 })
+}
+
+// A release that keeps the lock, of which a first copy had no answer, knows whether the lock was there:
+// what that one has kept is found.
+func TestAReleaseThatKeepsIsSentTwice(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		t.Run(fmt.Sprint("gone before=", gone), func(t *testing.T) {
+			t.Parallel()
+			s := durable(t, 3)
+			g := s.held(t, s.through(t, redlock.Options{}))
+			for i, p := range s.proxies {
+				if gone {
+					s.servers[i].MustDo(t, "DEL", redisnode.LockKey("n"))
+				}
+				p.Replies(lab.Drop)
+			}
+			require.Error(t, g.Hold.Release(locktest.Within(t, 500*time.Millisecond), time.Minute))
+			for _, p := range s.proxies {
+				p.Set(lab.Reset)
+				p.Set(lab.Pass)
+			}
+			within(t, 30*time.Second, "it is answered", func() bool {
+				err := g.Hold.Release(locktest.Within(t, time.Second), time.Minute)
+				if err != nil && !errors.Is(err, driver.ErrLost) {
+					return false
+				}
+				require.Equal(t, gone, err != nil, "%v", err)
+				return true
+			})
+		})
+	}
+}

@@ -1,0 +1,282 @@
+package single
+
+import (
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+// What a Release leaves that keeps the lock. How it meets other requests is in TestSearch.
+
+// asks is a request for the lock n with a MinHold.
+func asks(shared bool) driver.Request {
+	return driver.Request{Name: "n", Owner: rand.Text(), Label: "me", TTL: ttl, MinHold: ttl / 2, Shared: shared}
+}
+
+// writer asks for n alone, once, and returns the refusal; nil: it was granted.
+func writer(t *testing.T, node *Backend) *driver.Refusal {
+	t.Helper()
+	req := asks(false)
+	g, err := node.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	return g.Refused
+}
+
+func eachKind(t *testing.T, test func(t *testing.T, shared bool)) {
+	for kind, shared := range map[string]bool{"alone": false, "shared": true} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, shared)
+		})
+	}
+}
+
+func TestAKeptLockEndsInTime(t *testing.T) {
+	const keep = time.Second
+	eachKind(t, func(t *testing.T, shared bool) {
+		server, node := setUp(t)
+		req := asks(shared)
+		g := locktest.Acquire(t, node, req)
+		before, err := node.Inspect(t.Context(), "n")
+		require.NoError(t, err)
+		released := time.Now()
+		require.NoError(t, g.Hold.Release(t.Context(), keep))
+
+		h := g.Hold
+		if p, ok := h.(passing); ok {
+			h = p.hold
+		}
+		require.NoError(t, h.Release(t.Context(), time.Hour), "it is kept already")
+		_, err = h.Renew(t.Context())
+		require.ErrorIs(t, err, driver.ErrLost)
+		require.ErrorIs(t, h.(driver.TokenRaiser).RaiseToken(t.Context(), g.Token+1), driver.ErrLost)
+		if !shared { // a copy of a sharer's finds itself void, as always
+			g, err := node.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			require.NotNil(t, g.Refused, "a copy of the request is granted")
+		}
+		left := writer(t, node)
+		require.NotNil(t, left)
+		assert.Positive(t, left.Remaining)
+		assert.LessOrEqual(t, left.Remaining, keep)
+		after, err := node.Inspect(t.Context(), "n")
+		require.NoError(t, err)
+		assert.Positive(t, after.Remaining)
+		assert.LessOrEqual(t, after.Remaining, keep)
+		assert.NotZero(t, after.Since)
+		assert.Equal(t, shared, after.KeptUntil.IsZero(), "of sharers it is not known")
+		before.Remaining, after.Remaining, after.KeptUntil = 0, 0, time.Time{}
+		assert.Equal(t, before, after)
+		assert.Equal(t, "me", after.Label)
+		assert.LessOrEqual(t, server.TTL(t, redisnode.LockKey("n")), keep+time.Second, "the note of a writer has as long")
+
+		locktest.Eventually(t, soon, "it ends", func() bool { return writer(t, node) == nil })
+		assert.GreaterOrEqual(t, time.Since(released), keep)
+		require.ErrorIs(t, h.Release(t.Context(), keep), driver.ErrLost)
+	})
+}
+
+func TestAKeptLockIsRemoved(t *testing.T) {
+	for how, remove := range map[string]func(*testing.T, *Backend, driver.Hold) error{
+		"Release": func(t *testing.T, _ *Backend, h driver.Hold) error { return h.Release(t.Context(), 0) },
+		"Undo":    func(t *testing.T, _ *Backend, h driver.Hold) error { return h.Undo(t.Context()) },
+		"Break": func(t *testing.T, b *Backend, _ driver.Hold) error {
+			st, err := locktest.Break(t.Context(), b, "n")
+			assert.True(t, st.Held)
+			return err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, shared bool) {
+				server, node := setUp(t)
+				g := locktest.Acquire(t, node, asks(shared))
+				require.NoError(t, g.Hold.Release(t.Context(), time.Minute))
+				require.NotNil(t, writer(t, node))
+				require.NoError(t, remove(t, node, g.Hold))
+				assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n"), redisnode.LockKey("n")+":shared"))
+				for _, key := range server.MustDo(t, "KEYS", "*:void:*").([]any) {
+					assert.NotContains(t, key, redisnode.Kept)
+				}
+				assert.Nil(t, writer(t, node))
+				assert.ErrorIs(t, g.Hold.Release(t.Context(), 0), driver.ErrLost)
+			})
+		})
+	}
+}
+
+// Those who wait were told of the TTL, which is longer.
+func TestWaitersGetInWhenAKeptLockEnds(t *testing.T) {
+	const keep = 500 * time.Millisecond
+	eachKind(t, func(t *testing.T, shared bool) {
+		server, node := setUp(t)
+		g := locktest.Acquire(t, node, asks(shared))
+		waiter := locktest.Client(t, newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr()})), nil)
+		got := make(chan error, 1)
+		go func() {
+			_, err := waiter.Lock(t.Context(), "n")
+			got <- err
+		}()
+		locktest.Eventually(t, soon, "somebody waits", func() bool {
+			if shared {
+				return len(server.MustDo(t, "GET", redisnode.LockKey("n")).(string)) > len("shared 0123456789012345")
+			}
+			return server.MustDo(t, "EXISTS", redisnode.LockKey("n")+":wait") == int64(1)
+		})
+		woken := make(chan struct{}, 1)
+		stop, err := node.Notify(t.Context(), "n", func() {
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+		})
+		require.NoError(t, err)
+		defer stop()
+		released := time.Now()
+		require.NoError(t, g.Hold.Release(t.Context(), keep))
+		if !shared { // a writer that waits for sharers asks again and again
+			select {
+			case <-woken:
+			case <-time.After(soon):
+				t.Error("it does not tell")
+			}
+		}
+		select {
+		case err := <-got:
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, time.Since(released), keep)
+		case <-time.After(soon):
+			t.Error("it does not know that the lock ends earlier")
+		}
+	})
+}
+
+// What is kept for one sharer goes while others stay, and keeps nobody out who shares.
+func TestAKeptSharerAmongOthers(t *testing.T) {
+	const keep = time.Second
+	_, node := setUp(t)
+	g, other := locktest.Acquire(t, node, asks(true)), locktest.Acquire(t, node, asks(true))
+	require.NoError(t, g.Hold.Release(t.Context(), keep))
+	third := locktest.Acquire(t, node, asks(true))
+	assert.Equal(t, g.Token, third.Token)
+	require.NoError(t, third.Hold.Release(t.Context(), 0))
+	sharers := func() int {
+		st, err := node.Inspect(t.Context(), "n")
+		require.NoError(t, err)
+		return st.Sharers
+	}
+	locktest.Eventually(t, soon, "it ends", func() bool { return sharers() == 1 })
+	_, err := other.Hold.Renew(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, other.Hold.Release(t.Context(), 0))
+	assert.Nil(t, writer(t, node))
+}
+
+func TestALockIsKeptWhenMemoryIsFull(t *testing.T) {
+	eachKind(t, func(t *testing.T, shared bool) {
+		server, node := setUp(t)
+		g := locktest.Acquire(t, node, asks(shared))
+		server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
+		require.NoError(t, g.Hold.Release(t.Context(), time.Minute))
+		server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
+		assert.NotNil(t, writer(t, node))
+		_, err := g.Hold.Renew(t.Context())
+		assert.ErrorIs(t, err, driver.ErrLost)
+	})
+}
+
+// The first copy of an acquire arrives when what was kept has ended.
+func TestACopyOfTheAcquireAfterAKeptLock(t *testing.T) {
+	eachKind(t, func(t *testing.T, shared bool) {
+		server, proxy, node := behindProxy(t)
+		lab.Again(t, func() bool {
+			warm(t, node)
+			req := asks(shared)
+			letGo := holdRequest(t, server, proxy, req.Owner)
+			g := locktest.Acquire(t, node, req)
+			if h, ok := g.Hold.(*hold); !ok || !h.copied {
+				letGo()
+				require.NoError(t, g.Hold.Release(t.Context(), 0))
+				return false
+			}
+			require.NoError(t, g.Hold.Release(t.Context(), time.Millisecond))
+			locktest.Eventually(t, soon, "it ends", func() bool {
+				st, err := node.Inspect(t.Context(), "n")
+				return err == nil && !st.Held
+			})
+			letGo()
+			st, err := node.Inspect(t.Context(), "n")
+			require.NoError(t, err)
+			assert.False(t, st.Held, "R7: a ghost has the lock")
+			return true
+		})
+	})
+}
+
+// Where the answer to a release is lost, the next one finds the lock kept.
+func TestALostAnswerOfARelease(t *testing.T) {
+	eachKind(t, func(t *testing.T, shared bool) {
+		server, proxy, node := behindProxy(t)
+		g := locktest.Acquire(t, node, asks(shared))
+		_, err := on(node).keep(t.Context(), keys("load", "me"), shared, time.Second, 0, nil)
+		require.NoError(t, err)
+		proxy.Replies(lab.Drop)
+		require.Error(t, g.Hold.Release(locktest.Within(t, tooShortToGoAlone), time.Minute))
+		locktest.Eventually(t, soon, "it was carried out", func() bool {
+			return server.TTL(t, redisnode.LockKey("n")) <= time.Minute+time.Second
+		})
+		proxy.Set(lab.Reset)
+		proxy.Set(lab.Pass)
+		locktest.Eventually(t, soon, "it is released", func() bool {
+			return g.Hold.Release(locktest.Within(t, time.Second), time.Hour) == nil
+		})
+		assert.LessOrEqual(t, server.TTL(t, redisnode.LockKey("n")), time.Minute+time.Second)
+	})
+}
+
+// A release that keeps the lock knows, of the last of several copies, whether the lock was there: what
+// an earlier one has kept is found, unless that has ended since.
+func TestAReleaseThatKeepsIsSentTwice(t *testing.T) {
+	for what, test := range map[string]struct {
+		keep time.Duration
+		gone bool
+		want error
+	}{
+		"kept":           {time.Minute, false, nil},
+		"kept, and over": {time.Millisecond, false, nil},
+		"gone before":    {time.Minute, true, driver.ErrLost},
+	} {
+		t.Run(what, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, shared bool) {
+				server, proxy, node := behindProxy(t)
+				lab.Again(t, func() bool {
+					warm(t, node)
+					_, err := on(node).keep(t.Context(), keys("load", "me"), shared, time.Second, 0, nil)
+					require.NoError(t, err)
+					req := asks(shared)
+					g := locktest.Acquire(t, node, req)
+					if test.gone {
+						server.MustDo(t, "DEL", redisnode.LockKey("n"), redisnode.LockKey("n")+":shared")
+					}
+					proxy.OnRequest(req.Owner, func(l *lab.Link) { l.Replies(lab.Drop) })
+					err = g.Hold.Release(t.Context(), test.keep)
+					_ = g.Hold.Release(t.Context(), 0)
+					if err != nil && !errors.Is(err, driver.ErrLost) {
+						return false // the machine is too busy for it to be sent again
+					}
+					require.Equal(t, test.want != nil, err != nil, "%v", err)
+					return true
+				})
+			})
+		})
+	}
+}
