@@ -555,13 +555,27 @@ func (k *kit) steady(note func(brokenScript, time.Duration), play func(k *kit) [
 				broken = append(broken, b)
 			}
 		}
-		slow = slow || stalled > max(own.ttl/10, own.air/2)
-		explained := stalled > max(own.ttl/10, own.air/2) && !slices.ContainsFunc(broken, unexplained)
+		slow = slow || stalled > own.stall(nil)
+		explained := stalled > own.stall(broken) && !slices.ContainsFunc(broken, unexplained)
 		if len(broken) == 0 || try == tries-1 || !explained {
 			return broken, slow
 		}
 		note(broken[0], stalled)
 	}
+}
+
+// stall is how long the machine has to stall to be the reason why scripts failed: longer than most calls may vary by,
+// or than a tenth of the shortest lease that was asked for.
+func (k *kit) stall(broken []brokenScript) time.Duration {
+	least := max(k.ttl/10, k.air/2)
+	for _, b := range broken {
+		for _, st := range b.sc.steps {
+			if st.ttl > 0 && (st.do == doAcquire || st.do == doWait) {
+				least = min(least, st.ttl/10)
+			}
+		}
+	}
+	return least
 }
 
 // unexplained reports whether a script showed two holders without an operator's or server's part. No

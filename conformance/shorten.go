@@ -102,7 +102,7 @@ func (k *kit) once(r *recorder, p plan, n int, sc script) brokenScript {
 	}
 	stop := stall.Longest()
 	b := own.one(r.Context(), n, own.fresh(sc, p.seed, n), happen)
-	if max(stop(), b.slow) > max(own.ttl/10, own.air/2) && !unexplained(b) {
+	if max(stop(), b.slow) > own.stall([]brokenScript{b}) && !unexplained(b) {
 		b.found = nil
 	}
 	return b
