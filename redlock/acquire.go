@@ -43,6 +43,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			"guard rests on", longest, b.opts.MaxTTL)
 	}
 	stalls := 0
+	var asking time.Duration // how long the rounds took
 	var earlier []*hold // what rounds may have left that were enough to keep others out
 	for n := 0; ; n++ {
 		if err := b.enter(ctx); err != nil {
@@ -54,6 +55,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			places: make([]place, len(b.nodes))}
 		r := b.newRound(h, stalls > 0)
 		result := r.run(ctx)
+		asking += time.Since(h.since)
 		busy := len(b.rounds) > maxRounds/4
 		b.leave()
 		err := b.twice()
@@ -91,7 +93,8 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			earlier = uncertain(append(earlier, h))
 			continue
 		case perhaps:
-			if n+1 >= perhapsRounds {
+			// A node that was slow lately is given longer, and then once is enough.
+			if n+1 >= perhapsRounds || asking > perhapsRounds*r.limit {
 				return driver.Grant{Refused: r.refusal(remaining(earlier).Hold)}, nil
 			}
 		default:

@@ -280,3 +280,61 @@ func (s *nodes) each(do func(p *lab.Proxy)) func() {
 		}
 	}
 }
+
+// While a quorum hangs, each try fails in its own time: it does not also wait until the driver has given up what tries
+// before it have sent (R22).
+func TestAQuorumThatHangsHoldsNobodyUp(t *testing.T) {
+	lab.NeedPause(t)
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
+	release(t, acquire(t, b, "warm", time.Minute))
+	for _, r := range s.servers[1:] {
+		r.Pause()
+		t.Cleanup(r.Resume)
+	}
+	slow := 0
+	for i := range 30 {
+		began := time.Now()
+		_, err := locktest.Ask(t.Context(), b, request(fmt.Sprint("n", i), time.Minute))
+		require.ErrorIs(t, err, driver.ErrUnavailable)
+		if time.Since(began) > time.Second {
+			slow++
+		}
+	}
+	assert.Less(t, slow, 5)
+}
+
+// What a slow minority would say can decide who has the lock. It is waited for once, and not in each round.
+func TestASlowMinorityIsWaitedForOnce(t *testing.T) {
+	s := durable(t, 5)
+	holder := s.connect(t, redlock.Options{}, func(i int) string {
+		if i < 2 {
+			return "127.0.0.1:1"
+		}
+		return s.servers[i].Addr()
+	})
+	g := acquire(t, holder, "x", time.Minute)
+	defer release(t, g)
+	b := s.through(t, redlock.Options{})
+	warm(t, b)
+	late := func(m lab.Mode) {
+		for _, p := range s.proxies[3:] {
+			p.Replies(m)
+		}
+	}
+	lab.Again(t, func() bool { // a machine that stalls is late, too
+		late(lab.Hold)
+		time.AfterFunc(600*time.Millisecond, func() { late(lab.Pass) })
+		release(t, acquire(t, b, "slow", time.Minute))
+		within(t, 30*time.Second, "they have answered", func() bool { return b.Nodes()[3].InFlight+b.Nodes()[4].InFlight == 0 })
+		late(lab.Hold)
+		began := time.Now()
+		_, err := locktest.Ask(t.Context(), b, request("x", time.Minute))
+		took := time.Since(began)
+		require.ErrorIs(t, err, driver.ErrHeld)
+		late(lab.Pass)
+		warm(t, b)
+		t.Log(took)
+		return took < 3500*time.Millisecond // 2 s, since they were slow before
+	})
+}

@@ -189,6 +189,22 @@ func (l *lane) may() bool {
 	return false
 }
 
+// stuckSince returns since when no attempt can take off because all flights are silent; zero: one can. l.mu is held.
+func (l *lane) stuckSince() (since time.Time) {
+	if len(l.flights) < maxAloft {
+		return since
+	}
+	for _, f := range l.flights {
+		if !f.silent {
+			return time.Time{}
+		}
+		if f.since.After(since) {
+			since = f.since
+		}
+	}
+	return since
+}
+
 // pilot makes flights for as long as attempts wait.
 func (l *lane) pilot() {
 	var room buffers

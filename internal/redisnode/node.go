@@ -221,14 +221,19 @@ func (n *Node) Withdraw(a *Attempt) bool {
 	return true
 }
 
-// Sent returns from before when an attempt that was started was given to the driver (zero: it was not), and for how
-// long its answer is to be waited for, which is limit or more: where there is much to do all answers take long, and
-// none is missing (R21).
+// Sent returns from before when an attempt that was started was given to the driver, and for how long its answer is
+// to be waited for, which is limit or more: where there is much to do all answers take long, and none is missing
+// (R21). The time is zero for one that still waits for its turn. Where all places are taken by flights that get no
+// answer it waits for a server that hangs, which is no work of ours: it counts as sent when the last of them was.
 func (n *Node) Sent(a *Attempt, limit time.Duration) (time.Time, time.Duration) {
 	l := n.one
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return a.sentAt, l.patience(limit)
+	sent := a.sentAt
+	if a.stage == queued {
+		sent = l.stuckSince()
+	}
+	return sent, l.patience(limit)
 }
 
 // Timeout is what New was given.
