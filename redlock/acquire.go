@@ -44,7 +44,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	}
 	stalls := 0
 	var asking time.Duration // how long the rounds took
-	var earlier []*hold // what rounds may have left that were enough to keep others out
+	var earlier []*hold      // what rounds may have left that were enough to keep others out
 	for n := 0; ; n++ {
 		if err := b.enter(ctx); err != nil {
 			return remaining(earlier), err
