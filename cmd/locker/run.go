@@ -71,7 +71,7 @@ func newRun() *cobra.Command {
 	flags.VarP(&f.backend, "backend", "b", aboutBackend)
 	flags.StringSliceVar(&f.require, "require", nil, "refuse a service that does not promise `WORDS`")
 	flags.Var((*clock.Flag)(&f.ttl), "ttl", "time to live after a renewal (default 30s)")
-	flags.Var((*clock.Flag)(&f.wait), "wait", "wait no longer than this (default: for ever)")
+	flags.Var((*clock.Flag)(&f.wait), "wait", "wait no longer than this (default: no limit)")
 	flags.BoolVar(&f.try, "try", false, "do not wait: exit with 75 if the lock is held")
 	flags.Var((*clock.Flag)(&f.maxHold), "max-hold", "end COMMAND once it has held the lock this long")
 	flags.Var((*clock.Flag)(&f.minHold), "min-hold", "keep the lock this long even if COMMAND ends")
