@@ -27,7 +27,6 @@ func TestOnOneServer(t *testing.T) {
 		{"ParentMayGo", testParentMayGo},
 		{"SessionExpiresWhileHolding", testSessionExpiresWhileHolding},
 		{"DeadHolderWithAShortTTL", testDeadHolderWithAShortTTL},
-		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
 		{"Credentials", testCredentials},
 		{"CredentialsAreReplaced", testCredentialsAreReplaced},
 		{"CredentialsSurviveAReconnection", testCredentialsSurviveAReconnection},
