@@ -21,8 +21,7 @@ import (
 // deleted until allow is called.
 func undeletable(t *testing.T, z *lab.ZooKeeper, dir string) (allow func()) {
 	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
-	t.Cleanup(done)
+	admin := adminOf(t, z.Addr())
 	_, err := admin.Create(dir, nil, 0, zk.WorldACL(zk.PermAll&^zk.PermDelete))
 	require.NoError(t, err)
 	return func() {
@@ -44,7 +43,7 @@ func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 			return grant.Hold
 		},
 		"given-up": func(name string) driver.Hold {
-			holds(t, z, name)
+			create(t, adminOf(t, z.Addr()), name, owner()+"-lock-")
 			grant, err := locktest.Ask(untilQueued(t, z, name, 2), b, asking(name, true))
 			require.ErrorIs(t, err, context.Canceled)
 			return grant.Hold
@@ -67,20 +66,10 @@ func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	}
 }
 
-// holds puts a node into the queue of a lock that is not of this package.
-func holds(t *testing.T, z *lab.ZooKeeper, name string) {
-	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
-	t.Cleanup(done)
-	_, err := admin.Create("/locker/"+name+"/"+owner()+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
-		zk.WorldACL(zk.PermAll))
-	require.NoError(t, err)
-}
-
 // untilQueued returns a context that ends when there are n nodes in a queue.
 func untilQueued(t *testing.T, z *lab.ZooKeeper, name string, n int) context.Context {
 	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
+	admin := adminOf(t, z.Addr())
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -91,7 +80,7 @@ func untilQueued(t *testing.T, z *lab.ZooKeeper, name string, n int) context.Con
 			time.Sleep(time.Millisecond)
 		}
 	})
-	t.Cleanup(func() { cancel(); all.Wait(); done() })
+	t.Cleanup(func() { cancel(); all.Wait() })
 	return ctx
 }
 
@@ -102,7 +91,7 @@ func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *lab.ZooKeeper) {
 	t.Cleanup(func() { _ = c.Close() })
 	warm(t, c, "a")
 	undeletable(t, z, "/locker/stays")
-	holds(t, z, "stays")
+	create(t, adminOf(t, z.Addr()), "stays", owner()+"-lock-")
 	_, err := c.Lock(untilQueued(t, z, "stays", 2), "stays")
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, c.Close(), driver.ErrUnavailable)
