@@ -71,7 +71,7 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 		return found, err
 	}
 	defer s.leave(0)
-	found.add(driver.SeverityOK, "rights under "+b.prefix, "enough to make nodes", "")
+	found.add(driver.SeverityOK, "rights under "+b.opts.Prefix, "enough to make nodes", "")
 	const what = "session timeout"
 	switch _, timeout := s.granted(); {
 	case timeout < b.opts.SessionTimeout:

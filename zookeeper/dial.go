@@ -87,7 +87,7 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 	}
 	answers := make(chan dialed)
 	for i, server := range order {
-		s.goroutines.Go(func() {
+		s.backend.running.Go(func() {
 			a := dialed{server: server, err: clock.Sleep(ctx, time.Duration(i)*stagger)}
 			if a.err == nil {
 				a.conn, a.err = s.backend.opts.dial(ctx, server)

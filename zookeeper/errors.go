@@ -121,7 +121,7 @@ func unanswered(ctx context.Context, outage error) error {
 // forbidden says of a refusal what the service refuses, and what to do. Other
 // errors pass as they are.
 func (s *session) forbidden(err error) error {
-	prefix := s.backend.prefix
+	prefix := s.backend.opts.Prefix
 	switch {
 	case !isRefusal(err):
 		return err

@@ -223,15 +223,9 @@ func (e *entry) Release(ctx context.Context, _ time.Duration) error {
 	return err
 }
 
-// Undo implements [driver.Hold].
-//
-// A request that was not answered has been carried out, or never will be, once
-// the session has another connection: a server drops the connections of a
-// session that comes back on another one, and the leader refuses what a server
-// passes on for a session that has moved. A look that begins with a sync then
-// sees the node if it is there.
-//
-// A session that is over for this client may go on at the service, and keep the node.
+// Undo implements [driver.Hold]. A request that was not answered has been carried out, or never will be, once the
+// session has another connection: the package documentation says why. A look that begins with a sync then sees the
+// node if it is there. A session that is over for this client may go on at the service, and keep the node.
 func (e *entry) Undo(ctx context.Context) error {
 	err := e.takeBack(ctx)
 	switch {

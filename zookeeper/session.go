@@ -27,7 +27,6 @@ type session struct {
 	events  <-chan zk.Event // closed by the driver when it has ended
 	node    string          // which the heartbeat writes to
 
-	goroutines    sync.WaitGroup
 	authenticated int  // how many credentials the driver has: it repeats them on each connection
 	warned        bool // that heartbeats are refused
 
@@ -54,10 +53,9 @@ const (
 	// leastBuffer is the least jute.maxbuffer of the servers that is provided for: an eighth of its default, and
 	// what the driver needs anyway to set its watches again.
 	leastBuffer = 128 << 10
-	// maxPaths bounds the bytes that the paths of one session's nodes may have. When a session ends, the service
-	// makes one transaction that lists them all. If that is longer than 2 × jute.maxbuffer, no server can read it,
-	// and the service is lost, also after a restart (ZOOKEEPER-4306). What else is in the transaction has far less
-	// than 1 KiB. Beyond the bound, the backend opens another session (R25).
+	// maxPaths bounds the bytes that the paths of one session's nodes may have in the transaction of its end
+	// (ZOOKEEPER-4306). What else is in it has far less than 1 KiB. Beyond the bound, the backend opens another
+	// session (R25).
 	maxPaths = 2*leastBuffer - 1<<10
 	// goodbye is how long a session that is over keeps its connection: for a heartbeat
 	// under way, and for the server to answer that the session is closed.
@@ -121,7 +119,7 @@ func newSession(b *Backend) *session {
 	s := &session{
 		Session:  lasting.New(b.opts.SessionTimeout),
 		backend:  b,
-		node:     b.prefix + "/" + beatMark + rand.Text(),
+		node:     b.opts.Prefix + "/" + beatMark + rand.Text(),
 		servers:  newServers(b.servers),
 		changed:  make(chan struct{}),
 		relinked: make(chan struct{}),
@@ -141,7 +139,7 @@ func newSession(b *Backend) *session {
 	return s
 }
 
-// run keeps the session until it is over and all its goroutines have ended. The service hears that it is over after
+// run keeps the session until it is over. The service hears that it is over after
 // all holders have.
 func (s *session) run() {
 	if err := s.prepare(); err != nil {
@@ -150,7 +148,6 @@ func (s *session) run() {
 		s.Keep(s.beat)
 	}
 	s.closeDriver()
-	s.goroutines.Wait()
 }
 
 // prepare authenticates and creates the session's own node. It returns an error if
@@ -187,7 +184,7 @@ func (s *session) introduce() (since time.Time, err error) {
 	}
 	since, err = s.write(s.createBeat)
 	if gone(err) {
-		parents := func(c *zk.Conn) error { return makeParents(c, s.backend.prefix, s.backend.acl) }
+		parents := func(c *zk.Conn) error { return makeParents(c, s.backend.opts.Prefix, s.backend.acl) }
 		if err = s.do(s.Context(), parents); err == nil {
 			since, err = s.write(s.createBeat)
 		}
@@ -386,7 +383,7 @@ func (s *session) spawn(f func()) bool {
 	if s.isOver() {
 		return false
 	}
-	s.goroutines.Go(f)
+	s.backend.running.Go(f)
 	return true
 }
 

@@ -60,8 +60,8 @@ func (e *entry) isFirst(ctx context.Context) error {
 // wait returns nil when nobody is in the way of the entry any more.
 func (e *entry) wait(ctx context.Context, queued func()) error {
 	err := queue.Wait(ctx, e.s.Session, e, nil, queued)
-	if err != nil && e.s.isOver() && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
-		return e.s.over()
+	if err != nil && e.s.isOver() && !errors.Is(err, ctx.Err()) {
+		err = e.s.over()
 	}
 	return err
 }
