@@ -209,14 +209,10 @@ func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error
 
 // Release implements [driver.Hold].
 func (e *entry) Release(ctx context.Context, _ time.Duration) error {
-	switch state, _ := e.now(); state {
-	case none:
+	if state, _ := e.now(); state == none {
 		return errGone
-	case sent:
-		return e.Undo(ctx)
-	case queued, held, leaving:
 	}
-	err := e.remove(ctx, true)
+	err := e.takeBack(ctx, true)
 	if err != nil && e.s.isOver() && !e.settled() { // its node may still be there
 		err = cmp.Or(e.s.stays(ctx), err)
 	}
@@ -227,7 +223,7 @@ func (e *entry) Release(ctx context.Context, _ time.Duration) error {
 // session has another connection: the package documentation says why. A look that begins with a sync then sees the
 // node if it is there. A session that is over for this client may go on at the service, and keep the node.
 func (e *entry) Undo(ctx context.Context) error {
-	err := e.takeBack(ctx)
+	err := e.takeBack(ctx, false)
 	switch {
 	case e.settled():
 		return nil
@@ -237,7 +233,8 @@ func (e *entry) Undo(ctx context.Context) error {
 	return err
 }
 
-func (e *entry) takeBack(ctx context.Context) error {
+// takeBack deletes the node, if there is one or may be.
+func (e *entry) takeBack(ctx context.Context, patience bool) error {
 	e.mu.Lock()
 	e.void = true
 	sending := e.sending
@@ -251,7 +248,8 @@ func (e *entry) takeBack(ctx context.Context) error {
 			return unanswered(ctx, nil)
 		}
 	}
-	if state, _ := e.now(); state == sent {
+	state, _ := e.now()
+	if state == sent {
 		q, err := e.s.queueOf(ctx, e.dir, e.id, true)
 		if err != nil {
 			return err
@@ -259,13 +257,14 @@ func (e *entry) takeBack(ctx context.Context) error {
 		if q.found {
 			e.found(e.dir+"/"+q.self.name, 0)
 		} else {
+			state = none
 			e.become(none)
 		}
 	}
-	if e.settled() {
+	if state == none {
 		return nil
 	}
-	return e.remove(ctx, false)
+	return e.remove(ctx, patience)
 }
 
 // remove deletes the node, whose path is known. With patience, an outage is sat

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	lab.RunRole(lab.Roles{"hold": holdRole, "moved": movedRole})
-	// The driver's Close waits up to a second for an answer that may not come: see closeDriver. What is at its top
+	// The driver's Close waits up to a second for an answer that may not come: see run. What is at its top
 	// depends on what the compiler inlines.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-zookeeper/zk.(*Conn).Close"),
 		goleak.IgnoreAnyFunction("github.com/go-zookeeper/zk.(*Conn).Close.func1"))

@@ -57,7 +57,7 @@ const (
 	// (ZOOKEEPER-4306). What else is in it has far less than 1 KiB. Beyond the bound, the backend opens another
 	// session (R25).
 	maxPaths = 2*leastBuffer - 1<<10
-	// goodbye is how long a session that is over keeps its connection: for a heartbeat
+	// goodbye is how long a session that is over keeps its connection: for a greeting or a heartbeat
 	// under way, and for the server to answer that the session is closed.
 	goodbye = 500 * time.Millisecond
 )
@@ -125,8 +125,15 @@ func newSession(b *Backend) *session {
 		relinked: make(chan struct{}),
 		watched:  make(map[string]*watch),
 	}
-	// A server that says nothing is not waited for when the session is over.
-	context.AfterFunc(s.Context(), func() { time.AfterFunc(goodbye, s.abort) })
+	context.AfterFunc(s.Context(), func() {
+		time.AfterFunc(goodbye, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.latest != nil {
+				s.latest.abort()
+			}
+		})
+	})
 	s.conn, s.events, _ = zk.Connect(b.servers, b.opts.SessionTimeout, // which fails if it has no server
 		zk.WithDialer(s.dial),
 		zk.WithHostProvider((*hosts)(s)),
@@ -139,15 +146,18 @@ func newSession(b *Backend) *session {
 	return s
 }
 
-// run keeps the session until it is over. The service hears that it is over after
-// all holders have.
+// run keeps the session until it is over. Then the service is told, after all holders were, and removes all nodes of
+// the session.
 func (s *session) run() {
 	if err := s.prepare(); err != nil {
 		s.End(err)
 	} else {
 		s.Keep(s.beat)
 	}
-	s.closeDriver()
+	// Close waits a second for an answer. The driver has ended when it tells no more events.
+	go s.conn.Close()
+	for range s.events {
+	}
 }
 
 // prepare authenticates and creates the session's own node. It returns an error if
@@ -281,33 +291,6 @@ func (s *session) event(e zk.Event) {
 func (s *session) change() {
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-// closeDriver says goodbye to the server, which then removes all nodes of the
-// session, and returns when the driver has ended.
-func (s *session) closeDriver() {
-	s.mu.Lock()
-	online := s.link != nil
-	s.mu.Unlock()
-	if !online {
-		s.abort() // ends a greeting under way
-	}
-	// What it says may reach nobody, if the connection ends just then, and it waits
-	// a second for an answer. The driver has ended when it tells no more events.
-	go s.conn.Close()
-	for range s.events {
-	}
-	s.abort()
-}
-
-// abort closes the session's last connection.
-func (s *session) abort() {
-	s.mu.Lock()
-	l := s.latest
-	s.mu.Unlock()
-	if l != nil {
-		l.abort()
-	}
 }
 
 func (s *session) isOver() bool { return s.Err() != nil }
