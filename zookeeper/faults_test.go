@@ -2,9 +2,7 @@ package zookeeper_test
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -91,48 +89,6 @@ func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
 	assert.Less(t, lock(append(servers, z.Addr()), nil), 7*time.Second)
 }
 
-// On a network that is silent from now on, each call returns, although its context does not end: a connection
-// without an answer is given up after a quarter of the session, a second here. (With a context: see the suite.)
-func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
-	p := lab.StartProxy(t, z.Addr())
-	const session = 4 * time.Second
-	opts := zookeeper.Options{SessionTimeout: session}
-	b, fresh := newBackend(t, []string{p.Addr()}, opts), newBackend(t, []string{p.Addr()}, opts)
-	g := locktest.Acquire(t, b, asking("silent", false))
-	p.Set(lab.Drop)
-	calls := map[string]func(context.Context) error{
-		"Inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "silent"); return err },
-		"List": func(ctx context.Context) error {
-			return locktest.Lists(ctx, b)
-		},
-		"Break":      func(ctx context.Context) error { _, err := locktest.Break(ctx, b, "silent"); return err },
-		"RaiseToken": func(ctx context.Context) error { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, g.Token+far) },
-		"Check":      func(ctx context.Context) error { _, err := b.Check(ctx); return err },
-		"Release":    func(ctx context.Context) error { return g.Hold.Release(ctx, 0) },
-		"Renew":      func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },
-	}
-	for _, b := range []*zookeeper.Backend{b, fresh} {
-		for _, wait := range []bool{false, true} {
-			calls[fmt.Sprintf("Acquire, wait %t, fresh %t", wait, b == fresh)] = func(ctx context.Context) error {
-				_, err := locktest.Ask(ctx, b, asking("other", wait))
-				return err
-			}
-		}
-	}
-	var all sync.WaitGroup
-	for what, call := range calls {
-		all.Go(func() {
-			began := time.Now()
-			err := call(context.Background())
-			assert.Less(t, time.Since(began), 30*time.Second, what)
-			if what != "Check" && what != "Renew" { // it may be known, or is a finding
-				assert.Error(t, err, what)
-			}
-		})
-	}
-	all.Wait()
-}
-
 // A leader that was stopped past the session's timeout and goes on takes nothing
 // from those who were served by its successor.
 func testLeaderStoppedPastTheTimeout(t *testing.T, e *lab.ZooKeeperEnsemble) {
@@ -146,26 +102,25 @@ func testLeaderStoppedPastTheTimeout(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	t.Cleanup(old.Resume)
 	e.Leader(t, e.Others(old)...)
 	stopped := time.Now()
-	in := make(chan time.Time, 1)
 	other := newClient(t, addrsOf(e.Others(old)), zookeeper.Options{SessionTimeout: session})
-	go func() {
-		if next, err := other.Lock(within(t, time.Minute), "stopped"); assert.NoError(t, err) {
-			in <- time.Now()
-			assert.NoError(t, next.Unlock(within(t, soon)))
-		}
-		close(in)
-	}()
+	in := later(t, func() (entrance, error) {
+		next, err := other.Lock(within(t, time.Minute), "stopped")
+		return entrance{next, time.Now()}, err
+	})
 	time.Sleep(time.Until(stopped.Add(session + session/4)))
 	old.Resume()
+	next := entrance{}
 	select {
-	case at := <-in:
-		assert.False(t, at.Before(l.Until()), "two held at once: another got in %v before Until", l.Until().Sub(at))
+	case next = <-in:
+		assert.False(t, next.at.Before(l.Until()), "another got in %v before Until", l.Until().Sub(next.at))
 	case <-time.After(session):
 		assert.NoError(t, l.Err())
 	}
 	_ = l.Unlock(within(t, soon))
-	for range in {
+	if next.Lease == nil {
+		next = <-in
 	}
+	require.NoError(t, next.Unlock(within(t, soon)))
 }
 
 func addrsOf(servers []*lab.ZooKeeper) (addrs []string) {

@@ -2,7 +2,6 @@ package zookeeper_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -93,29 +91,20 @@ func stateOf(c *zk.Conn, node string) (zxid int64, version int32, err error) {
 // Every lock lasts as long as the session, also one that was asked for less:
 // what is said of dead holders is true of that one, too.
 func testDeadHolderWithAShortTTL(t *testing.T, z *lab.ZooKeeper) {
-	const session, ttl = 5500 * time.Millisecond, 100 * time.Millisecond
+	const ttl = 100 * time.Millisecond
+	opts := zookeeper.Options{SessionTimeout: 5500 * time.Millisecond}
 	p := lab.StartProxy(t, z.Addr())
-	client := func(addr string) *locker.Client {
-		c := locktest.Must(locker.New(newBackend(t, []string{addr}, zookeeper.Options{SessionTimeout: session}),
-			&locker.Options{TTL: ttl}))
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	dead, c := client(p.Addr()), client(z.Addr())
-	g := c.Guarantees()
-	require.NoError(t, locker.Require(c, driver.Guarantees{DeadHolder: driver.RecoveryAfterTTL,
-		DeadHolderSlack: session + 4*time.Second, MinTTL: ttl}))
-	assert.ErrorIs(t, locker.Require(c, driver.Guarantees{DeadHolderSlack: 4 * time.Second}),
-		errors.ErrUnsupported)
-	assert.Contains(t, g.RestsOn, session.String())
-	locktest.Lock(t, dead, "dies")
+	dead, other := newBackend(t, []string{p.Addr()}, opts), newBackend(t, []string{z.Addr()}, opts)
+	req := asking("dies", false)
+	req.TTL = ttl
+	locktest.Acquire(t, dead, req)
 	p.Set(lab.Drop)
 	began := time.Now()
-	l := locktest.Lock(t, c, "dies")
-	took := time.Since(began)
-	t.Logf("free after %v, promised after %v + %v", took, ttl, g.DeadHolderSlack)
-	assert.Less(t, took, ttl+g.DeadHolderSlack)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	next := <-ask(t, other, asking("dies", true))
+	took, promised := time.Since(began), other.Guarantees().DeadHolderSlack
+	t.Logf("free after %v, promised after %v + %v", took, ttl, promised)
+	assert.Less(t, took, ttl+promised)
+	require.NoError(t, next.Hold.Release(within(t, soon), 0))
 }
 
 // A process hands a lock on to another with the two writes that each of them

@@ -15,29 +15,6 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// Tokens are raised by a writer while a reader and the next writer wait: that one has
-// watched the reader alone.
-func testTokensRaisedBeforeReaders(t *testing.T, z *lab.ZooKeeper) {
-	const name = "raised-before-readers"
-	client := func() *locker.Client { return newClient(t, []string{z.Addr()}, zookeeper.Options{}) }
-	first := locktest.Lock(t, client(), name)
-	reader := lock(t, client(), name, locker.Shared())
-	eventuallyLen(t, z.Addr(), name, 2)
-	writer := lock(t, client(), name)
-	eventuallyLen(t, z.Addr(), name, 3)
-	token, _ := first.Token()
-	require.NoError(t, first.RaiseToken(t.Context(), token+1000))
-	require.NoError(t, first.Unlock(t.Context()))
-	l := <-reader
-	none, ok := l.Token()
-	assert.False(t, ok, none)
-	require.NoError(t, l.Unlock(t.Context()))
-	l = <-writer
-	raised, _ := l.Token()
-	assert.Greater(t, raised, token+1000)
-	require.NoError(t, l.Unlock(t.Context()))
-}
-
 func testNoMoreShareANameThanThereMayBe(t *testing.T, z *lab.ZooKeeper) {
 	const name = "crowd"
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
