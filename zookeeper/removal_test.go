@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -54,6 +53,7 @@ func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 		hold := leaves(name)
 		require.NotNil(t, hold, what)
 		before := len(queueOf(t, z.Addr(), name))
+		require.ErrorIs(t, hold.Undo(within(t, soon)), zk.ErrNoAuth, what)
 		for range 3 {
 			err := hold.Release(within(t, soon), 0)
 			require.ErrorIs(t, err, zk.ErrNoAuth, what)
@@ -82,20 +82,4 @@ func untilQueued(t *testing.T, z *lab.ZooKeeper, name string, n int) context.Con
 	})
 	t.Cleanup(func() { cancel(); all.Wait() })
 	return ctx
-}
-
-// The engine does not count as taken back what is still there.
-func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *lab.ZooKeeper) {
-	c := locktest.Must(locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}),
-		&locker.Options{TTL: 500 * time.Millisecond}))
-	t.Cleanup(func() { _ = c.Close() })
-	warm(t, c, "a")
-	undeletable(t, z, "/locker/stays")
-	create(t, adminOf(t, z.Addr()), "stays", owner()+"-lock-")
-	_, err := c.Lock(untilQueued(t, z, "stays", 2), "stays")
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, c.Close(), driver.ErrUnavailable)
-	assert.EqualValues(t, 1, c.Stats().LeftBehind)
-	assert.Zero(t, c.Stats().TakenBack)
-	assert.Len(t, queueOf(t, z.Addr(), "stays"), 2)
 }

@@ -31,7 +31,6 @@ func TestOnOneServer(t *testing.T) {
 		{"ContainerIsRemovedUnderAnother", testContainerIsRemovedUnderAnother},
 		{"PollerWritesNothing", testPollerWritesNothing},
 		{"RemovalThatIsRefused", testRemovalThatIsRefused},
-		{"NodeThatStaysIsNotCountedAsTakenBack", testNodeThatStaysIsNotCountedAsTakenBack},
 		{"HeartbeatThatIsRefused", testHeartbeatThatIsRefused},
 		{"HeartbeatThatIsAllowedAgain", testHeartbeatThatIsAllowedAgain},
 		{"ListAndBreak", testListAndBreak},
