@@ -57,11 +57,13 @@ func testWaitsThatAreGivenUpLeaveNoWatches(t *testing.T, z *lab.ZooKeeper) {
 func TestProveTenThousandWaitersReconnect(t *testing.T) {
 	lab.NeedProve(t)
 	const waiters = 10_000
+	const patience = 10 * time.Minute
 	opts := zookeeper.Options{SessionTimeout: time.Minute}
 	z := lab.StartZooKeeper(t)
 	p := lab.StartProxy(t, z.Addr())
-	holder, waiter := newClient(t, []string{z.Addr()}, opts), newClient(t, []string{p.Addr()}, opts)
-	ctx := within(t, 10*time.Minute)
+	holder := newClientOf(t, newBackend(t, []string{z.Addr()}, opts), patience)
+	waiter := newClientOf(t, newBackend(t, []string{p.Addr()}, opts), patience)
+	ctx := within(t, patience)
 	var locks, all sync.WaitGroup
 	leases := make([]*locker.Lease, waiters)
 	for i := range waiters {
