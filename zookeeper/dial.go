@@ -40,8 +40,9 @@ const (
 )
 
 // Next implements [zk.HostProvider]. It pauses when all servers have failed. A
-// session that is over gets no server any more: with startAgain, the driver looks
-// whether it is closed, and gives up.
+// session that is over gets no server any more, since the driver would open a new one,
+// and do there what was asked in this: with startAgain, it looks whether it is closed,
+// and gives up.
 func (h *hosts) Next() (server string, startAgain bool) {
 	s := (*session)(h)
 	s.mu.Lock()
@@ -70,7 +71,7 @@ const stagger = 20 * time.Millisecond
 // all that are tried at nearly the same time. Those that failed last come last.
 func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 	if s.isOver() {
-		return nil, s.Err() // the driver would open a new session, and do there what was asked in this one
+		return nil, s.Err()
 	}
 	s.mu.Lock()
 	order, patience := s.servers.order(), s.backend.patience()

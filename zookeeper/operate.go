@@ -20,9 +20,7 @@ var (
 	_ driver.Checker  = (*Backend)(nil)
 )
 
-// Inspect implements [driver.Operator]. How long a lock still lasts is not
-// known to any client but its holder; since when it is held, only if nobody has come
-// or left since it was granted, or it has been held for a second.
+// Inspect implements [driver.Operator]. The package comment says what is not known.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := b.join(ctx, 0)
 	if err != nil {

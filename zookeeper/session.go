@@ -17,9 +17,6 @@ import (
 )
 
 // session is one ZooKeeper session, with locks of the backend, on a connection of its own.
-//
-// The driver would go on with a new session under the same connection. It is given no server any more once the
-// session is over (see Next), so that nothing asked in one session is ever done in the next.
 type session struct {
 	*lasting.Session
 	backend *Backend
@@ -113,8 +110,8 @@ func (s *session) leave(bytes int) {
 	s.Leave()
 }
 
-// newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: an idle
-// client writes nothing, and to open another session is fewer writes than the heartbeats of a timeout are.
+// newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: to open
+// another is fewer writes than the heartbeats of a timeout are.
 func newSession(b *Backend) *session {
 	s := &session{
 		Session:  lasting.New(b.opts.SessionTimeout),
