@@ -58,7 +58,8 @@ func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 // The next in line learns of it whenever the tokens are raised: before it looks, between
 // its look and its watch, and after.
 func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
-	holder, next := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	holder := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	next := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	ctx := within(t, time.Minute)
 	for i := range 200 {
 		name := fmt.Sprint("under", i)
