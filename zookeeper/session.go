@@ -17,23 +17,17 @@ import (
 )
 
 // session is one ZooKeeper session, with locks of the backend, on a connection of its own.
-//
-// The driver would go on with a new session under the same connection. It is given no server any more once the
-// session is over (see Next), so that nothing asked in one session is ever done in the next.
 type session struct {
 	*lasting.Session
 	backend *Backend
 	conn    *zk.Conn
 	events  <-chan zk.Event // closed by the driver when it has ended
 	node    string          // which the heartbeat writes to
-	hurry   chan struct{}   // holds an element if somebody waits for a connection
 
-	goroutines    sync.WaitGroup
 	authenticated int  // how many credentials the driver has: it repeats them on each connection
 	warned        bool // that heartbeats are refused
 
-	paths  int        // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
-	asking sync.Mutex // whether the service still has it
+	paths int // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each change of what follows
@@ -56,12 +50,11 @@ const (
 	// leastBuffer is the least jute.maxbuffer of the servers that is provided for: an eighth of its default, and
 	// what the driver needs anyway to set its watches again.
 	leastBuffer = 128 << 10
-	// maxPaths bounds the bytes that the paths of one session's nodes may have. When a session ends, the service
-	// makes one transaction that lists them all. If that is longer than 2 × jute.maxbuffer, no server can read it,
-	// and the service is lost, also after a restart (ZOOKEEPER-4306). What else is in the transaction has far less
-	// than 1 KiB. Beyond the bound, the backend opens another session (R25).
+	// maxPaths bounds the bytes that the paths of one session's nodes may have in the transaction of its end
+	// (ZOOKEEPER-4306). What else is in it has far less than 1 KiB. Beyond the bound, the backend opens another
+	// session (R25).
 	maxPaths = 2*leastBuffer - 1<<10
-	// goodbye is how long a session that is over keeps its connection: for a heartbeat
+	// goodbye is how long a session that is over keeps its connection: for a greeting or a heartbeat
 	// under way, and for the server to answer that the session is closed.
 	goodbye = 500 * time.Millisecond
 )
@@ -80,11 +73,25 @@ func terms(timeout time.Duration) lasting.Terms {
 // what makes no node. It is the oldest with room, so that the others become unused and
 // can end. Its user calls leave.
 func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
-	s, others, err := b.withRoom(bytes)
-	if err != nil {
-		return nil, err
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil, driver.ErrClosed
 	}
-	if err = s.wait(ctx, false, func() bool { return s.ready }); err == nil {
+	b.live = slices.DeleteFunc(b.live, (*session).isOver)
+	others := slices.IndexFunc(b.live, func(s *session) bool {
+		return s.paths+bytes+pathBytes(s.node) <= maxPaths && s.Join()
+	})
+	if others < 0 {
+		others = len(b.live)
+		b.live = append(b.live, newSession(b))
+		b.live[others].Join()
+	}
+	s := b.live[others]
+	s.paths += bytes
+	b.mu.Unlock()
+	err := s.wait(ctx, false, func() bool { return s.ready })
+	if err == nil {
 		return s, nil
 	}
 	s.leave(bytes)
@@ -95,28 +102,6 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 	return nil, err
 }
 
-func (b *Backend) withRoom(bytes int) (s *session, others int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, 0, driver.ErrClosed
-	}
-	b.live = slices.DeleteFunc(b.live, (*session).isOver)
-	for others, s = range b.live {
-		if (s.paths == 0 || s.paths+bytes+pathBytes(s.node) <= maxPaths) && s.Join() {
-			s.paths += bytes
-			return s, others, nil
-		}
-	}
-	if s, err = newSession(b); err != nil {
-		return nil, 0, fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
-	}
-	s.Join()
-	s.paths += bytes
-	b.live = append(b.live, s)
-	return s, len(b.live) - 1, nil
-}
-
 // leave ends a use, and gives back its room.
 func (s *session) leave(bytes int) {
 	s.backend.mu.Lock()
@@ -125,23 +110,28 @@ func (s *session) leave(bytes int) {
 	s.Leave()
 }
 
-// newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: an idle
-// client writes nothing, and to open another session is fewer writes than the heartbeats of a timeout are.
-func newSession(b *Backend) (*session, error) {
+// newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: to open
+// another is fewer writes than the heartbeats of a timeout are.
+func newSession(b *Backend) *session {
 	s := &session{
 		Session:  lasting.New(b.opts.SessionTimeout),
 		backend:  b,
-		node:     b.prefix + "/" + beatMark + rand.Text(),
+		node:     b.opts.Prefix + "/" + beatMark + rand.Text(),
 		servers:  newServers(b.servers),
-		hurry:    make(chan struct{}, 1),
 		changed:  make(chan struct{}),
 		relinked: make(chan struct{}),
 		watched:  make(map[string]*watch),
 	}
-	// A server that says nothing is not waited for when the session is over.
-	context.AfterFunc(s.Context(), func() { time.AfterFunc(goodbye, s.abort) })
-	var err error
-	s.conn, s.events, err = zk.Connect(b.servers, b.opts.SessionTimeout,
+	context.AfterFunc(s.Context(), func() {
+		time.AfterFunc(goodbye, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.latest != nil {
+				s.latest.abort()
+			}
+		})
+	})
+	s.conn, s.events, _ = zk.Connect(b.servers, b.opts.SessionTimeout, // which fails if it has no server
 		zk.WithDialer(s.dial),
 		zk.WithHostProvider((*hosts)(s)),
 		zk.WithEventCallback(s.event),
@@ -149,24 +139,22 @@ func newSession(b *Backend) (*session, error) {
 		zk.WithMaxConnBufferSize(bufferSize),
 		zk.WithMaxBufferSize(maxAnswer),
 	)
-	if err != nil {
-		s.End(err)
-		return nil, err
-	}
 	b.running.Go(s.run)
-	return s, nil
+	return s
 }
 
-// run keeps the session until it is over and all its goroutines have ended. The service hears that it is over after
-// all holders have.
+// run keeps the session until it is over. Then the service is told, after all holders were, and removes all nodes of
+// the session.
 func (s *session) run() {
 	if err := s.prepare(); err != nil {
 		s.End(err)
 	} else {
 		s.Keep(s.beat)
 	}
-	s.closeDriver()
-	s.goroutines.Wait()
+	// Close waits a second for an answer. The driver has ended when it tells no more events.
+	go s.conn.Close()
+	for range s.events {
+	}
 }
 
 // prepare authenticates and creates the session's own node. It returns an error if
@@ -185,9 +173,7 @@ func (s *session) prepare() error {
 			s.ready = true
 			s.change()
 			return nil
-		case s.isOver():
-			return s.over()
-		case isRefusal(err):
+		case s.isOver(), isRefusal(err):
 			return err
 		}
 		// Lost with the connection, or the service is busy with itself.
@@ -205,7 +191,7 @@ func (s *session) introduce() (since time.Time, err error) {
 	}
 	since, err = s.write(s.createBeat)
 	if gone(err) {
-		parents := func(c *zk.Conn) error { return makeParents(c, s.backend.prefix, s.backend.acl) }
+		parents := func(c *zk.Conn) error { return makeParents(c, s.backend.opts.Prefix, s.backend.acl) }
 		if err = s.do(s.Context(), parents); err == nil {
 			since, err = s.write(s.createBeat)
 		}
@@ -252,11 +238,7 @@ func (s *session) write(f func(*zk.Conn) error) (since time.Time, err error) {
 		return since, s.failure(zk.ErrConnectionClosed)
 	}
 	sent, patience := time.Now(), s.backend.patience()
-	late := time.AfterFunc(patience, func() {
-		s.failed(l.server, fmt.Errorf("no answer to a write after %v", patience))
-		l.abort()
-	})
-	defer late.Stop()
+	defer l.within(patience, fmt.Errorf("no answer to a write after %v", patience)).Stop()
 	if err := f(s.conn); err != nil { // not through the slots: it waits for no others
 		return since, s.failure(err)
 	}
@@ -308,33 +290,6 @@ func (s *session) change() {
 	s.changed = make(chan struct{})
 }
 
-// closeDriver says goodbye to the server, which then removes all nodes of the
-// session, and returns when the driver has ended.
-func (s *session) closeDriver() {
-	s.mu.Lock()
-	online := s.link != nil
-	s.mu.Unlock()
-	if !online {
-		s.abort() // ends a greeting under way
-	}
-	// What it says may reach nobody, if the connection ends just then, and it waits
-	// a second for an answer. The driver has ended when it tells no more events.
-	go s.conn.Close()
-	for range s.events {
-	}
-	s.abort()
-}
-
-// abort closes the session's last connection.
-func (s *session) abort() {
-	s.mu.Lock()
-	l := s.latest
-	s.mu.Unlock()
-	if l != nil {
-		l.abort()
-	}
-}
-
 func (s *session) isOver() bool { return s.Err() != nil }
 
 // over is why it is, for callers.
@@ -347,15 +302,11 @@ func (s *session) over() error {
 }
 
 // stays returns nil if the service has ended a session that is over, with all nodes that it had or may yet get:
-// then its own node is gone, too. It asks on another session, for one caller at a time.
+// then its own node is gone, too. It asks on another session.
 func (s *session) stays(ctx context.Context) error {
 	if s.IsGone() {
 		return nil
 	}
-	if !s.asking.TryLock() {
-		return errStays
-	}
-	defer s.asking.Unlock()
 	other, err := s.backend.join(ctx, 0)
 	if errors.Is(err, driver.ErrClosed) {
 		return errStays // nobody can ask any more
@@ -412,42 +363,34 @@ func (s *session) spawn(f func()) bool {
 	if s.isOver() {
 		return false
 	}
-	s.goroutines.Go(f)
+	s.backend.running.Go(f)
 	return true
 }
 
 // wait returns nil when cond holds, which is called with s.mu held, and
 // otherwise why not: the session is over, or ctx is. Without patience, it also
-// returns when all servers have failed once since it was called; in an outage,
-// they are tried at once.
+// returns when all servers have failed once since it was called.
 func (s *session) wait(ctx context.Context, patience bool, cond func() bool) error {
-	failed := -1 // rounds when this began
-	for {
+	for first := -1; ; {
 		s.mu.Lock()
 		ok, changed, outage, rounds := cond(), s.changed, s.servers.outage, s.servers.rounds
 		s.mu.Unlock()
+		if first < 0 {
+			first = rounds
+		}
 		switch {
 		case s.isOver():
 			return s.over()
 		case ok:
 			return nil
-		case patience:
-		case failed < 0:
-			failed = rounds
-			if outage != nil {
-				select {
-				case s.hurry <- struct{}{}:
-				default:
-				}
-			}
-		case outage != nil && rounds > failed:
+		case outage != nil && rounds > first && !patience:
 			return outage
 		}
 		select {
 		case <-changed:
 		case <-s.Context().Done():
 		case <-ctx.Done():
-			return unanswered(ctx)
+			return unanswered(ctx, outage)
 		}
 	}
 }
@@ -468,7 +411,7 @@ func (s *session) reconnected(ctx context.Context) error {
 // after it was left behind. The slots bound those under way, those that were left included.
 func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, error)) (v T, err error) {
 	if err = s.online(ctx); err == nil && ctx.Err() != nil {
-		err = unanswered(ctx) // nothing is sent
+		err = unanswered(ctx, nil) // nothing is sent
 	}
 	if err != nil {
 		return v, err
@@ -477,7 +420,7 @@ func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, erro
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
-		return v, unanswered(ctx)
+		return v, unanswered(ctx, nil)
 	}
 	type answer struct {
 		v   T
@@ -496,7 +439,7 @@ func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, erro
 	case a := <-answers:
 		return a.v, s.failure(a.err)
 	case <-ctx.Done():
-		return v, unanswered(ctx)
+		return v, unanswered(ctx, nil)
 	}
 }
 
