@@ -222,8 +222,10 @@ func (h *hold) become(as stage) {
 		if h.forget != nil {
 			h.forget()
 		}
-		if b.inUse[h.key] == h {
-			delete(b.inUse, h.key)
+		for _, key := range []string{h.key, void(h.queue, h.owner)} {
+			if b.inUse[key] == h {
+				delete(b.inUse, key)
+			}
 		}
 		h.l.Leave()
 	}
