@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (b *Backend) attempt(ctx context.Context, req driver.Request) (driver.Grant
 	if left {
 		return driver.Grant{Hold: h}, err // for the engine to take back (R7)
 	}
-	h.settle()
+	h.become(settled)
 	return driver.Grant{}, err
 }
 
@@ -180,13 +181,10 @@ func (a *attempt) enter(ctx context.Context, wait bool) (first bool, ahead *mvcc
 		if wait && !last {
 			continue
 		}
-		if last || !isHeld(resp) { // a key of that name which a copy has put is as good as the void key
+		if last { // a key of that name which a copy has put is as good as the void key
 			return false, nil, errTakenBack
 		}
-		if err := a.discover(ctx, resp); err != nil {
-			return false, nil, err
-		}
-		return false, nil, driver.ErrHeld
+		return false, nil, a.refused(ctx, resp)
 	}
 }
 
@@ -225,25 +223,20 @@ func (a *attempt) inQueue(created int64) {
 	a.h.found(created)
 }
 
-// isHeld reports whether somebody was in the way of a transaction that was to take a free name.
-func isHeld(resp *clientv3.TxnResponse) bool {
-	floors, places := resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Kvs
-	return len(floors)+len(places) > 0
-}
-
-// discover has the time of dead holders begin for one that is refused: it found a floor on no lease that may
-// not be that of the oldest place, which lives, or that of a sharer, behind which such floors may stand.
-func (a *attempt) discover(ctx context.Context, resp *clientv3.TxnResponse) error {
-	for _, floor := range resp.Responses[1].GetResponseRange().Kvs {
-		oldest := ""
-		for _, kv := range resp.Responses[2].GetResponseRange().Kvs {
-			oldest = string(kv.Key)
-		}
-		if isShared(floor.Key) || floor.Lease == 0 && placeOf(floor.Key) != oldest {
-			return a.h.b.sweep(ctx, a.h.queue)
+// refused says why an attempt that does not wait was refused. It has the time of dead holders begin: it found a floor on
+// no lease that may not be that of the oldest place, which lives, or that of a sharer, behind which such floors may stand.
+func (a *attempt) refused(ctx context.Context, resp *clientv3.TxnResponse) error {
+	floors, oldest := resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Kvs
+	if len(floors)+len(oldest) == 0 {
+		return errTakenBack
+	}
+	for _, floor := range floors {
+		lives := len(oldest) > 0 && string(oldest[0].Key) == placeOf(floor.Key)
+		if isShared(floor.Key) || floor.Lease == 0 && !lives {
+			return cmp.Or(a.h.b.sweep(ctx, a.h.queue), driver.ErrHeld)
 		}
 	}
-	return nil
+	return driver.ErrHeld
 }
 
 // looks are for what is in the way: the last place of those that came before, or, if there is none, a floor
@@ -309,7 +302,7 @@ func (a *attempt) learn(ctx context.Context, found []*pb.ResponseOp) (err error)
 	if before < driver.MaxSharers {
 		return nil
 	}
-	if _, err := h.remove(ctx); err != nil {
+	if _, err := h.end(ctx, false); err != nil {
 		return err
 	}
 	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(h.queue, h.b.keys.locks()), "/"))

@@ -339,10 +339,8 @@ func createRevision(get *pb.ResponseOp) (revision int64) {
 	return revision
 }
 
-// addVoid notes that the session has one more void key.
+// addVoid notes that the session has one more void key. b.mu is held.
 func (l *lease) addVoid() {
-	l.b.mu.Lock()
-	defer l.b.mu.Unlock()
 	if l.voids++; l.voids >= maxVoids {
 		l.Retire()
 	}

@@ -46,11 +46,20 @@ type server struct {
 	last    int64
 	watches map[*searchWatch]bool
 	holds   map[*searchHold]bool
-	ended   map[string]bool // owners whose removal was answered
-	twice   map[string]bool // owners that have asked again, of whom only the first request is taken back
-	byHand  map[int64]bool  // create revisions of places that were deleted by hand
+	ended   map[string]bool     // owners whose removal was answered
+	twice   map[string]bool     // owners that have asked again, of whom only the first request is taken back
+	byHand  map[int64]time.Time // create revisions of places that were deleted by hand, and when
 	wrong   []string
 	bug     string
+	calm    bool // no lease is over before it is used any more
+}
+
+func newServer(seed uint64, bug string) *server {
+	return &server{
+		draw: rand.New(rand.NewPCG(seed, 7)), rev: 1, keys: map[string]*mvccpb.KeyValue{},
+		leases: map[int64]*serverLease{}, watches: map[*searchWatch]bool{}, holds: map[*searchHold]bool{},
+		ended: map[string]bool{}, twice: map[string]bool{}, byHand: map[int64]time.Time{}, bug: bug,
+	}
 }
 
 type version struct {
@@ -114,19 +123,19 @@ func (s *server) apply(method string, args any, reply answer) error {
 		if s.leases[req.ID] != nil {
 			return rpctypes.ErrLeaseExist
 		}
-		l := &serverLease{ttl: time.Duration(req.TTL) * time.Second}
-		if s.draw.IntN(50) == 0 {
-			l.ttl = 0 // it is over before it is used
+		if to, ok := reply.(*pb.LeaseGrantResponse); ok {
+			to.ID, to.TTL = req.ID, req.TTL
 		}
+		if !s.calm && s.draw.IntN(30) == 0 {
+			return nil // it is over before it is used
+		}
+		l := &serverLease{ttl: time.Duration(req.TTL) * time.Second}
 		l.ends = time.AfterFunc(l.ttl, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.endLease(req.ID)
 		})
 		s.leases[req.ID] = l
-		if to, ok := reply.(*pb.LeaseGrantResponse); ok {
-			to.ID, to.TTL = req.ID, req.TTL
-		}
 	case *pb.LeaseRevokeRequest:
 		if s.leases[req.ID] == nil {
 			return rpctypes.ErrLeaseNotFound
@@ -319,7 +328,7 @@ type searchWatch struct {
 }
 
 func (w *searchWatch) tell(is watchState, rev int64) {
-	if w.c.cut || !w.c.sure && w.c.s.draw.IntN(20) == 0 {
+	if w.c.cut || w.c.dead || !w.c.sure && w.c.s.draw.IntN(20) == 0 {
 		return
 	}
 	late := time.Duration(w.c.s.draw.IntN(50)) * time.Millisecond
@@ -339,6 +348,7 @@ type searchClient struct {
 
 	// Guarded by s.mu.
 	cut      bool // from the network
+	dead     bool // cut off for good
 	sessions map[*lease]bool
 }
 
@@ -358,7 +368,13 @@ func newSearchClient(s *server, id string, strict bool) *searchClient {
 func (c *searchClient) isCut() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	return c.cut
+	return c.cut || c.dead
+}
+
+func (c *searchClient) die() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.dead = true
 }
 
 func (c *searchClient) deletion(key string) (<-chan news, func()) {
@@ -384,7 +400,7 @@ func (c *searchClient) keepAlive(l *lease) (time.Time, error) {
 	c.sessions[l] = true
 	c.s.mu.Unlock()
 	time.Sleep(c.s.upTo(100 * time.Millisecond))
-	if c.isCut() || c.s.random(10) == 0 {
+	if c.isCut() || !c.sure && c.s.random(10) == 0 {
 		time.Sleep(c.s.upTo(time.Second))
 		return since, &noAnswerError{"no answer"}
 	}
@@ -457,7 +473,7 @@ func (c *searchClient) send(
 		again()
 		f = fate{carriedOut: true, underWay: true}
 	case 4: // the answer is slow
-		took = 2 * time.Second
+		took = 3 * time.Second
 	}
 	if err = s.apply(method, args, reply); err != nil {
 		return f, err
@@ -496,7 +512,7 @@ func (w *world) believe(h *searchHold, token uint64) {
 		return
 	default:
 	}
-	if w.byHand[h.created] || w.leases[h.lease] == nil && !h.strict {
+	if !w.byHand[h.created].IsZero() || w.leases[h.lease] == nil && !h.strict {
 		return // it is told soon
 	}
 	for other := range w.holds {
@@ -566,11 +582,25 @@ func (w *world) deleteByHand() {
 				h.believes = false
 			}
 		}
-		w.byHand[kv.CreateRevision] = true
+		w.byHand[kv.CreateRevision] = time.Now()
 		w.change()
 		w.remove(key)
 		return
 	}
+}
+
+// expected fails if an error says that asking again does not help, or that the lock is held.
+func (w *world) expected(err error) {
+	for _, is := range []error{
+		nil, driver.ErrUnavailable, driver.ErrClosed, driver.ErrLost, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, is) {
+			return
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail("unexpected: %v", err)
 }
 
 // work makes attempts, one after the other.
@@ -585,17 +615,18 @@ func (w *world) work(c *searchClient, worker, n int) {
 		req := driver.Request{
 			Name: "n", Owner: h.owner, TTL: searchTTL, Wait: w.random(2) == 0, Shared: h.shared,
 			Lost: func() {
-				time.Sleep(w.upTo(50 * time.Millisecond))
+				time.Sleep(w.upTo(500 * time.Millisecond))
 				end()
 			},
 		}
-		if w.random(4) == 0 {
+		if w.random(3) == 0 {
 			req.MinHold = w.upTo(8 * time.Second)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second+w.upTo(3*searchTTL))
 		g, err := c.Acquire(ctx, req)
 		cancel()
 		c.judge()
+		w.expected(err)
 		undo := func(context.Context) error { return nil }
 		switch {
 		case g.Hold != nil && (err != nil || w.hold(c, h, req, g, end)):
@@ -619,6 +650,22 @@ func (w *world) work(c *searchClient, worker, n int) {
 func (w *world) hold(c *searchClient, h *searchHold, req driver.Request, g driver.Grant, end func()) (undo bool) {
 	of := g.Hold.(*hold)
 	h.lease, h.created, h.keeps = of.l.id, of.created, time.Now().Add(req.MinHold)
+	w.mu.Lock()
+	if at := w.byHand[h.created]; !at.IsZero() && time.Since(at) > 3*time.Second {
+		w.fail("%s was granted what had been deleted %v before", h.owner, time.Since(at))
+	}
+	w.mu.Unlock()
+	if of.l.Err() != nil {
+		time.Sleep(2 * time.Second)
+		select {
+		case <-h.over:
+		default:
+			w.mu.Lock()
+			w.fail("%s was granted on a session that is over, and not told", h.owner)
+			w.mu.Unlock()
+		}
+		return true
+	}
 	if w.random(8) == 0 { // the client pauses, and MinHold counts from when it goes on, if it is released
 		time.Sleep(w.upTo(searchTTL))
 	}
@@ -666,9 +713,10 @@ func (w *world) hold(c *searchClient, h *searchHold, req driver.Request, g drive
 			w.released(h, keeps)
 			return false
 		}
+		w.expected(err)
 		if errors.Is(err, driver.ErrLost) {
 			w.mu.Lock()
-			alive := w.leases[h.lease] != nil && !w.byHand[h.created]
+			alive := w.leases[h.lease] != nil && w.byHand[h.created].IsZero()
 			if alive && (req.MinHold == 0 || keep > 5*time.Second) {
 				w.fail("%s was not lost: %v", h.owner, err)
 			}
@@ -684,14 +732,14 @@ func (w *world) hold(c *searchClient, h *searchHold, req driver.Request, g drive
 // history plays one, and returns what was wrong, and how often the lock was granted.
 func history(t *testing.T, seed uint64, bug string) (wrong []string, granted int) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{
-			draw: rand.New(rand.NewPCG(seed, 7)), rev: 1, keys: map[string]*mvccpb.KeyValue{},
-			leases: map[int64]*serverLease{}, watches: map[*searchWatch]bool{}, holds: map[*searchHold]bool{},
-			ended: map[string]bool{}, twice: map[string]bool{}, byHand: map[int64]bool{}, bug: bug,
-		}
+		s := newServer(seed, bug)
 		w := &world{server: s}
 		var all sync.WaitGroup
 		quiet, settle := context.WithCancel(context.Background())
+		doom := time.Duration(0)
+		if w.random(3) == 0 {
+			doom = w.upTo(10 * searchTTL)
+		}
 		for id := range 4 {
 			c := newSearchClient(s, string(rune('A'+id)), w.random(2) == 0)
 			var workers sync.WaitGroup
@@ -715,9 +763,16 @@ func history(t *testing.T, seed uint64, bug string) (wrong []string, granted int
 				c.cut = false
 			})
 			all.Go(func() {
-				if w.random(4) == 0 { // it dies, or is closed
+				switch {
+				case doom > 0: // all die at one time
+					time.Sleep(doom)
+					c.die()
+				case w.random(4) == 0: // it dies, or is closed
 					time.Sleep(w.upTo(20 * searchTTL))
-				} else {
+					if w.random(2) == 0 {
+						c.die()
+					}
+				default:
 					workers.Wait()
 				}
 				assert.NoError(t, c.Close())
@@ -748,22 +803,24 @@ func history(t *testing.T, seed uint64, bug string) (wrong []string, granted int
 		all.Wait()
 		time.Sleep(4 * searchTTL) // late requests
 		last := newSearchClient(s, "Z", false)
-		last.sure = true
+		last.sure, s.calm = true, true
 		for _, shared := range []bool{w.random(2) == 0, false} {
 			req := driver.Request{
 				Name: "n", Owner: fmt.Sprint("last", shared), TTL: searchTTL, Wait: w.random(2) == 0, Shared: shared,
 				Lost: func() {},
 			}
-			for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-				g, err := last.Acquire(t.Context(), req)
-				if took := time.Since(began); took > searchTTL+time.Second { // for the floors of all who have died
-					w.fail("it is free only after %v: %v", took, err)
-				}
-				if err == nil && g.Refused == nil {
-					require.NoError(t, g.Hold.Release(t.Context(), 0))
-					break
-				}
+			// The floors of all who have died take one TTL.
+			ctx, cancel := context.WithTimeout(t.Context(), searchTTL+time.Second)
+			g, err := last.Acquire(ctx, req)
+			for ; g.Refused != nil && ctx.Err() == nil; g, err = last.Acquire(ctx, req) {
+				time.Sleep(100 * time.Millisecond)
 			}
+			cancel()
+			if err != nil || g.Hold == nil {
+				w.fail("it is not free: %v", err)
+				break
+			}
+			require.NoError(t, g.Hold.Release(t.Context(), 0))
 		}
 		assert.NoError(t, last.Close())
 		time.Sleep(4 * searchTTL)
@@ -852,4 +909,41 @@ func TestSearchFindsBugs(t *testing.T) {
 		}
 		assert.True(t, found, bug)
 	}
+}
+
+// Void keys pile up where a network loses many requests: another session takes
+// over, and the old one ends, with all that it left, when its last lock does.
+func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, "")
+		c := newSearchClient(s, "A", false)
+		c.sure = true
+		acquire := func(name string, d time.Duration) (*hold, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			g, err := c.Acquire(ctx, driver.Request{Name: name, Owner: name, TTL: searchTTL, Lost: func() {}})
+			return g.Hold.(*hold), err
+		}
+		held, err := acquire("held", time.Minute)
+		require.NoError(t, err)
+		for i := range maxVoids {
+			c.cut = true
+			lost, err := acquire(fmt.Sprint(i), time.Second)
+			require.Error(t, err)
+			require.Same(t, held.l, lost.l)
+			c.cut = false
+			require.NoError(t, lost.Undo(t.Context()))
+			time.Sleep(2 * searchTTL / 3) // a beat
+		}
+		next, err := acquire("next", time.Minute)
+		require.NoError(t, err)
+		require.NotSame(t, held.l, next.l)
+		_, err = held.Renew(t.Context())
+		require.NoError(t, err, "those that it has go on")
+		require.NoError(t, held.Release(t.Context(), 0))
+		time.Sleep(time.Second)
+		assert.True(t, held.l.IsGone(), "it is revoked")
+		assert.Len(t, selected(s.keys, "p/1/lock/", "p/1/lock0"), 1, "nothing of it is left")
+		require.NoError(t, c.Close())
+	})
 }
