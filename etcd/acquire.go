@@ -160,31 +160,23 @@ var errTakenBack = errors.New("the attempt was taken back before it arrived")
 // it is made only where the name may be free. Behind others, the transaction looks for who is in the way
 // before it puts the key.
 func (a *attempt) enter(ctx context.Context, wait bool) (first bool, ahead *mvccpb.KeyValue, err error) {
-	h := a.h
 	for last := wait && a.follows; ; last = true {
 		resp, err := a.put(ctx, last, wait)
 		switch {
 		case err != nil:
 			return false, nil, err
 		case resp.Succeeded && last:
-			a.inQueue(resp.Header.Revision)
 			ahead, err = a.ahead(ctx, resp.Responses)
 			return ahead == nil, ahead, err
 		case resp.Succeeded:
-			a.inQueue(resp.Header.Revision)
 			return true, nil, a.learn(ctx, resp.Responses)
-		}
-		if mine := resp.Responses[0].GetResponseRange().Kvs; len(mine) > 0 && h.isAt(mine[0]) {
-			a.inQueue(mine[0].CreateRevision)
+		case a.h.created > 0:
 			return false, nil, nil // the request was carried out before (R11)
-		}
-		if wait && !last {
-			continue
-		}
-		if last { // a key of that name which a copy has put is as good as the void key
+		case last: // a key of that name which a copy has put is as good as the void key
 			return false, nil, errTakenBack
+		case !wait:
+			return false, nil, a.refused(ctx, resp)
 		}
-		return false, nil, a.refused(ctx, resp)
 	}
 }
 
@@ -213,14 +205,18 @@ func (a *attempt) put(ctx context.Context, last, wait bool) (*clientv3.TxnRespon
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
 	h.sent(f, err)
+	switch {
+	case err != nil:
+	case resp.Succeeded:
+		h.found(resp.Header.Revision)
+	default:
+		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+			if h.isAt(kv) {
+				h.found(kv.CreateRevision)
+			}
+		}
+	}
 	return resp, err
-}
-
-// inQueue notes that the key has been put.
-func (a *attempt) inQueue(created int64) {
-	a.h.b.mu.Lock()
-	defer a.h.b.mu.Unlock()
-	a.h.found(created)
 }
 
 // refused says why an attempt that does not wait was refused. It has the time of dead holders begin: it found a floor on
