@@ -99,12 +99,12 @@ func (b *Backend) name(h *hold) (follows bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	owner := void(h.queue, h.owner)
-	if before := b.inUse[owner]; before != nil && before.l == h.l {
+	h.asked = h.queue + mark + once + voidMark + h.owner
+	if before := b.inUse[h.asked]; before != nil && before.l == h.l {
 		h.key = before.key
 		return false
 	}
-	b.inUse[owner] = h
+	b.inUse[h.asked] = h
 	for try := 0; ; try++ {
 		h.key = h.queue + mark + b.id + once + "." + strconv.Itoa(number(try))
 		if b.inUse[h.key] == nil {

@@ -21,6 +21,7 @@ type hold struct {
 	l       *lease
 	queue   string
 	key     string // one of this client's, used again when the hold is over
+	asked   string // what a repetition of the request asks for, and nothing else
 	shared  bool
 	owner   string // new for each attempt (R10)
 	label   string
@@ -206,7 +207,7 @@ func (h *hold) become(as stage) {
 		if h.forget != nil {
 			h.forget()
 		}
-		for _, key := range []string{h.key, void(h.queue, h.owner)} {
+		for _, key := range []string{h.key, h.asked} {
 			if b.inUse[key] == h {
 				delete(b.inUse, key)
 			}

@@ -917,7 +917,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1, "")
 		c := newSearchClient(s, "A", false)
-		c.sure = true
+		s.calm, c.sure = true, true
 		acquire := func(name string, d time.Duration) (*hold, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
