@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,13 +10,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
@@ -46,72 +44,22 @@ func TestWaiterWhoseSessionExpiresQueuesAgain(t *testing.T) {
 	s.queued(t, "n", 0)
 }
 
-func TestWaiterWhoseKeyIsDeletedNeverHoldsALockThatItDoesNotHave(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	holder := client(t, s.Addrs(), time.Minute)
-	waiter := locktest.Must(locker.New(backend(t, s.Addrs()), &locker.Options{TTL: time.Minute}))
-	t.Cleanup(func() { _ = waiter.Close() })
-	for range 5 {
-		held := locktest.Lock(t, holder, "n")
-		answer := lockLater(ctx, waiter, "n")
-		_, names := s.queued(t, "n", 2)
-		s.delete(t, names[1])
-		require.NoError(t, held.Unlock(ctx))
-		got := s.get(t, answer, 30*time.Second)
-		cmp, err := etcd.Held(got.lease)
-		require.NoError(t, err)
-		resp, err := s.admin.Txn(ctx).If(cmp).Commit()
-		require.NoError(t, err)
-		require.True(t, resp.Succeeded, "it has the lock that it was given")
-		require.NoError(t, got.lease.Unlock(ctx))
-		// The session was not what was lost.
-		require.NoError(t, got.lease.Unlock(ctx))
-	}
-}
-
-// A session is given up when its own key is deleted, while its lease and the keys of its waiters live on: what
-// is granted on the next session must not be one of those.
-func TestPlaceOfASessionThatWasGivenUpIsNotTakenOver(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
-	answer := lockLater(ctx, client(t, s.Addrs(), 6*time.Second), "n")
-	leases, _ := s.queued(t, "n", 2)
-	s.delete(t, fmt.Sprintf("locker/1/session/%x", int64(*leases[1])))
-	eventually(t, 30*time.Second, "it waits on another session", func() bool {
-		now, _ := s.queued(t, "n", 2)
-		return *now[1] != *leases[1]
-	})
-	require.NoError(t, held.Unlock(ctx))
-	got := s.get(t, answer, 30*time.Second)
-	var k etcd.Key
-	require.True(t, got.lease.As(&k))
-	assert.NotEqual(t, *leases[1], k.Lease)
-	require.NoError(t, got.lease.Unlock(ctx))
-}
-
 // The answers to the grant of a session's lease and to the put of its own key are lost. The copy of the grant makes
-// a second lease, which nobody uses, and which expires by itself. What the copy of the put finds is the session's. With the revision of the copy taken for that of the key, each lock was lost at once.
+// a second lease, which nobody uses, and which expires by itself. What the copy of the put finds is the session's.
 func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
 	s := parallelScene(t, 1)
 	addr := s.Nodes[0].Addr()
 	ofSession := func(key []byte) bool { return strings.Contains(string(key), "/session/") }
-	losing := loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
-		return ofSession(req.Success[0].GetRequestPut().GetKey())
-	})
 	var granted atomic.Bool
-	losingGrant := intercepted(func(_ context.Context, method string, send func() error) error {
-		err := send()
-		if err == nil && strings.HasSuffix(method, "/LeaseGrant") && granted.CompareAndSwap(false, true) {
-			err = status.Error(codes.Unavailable, "the answer is lost")
-		}
-		return err
-	})
 	var looks atomic.Int32
-	b := backend(t, []string{addr, addr}, losingGrant, losing, onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
-		err := send()
-		if len(req.Success) > 0 && ofSession(req.Success[0].GetRequestRange().GetKey()) {
+	b := backend(t, []string{addr, addr}, loseAnswer(func(req *pb.TxnRequest) bool {
+		return ofSession(req.Success[0].GetRequestPut().GetKey())
+	}), onCalls(func(c call) error {
+		err := c.send()
+		switch {
+		case err == nil && c.is("LeaseGrant") && granted.CompareAndSwap(false, true):
+			return status.Error(codes.Unavailable, "the answer is lost")
+		case c.txn != nil && ofSession(c.txn.Success[0].GetRequestRange().GetKey()):
 			looks.Add(1)
 		}
 		return err
@@ -135,13 +83,7 @@ func TestAttemptDoesNotWaitForARevocationThatIsNotAnswered(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := within(t, 30*time.Second)
 	locktest.Acquire(t, backend(t, s.Addrs()), request("n", time.Minute, false))
-	waiter := backend(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
-		if strings.HasSuffix(method, "/LeaseRevoke") {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		return send()
-	}))
+	waiter := backend(t, s.Addrs(), silent("LeaseRevoke"))
 	var left driver.Grant
 	answer := make(chan error, 1)
 	go func() {
@@ -158,23 +100,21 @@ func TestAttemptDoesNotWaitForARevocationThatIsNotAnswered(t *testing.T) {
 	s.queued(t, "n", 1)
 }
 
-// The session is over when its own key is deleted, and its lease, which lives on, blocks nobody for a TTL.
-func TestSessionWhoseKeyIsDeletedIsRevoked(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
-	s.delete(t, "locker/1/session/", clientv3.WithPrefix())
-	next := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
-	require.ErrorIs(t, held.Err(), driver.ErrLost)
-	require.NoError(t, next.Unlock(ctx))
+// onKeepAlives has f change what etcd answers to keep-alives.
+func onKeepAlives(f func(resp *pb.LeaseKeepAliveResponse)) func(*clientv3.Config) {
+	return onAnswers(func(_ grpc.ClientStream, m any) error {
+		if resp, ok := m.(*pb.LeaseKeepAliveResponse); ok {
+			f(resp)
+		}
+		return nil
+	})
 }
 
 // What a leader says that does not know that it was replaced comes from
 // another term than what a majority says.
 func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 	s := parallelScene(t, 1)
-	c := client(t, s.Addrs(), 2*time.Second,
-		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return oldTerm{s} }))
+	c := client(t, s.Addrs(), 2*time.Second, onKeepAlives(func(resp *pb.LeaseKeepAliveResponse) { resp.Header.RaftTerm-- }))
 	l := locktest.Lock(t, c, "n")
 	select {
 	case <-l.Done():
@@ -189,8 +129,11 @@ func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
 	s := parallelScene(t, 1)
 	var told atomic.Int32
-	c := client(t, s.Addrs(), 2*time.Second,
-		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return unknownLease{s, &told} }))
+	c := client(t, s.Addrs(), 2*time.Second, onKeepAlives(func(resp *pb.LeaseKeepAliveResponse) {
+		if told.Add(1) <= 2 {
+			resp.TTL = 0
+		}
+	}))
 	l := locktest.Lock(t, c, "n")
 	eventually(t, 30*time.Second, "the lease is said to be unknown, and then kept alive",
 		func() bool { return told.Load() > 4 })
@@ -202,12 +145,12 @@ func TestLossIsToldWhileALookHangs(t *testing.T) {
 	s := parallelScene(t, 1)
 	hangs, answer := make(chan struct{}, 8), make(chan struct{})
 	defer close(answer)
-	b := patientBackend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
-		if strings.Contains(string(req.Success[0].GetRequestRange().GetKey()), "/session/") {
+	b := backendWith(t, patient, s.Addrs(), onCalls(func(c call) error {
+		if c.txn != nil && strings.Contains(string(c.txn.Success[0].GetRequestRange().GetKey()), "/session/") {
 			hangs <- struct{}{}
 			<-answer
 		}
-		return send()
+		return c.send()
 	}))
 	req, lost := request("n", time.Minute, false), make(chan struct{})
 	req.Lost = sync.OnceFunc(func() { close(lost) })
@@ -225,8 +168,12 @@ func TestLossIsToldWhileALookHangs(t *testing.T) {
 // A keep-alive counts from before it is sent, whenever its answer comes (R1).
 func TestKeepAliveCountsFromBeforeItsRequest(t *testing.T) {
 	s := parallelScene(t, 1)
-	var sent atomic.Pointer[time.Time] // the last one
-	b := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return &timed{s, &sent} }))
+	var answered atomic.Pointer[time.Time] // the last one
+	b := backend(t, s.Addrs(), onKeepAlives(func(*pb.LeaseKeepAliveResponse) {
+		now := time.Now()
+		answered.Store(&now)
+		time.Sleep(100 * time.Millisecond)
+	}))
 	g := locktest.Acquire(t, b, request("n", 8*time.Second, false))
 	eventually(t, 30*time.Second, "the session is kept alive", func() bool {
 		v, err := g.Hold.Renew(t.Context())
@@ -234,49 +181,10 @@ func TestKeepAliveCountsFromBeforeItsRequest(t *testing.T) {
 		if !v.Since.After(g.Validity.Since) {
 			return false
 		}
-		assert.False(t, v.Since.After(*sent.Load()), "it counts from %v after its request", v.Since.Sub(*sent.Load()))
+		assert.True(t, v.Since.Before(*answered.Load()), "it counts from %v after its answer", v.Since.Sub(*answered.Load()))
 		return true
 	})
 	require.NoError(t, g.Hold.Release(t.Context(), 0))
-}
-
-// timed notes when a keep-alive is sent.
-type timed struct {
-	grpc.ClientStream
-	sent *atomic.Pointer[time.Time]
-}
-
-func (s *timed) SendMsg(m any) error {
-	if _, ok := m.(*etcdserverpb.LeaseKeepAliveRequest); ok {
-		now := time.Now()
-		s.sent.Store(&now)
-	}
-	return s.ClientStream.SendMsg(m)
-}
-
-// unknownLease makes the first two keep-alives be for a lease that is not known.
-type unknownLease struct {
-	grpc.ClientStream
-	told *atomic.Int32
-}
-
-func (s unknownLease) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if resp, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && err == nil && s.told.Add(1) <= 2 {
-		resp.TTL = 0
-	}
-	return err
-}
-
-// oldTerm makes keep-alives come from the term before.
-type oldTerm struct{ grpc.ClientStream }
-
-func (s oldTerm) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if resp, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && err == nil {
-		resp.Header.RaftTerm--
-	}
-	return err
 }
 
 // Etcd's own minimum is one and a half election timeouts: what it granted counts.
