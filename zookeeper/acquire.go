@@ -126,6 +126,9 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 	if isRefusal(err) {
 		e.become(none)
 	}
+	if err == nil && (len(answer) != 2 || answer[1].Stat == nil) {
+		err = fmt.Errorf("zookeeper: the answer to a creation is not one: %w", driver.ErrUnavailable)
+	}
 	if err != nil {
 		return false, err
 	}
