@@ -254,7 +254,7 @@ func (m *sModel) acquire(s *sState, i int) sResult {
 func (m *sModel) pass(s *sState, i int) sResult {
 	return m.carryOut(s, "pass", i, func(n *Backend, r *sResult) (err error) {
 		r.answer, err = on(n).pass(m.t.Context(), keys("n", strconv.Itoa(i)),
-			keys("n", strconv.Itoa(i+1)), sTTL, true, nil)
+			keys("n", strconv.Itoa(i+1)), sTTL, true)
 		return err
 	})
 }
@@ -546,7 +546,7 @@ func (m *sModel) keepArrives(i int, a sAttempt, do func(string, func(*sState, *s
 			void = sTTL
 		}
 		r := m.carryOut(s, fmt.Sprint("keep ", void), i, func(n *Backend, r *sResult) (err error) {
-			r.state, err = on(n).keep(m.t.Context(), keys("n", strconv.Itoa(i)), m.reads(i), ttlOf(i), void, nil)
+			r.state, err = on(n).keep(m.t.Context(), keys("n", strconv.Itoa(i)), m.reads(i), ttlOf(i), void)
 			return err
 		})
 		a.keeps--

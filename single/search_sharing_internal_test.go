@@ -93,7 +93,7 @@ func (m *sModel) readSharers(store *sStore, all []redis.Z, lock, set time.Durati
 
 func (m *sModel) renew(s *sState, i int) sResult {
 	return m.carryOut(s, "renew", i, func(n *Backend, r *sResult) (err error) {
-		r.state, err = on(n).renew(m.t.Context(), keys("n", strconv.Itoa(i)), true, ttlOf(i), nil)
+		r.state, err = on(n).renew(m.t.Context(), keys("n", strconv.Itoa(i)), true, ttlOf(i))
 		return err
 	})
 }

@@ -68,7 +68,7 @@ func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 	for _, counter := range []string{"9007199254740991", "9007199254740992", "1e300", "inf", "nan"} {
 		server.MustDo(t, "SET", redisnode.TokensKey, counter)
 		pass := func() error {
-			_, err := on(node).pass(t.Context(), keys("held", "me"), keys("held", "next"), ttl, false, nil)
+			_, err := on(node).pass(t.Context(), keys("held", "me"), keys("held", "next"), ttl, false)
 			return err
 		}
 		_, err := on(node).acquire(t.Context(), keys("n", "me"), once)
