@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
@@ -102,14 +101,6 @@ func owned(t *testing.T, server *lab.Redis, name string) any {
 		return nil
 	}
 	return redisnode.ReadValue(text).Owner
-}
-
-// counter is the last token of the server; 0: there is none.
-func counter(t *testing.T, server *lab.Redis) uint64 {
-	t.Helper()
-	text, _ := server.MustDo(t, "GET", redisnode.TokensKey).(string)
-	n, _ := strconv.ParseUint(text, 10, 64)
-	return n
 }
 
 // Requests may overtake each other: one that asks for less (MinHold) takes nothing from one that asked for more.

@@ -25,6 +25,8 @@ func TestFullMemory(t *testing.T) {
 		}
 		server.MustDo(t, "SET", redisnode.LockKey("given")+":wait", "", "PX", 60_000)
 		load(t, node)
+		_, err := s.keep(t.Context(), keys("broken", "a:"), shared, time.Minute, 0)
+		require.NoError(t, err)
 		st, err := node.Inspect(t.Context(), "broken")
 		require.NoError(t, err)
 		server.MustDo(t, "CONFIG", "SET", "maxmemory", 1)

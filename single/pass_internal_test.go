@@ -118,6 +118,23 @@ func TestWhoIsNotThereHasNoTurn(t *testing.T) {
 	assert.Equal(t, "", server.MustDo(t, "GET", redisnode.LockKey("n")+":wait"))
 }
 
+// A message that is for another client wakes this one a little later, in case the other does not come.
+func TestWhoseTurnItIsNotIsWokenAllTheSame(t *testing.T) {
+	_, node := setUp(t)
+	other := newNode(t, redis.NewClient(&redis.Options{Addr: node.node.Addr}))
+	acquire(t, node, "n", "a", once)
+	woken := subscribe(t, other, "n")
+	third := newNode(t, redis.NewClient(&redis.Options{Addr: node.node.Addr}))
+	its := subscribe(t, third, "n")
+	acquire(t, third, "n", "b", waiting)
+	require.True(t, pass(t, node, "a", "c", true).turn)
+	told(t, its, "it is its turn")
+	told(t, woken, "it waits for a poll")
+	require.Eventually(t, func() bool {
+		return acquire(t, other, "n", "d", once).granted
+	}, soon, time.Millisecond)
+}
+
 // Each refusal reads the note, so it is bounded.
 func TestTheLineOfClientsIsBounded(t *testing.T) {
 	server, node := setUp(t)
