@@ -81,7 +81,56 @@ func TestWhatAnswersLeave(t *testing.T) {
 	}
 }
 
-// What comes of a release, by what five nodes have said: r removed or kept, g gone, - no answer in time, . not yet.
+// What comes of a round, by what five nodes have said to it: y a vote, A and B held by another, o by a round before of
+// this same Acquire, whose vote was late (R17), - no answer, . not yet. Where a node has answered before others were
+// asked, these are open, and nothing is decided.
+func TestWhatComesOfARound(t *testing.T) {
+	for _, c := range []struct {
+		nodes string
+		over  bool // nobody waits for the others
+		is    result
+		left  time.Duration // until a quorum may be free
+	}{
+		{".....", false, outOfReach, 0},
+		{"y....", false, outOfReach, 0},
+		{"AA...", false, outOfReach, 0},
+		{"yyy..", true, split, 0}, // won
+		{"AAA..", true, heldByOne, 3 * time.Second},
+		{"yyAAA", true, heldByOne, 3 * time.Second},
+		{"yyAA.", false, perhaps, 3 * time.Second},
+		{"yyAA-", true, perhaps, 3 * time.Second},
+		{"yyABB", true, split, 3 * time.Second},
+		{"yAABB", true, split, 3 * time.Second},
+		{"yyooo", true, split, 0},
+		{"ooooo", true, split, 0},
+		{"oo---", true, outOfReach, 0},
+		{"ooAA-", true, perhaps, 3 * time.Second},
+		{"ooAB-", true, split, 3 * time.Second},
+		{"y----", true, outOfReach, 0},
+		{"yy---", true, outOfReach, 0},
+	} {
+		b := &Backend{quorum: 3, nodes: make([]*node, 5)}
+		owner := "0123456789012345678901234567890123456789"
+		r := b.newRound(&hold{b: b, keys: redisnode.KeysOf("n", owner, roundMark+"1"+labelMark, ""), ttl: time.Second}, false)
+		held := func(by string, left int64) said {
+			return said{verdict: no, answer: redisnode.Answer{Code: redisnode.Held, N: left, Text: by[:holderLength]}}
+		}
+		for i, n := range c.nodes {
+			if n != '.' {
+				r.votes.put(i, map[rune]said{
+					'y': {verdict: yes}, '-': {verdict: failed, err: errNoAnswer}, 'o': held(owner, 5000),
+					'A': held("A456789012345678", 3000), 'B': held("B456789012345678", 4000),
+				}[n])
+			}
+		}
+		assert.Equal(t, c.over, r.votes.over, c.nodes)
+		assert.Equal(t, c.is, r.refused(), c.nodes)
+		assert.Equal(t, c.left, r.refusal(nil).Remaining, c.nodes)
+	}
+}
+
+// What comes of a release, by what five nodes have said: r removed or kept, g gone, - no answer in time, . not yet,
+// which is open, also before it is asked.
 func TestWhatComesOfARelease(t *testing.T) {
 	for _, c := range []struct {
 		nodes string

@@ -164,6 +164,40 @@ func TestALoggerMayAskTheNode(t *testing.T) {
 	}
 }
 
+// How long the restart guard keeps a run out.
+func TestTheGuard(t *testing.T) {
+	const whole = 10 * time.Second
+	durable := func(id, before string) run { return run{id: id, durable: true, before: before} }
+	up := func(uptime time.Duration) run { return run{id: "now", uptime: uptime} }
+	for what, c := range map[string]struct {
+		seen  run // before, a second ago
+		now   run
+		keeps time.Duration
+	}{
+		"new":                                {run{}, up(0), whole},
+		"up for a whole second, or for none": {run{}, up(time.Second), whole},
+		"up for long":                        {run{}, up(whole + time.Second), 0},
+		"up for almost long enough":          {run{}, up(whole), time.Second},
+		"the same run":                       {up(0), up(0), 0},
+		"another that was up when the last was seen: its clock was stepped": {run{id: "before"}, up(time.Hour), whole},
+		"it has the note of a run that was never seen":                      {run{}, durable("now", "before"), 0},
+		"it has no note: its disk was lost":                                 {run{}, durable("now", ""), whole},
+		"it has another's note than that of the run before": {run{id: "b", durable: true, noted: true},
+			durable("now", "a"), whole},
+		"the run before was not durable":                     {run{id: "b"}, durable("now", "b"), whole},
+		"it has the note of the run before":                  {run{id: "b", durable: true, noted: true}, durable("now", "b"), 0},
+		"a run that has a note, and is not durable any more": {run{}, run{id: "now", before: "b"}, whole},
+	} {
+		n := &node{Node: &redisnode.Node{}, b: &Backend{}, run: c.seen}
+		n.b.opts = Options{MaxTTL: whole, Logger: slog.New(slog.DiscardHandler)}
+		now := time.Now()
+		n.voted = now.Add(-time.Second)
+		err := n.guard(c.now, now)
+		assert.Equal(t, c.keeps > 0, err != nil, what)
+		assert.InDelta(t, c.keeps, max(0, time.Until(n.guardUntil)), float64(900*time.Millisecond), what)
+	}
+}
+
 // The second phase: no counter is raised to where another has raised it, nor under it; the same one may do so again.
 func TestQuorumCounterIsRaisedByOneOwnerOnly(t *testing.T) {
 	q := newMember(t)
