@@ -180,27 +180,3 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 		return noted >= 2
 	})
 }
-
-// A refusal of the second copy of a vote says nothing of the first, which may still
-// arrive: a note keeps it out.
-func TestAVoteThatWasSentTwiceIsKeptOut(t *testing.T) {
-	s := durable(t, 3)
-	acquire(t, s.backend(t, redlock.Options{}), "x", time.Minute)
-	b := s.through(t, redlock.Options{})
-	release(t, acquire(t, b, "warm", time.Minute))
-	req := request("x", time.Minute)
-	var cuts []func() bool
-	for _, p := range s.proxies {
-		cuts = append(cuts, p.CutReply(req.Owner))
-	}
-	_, err := locktest.Ask(t.Context(), b, req)
-	require.ErrorIs(t, err, driver.ErrHeld)
-	for i, r := range s.servers {
-		if cuts[i]() {
-			continue // a quorum had refused before this one was asked
-		}
-		within(t, 30*time.Second, "a note", func() bool {
-			return len(r.MustDo(t, "KEYS", "*:void:"+req.Owner+"*").([]any)) == 1
-		})
-	}
-}
