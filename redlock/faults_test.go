@@ -397,8 +397,14 @@ func TestRaiseToken(t *testing.T) {
 	s.servers[0].MustDo(t, "SET", counter, later)
 	require.NoError(t, raise(high+1))
 	require.NoError(t, raise(g.Token))
+	for _, r := range s.servers[1:] {
+		r.MustDo(t, "DEL", counter)
+	}
 	_, err = g.Hold.Renew(t.Context())
 	require.NoError(t, err, "two of three have it")
+	for _, r := range s.servers[1:] {
+		assert.Contains(t, r.MustDo(t, "GET", counter), fmt.Sprint(high+1), "renewals keep it there")
+	}
 	assert.Equal(t, later, s.servers[0].MustDo(t, "GET", counter))
 	_, err = locktest.Break(t.Context(), b, "n")
 	require.NoError(t, err)

@@ -29,15 +29,20 @@ type member struct {
 }
 
 func newMember(t *testing.T) *member {
-	s := lab.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: requestTimeout, WriteTimeout: requestTimeout})
-	t.Cleanup(func() { _ = client.Close() })
-	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true, Fencing: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.Close() })
-	m := &member{t: t, server: s, node: b.nodes[0]}
+	server := lab.StartRedis(t)
+	m := memberAt(t, server, server.Addr())
 	m.prepared()
 	return m
+}
+
+// memberAt is the only node of a Backend, which reaches the server at addr, and has not looked at it yet.
+func memberAt(t *testing.T, server *lab.Redis, addr string) *member {
+	client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true, Fencing: true, NodeTimeout: 20 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return &member{t: t, server: server, node: b.nodes[0]}
 }
 
 func (m *member) prepared() run {
