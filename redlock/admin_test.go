@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -168,6 +169,15 @@ func TestMinHold(t *testing.T) {
 	r.MinHold = 2 * time.Hour
 	_, err := locktest.Ask(t.Context(), b, r)
 	require.ErrorIs(t, err, driver.ErrInvalid, "the restart guard would not know")
+}
+
+// A wrong password is told when opening, also where nobody looks at the servers.
+func TestOpenTellsWrongPasswordsWithoutTheGuard(t *testing.T) {
+	s := start(t, 3, lab.WithPassword("sesame"))
+	url := strings.Replace(s.url(), "redlock://", "redlock://:sesami@", 1) + "?restart_guard=off"
+	_, err := locker.Open(t.Context(), url, nil, openers)
+	require.ErrorContains(t, err, "WRONGPASS")
+	assert.NotErrorIs(t, err, driver.ErrUnavailable)
 }
 
 // Whichever command a node's user may not run, what is refused there leaves no key without an expiry.

@@ -77,13 +77,23 @@ func TestLockIsOnAllNodesAndGoneAfterRelease(t *testing.T) {
 	}
 }
 
-// With two of five nodes broken in any way, before or during the lock, everything goes on: locks are exclusive, are
-// renewed and released, and nothing waits for the broken ones.
-func TestMinorityBroken(t *testing.T) {
+// With one or two of five nodes broken in any way, before or during the lock,
+// everything goes on: locks are exclusive, are renewed and released, and
+// nothing waits for the broken ones.
+func TestMinorityBroken(t *testing.T) { minorityBroken(t, 2, true) }
+
+func TestProveMinorityBroken(t *testing.T) {
+	lab.NeedProve(t)
+	minorityBroken(t, 1, true)
+	minorityBroken(t, 1, false)
+	minorityBroken(t, 2, false)
+}
+
+func minorityBroken(t *testing.T, n int, fencing bool) {
 	for _, f := range faults() {
-		t.Run(f.name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s/%d/fencing=%v", f.name, n, fencing), func(t *testing.T) {
 			s := durable(t, 5)
-			o := redlock.Options{Fencing: true}
+			o := redlock.Options{Fencing: fencing}
 			a, b := s.through(t, o), s.through(t, o)
 			release(t, acquire(t, b, "warm", time.Minute))
 			release(t, acquire(t, a, "warm", time.Minute))
@@ -91,7 +101,7 @@ func TestMinorityBroken(t *testing.T) {
 			s.everywhere(t, before, "before")
 
 			var mends []func(testing.TB)
-			for i := range 2 {
+			for i := range n {
 				mends = append(mends, f.damage(s, i))
 			}
 			began := time.Now()
@@ -190,6 +200,52 @@ func TestANodeThatMissedAReleaseIsAskedAgain(t *testing.T) {
 		_, err := locktest.Ask(t.Context(), b, request("x", time.Minute))
 		return err == nil
 	})
+}
+
+// A node that fails in the middle of each step: its reply is lost, so that
+// nobody knows whether it did what it was asked.
+func TestNodeFailsInTheMiddleOfAStep(t *testing.T) { nodesFailInTheMiddleOfAStep(t, 2) }
+
+func TestProveOneNodeFailsInTheMiddleOfAStep(t *testing.T) {
+	lab.NeedProve(t)
+	nodesFailInTheMiddleOfAStep(t, 1)
+}
+
+func nodesFailInTheMiddleOfAStep(t *testing.T, n int) {
+	// Which of the client's requests to the node fails: the vote, the raise, the renewal, the release.
+	for nth := 1; nth <= 4; nth++ {
+		t.Run(fmt.Sprintf("request %d/%d nodes", nth, n), func(t *testing.T) {
+			s := durable(t, 5)
+			a := s.through(t, redlock.Options{Fencing: true})
+			b := s.backend(t, redlock.Options{Fencing: true})
+			release(t, acquire(t, a, "warm", time.Minute))
+			arm := func(step int) {
+				if step == nth {
+					for i := range n {
+						s.proxies[i].CutReply("{x}")
+					}
+				}
+			}
+			for i := range n {
+				if nth == 2 { // the raise comes in the acquire, after the vote
+					s.proxies[i].OnRequest("{x}", func(*lab.Link) { s.proxies[i].CutReply("{x}:quorum") })
+				}
+			}
+			arm(1)
+			g := acquire(t, a, "x", time.Minute)
+			refused(t, b, "x", time.Minute)
+			s.everywhere(t, g, "x") // a node that was too slow would be one more that fails
+			arm(3)
+			_, err := g.Hold.Renew(t.Context())
+			require.NoError(t, err)
+			arm(4)
+			release(t, g)
+			within(t, 30*time.Second, "nothing is left", func() bool { return s.holders(t, "x") == 0 })
+			g2 := acquire(t, b, "x", time.Minute)
+			assert.Greater(t, g2.Token, g.Token)
+			release(t, g2)
+		})
+	}
 }
 
 // A node that was not waited for in the first phase is not waited for in the second either.
@@ -332,7 +388,8 @@ func trySplit(t *testing.T, s *nodes) {
 // are set back, tokens rise all the same.
 func TestClocksThatJump(t *testing.T) {
 	s := start(t, 3, lab.WithAppendOnly(), lab.WithClock()).proven(t)
-	backends := []*redlock.Backend{s.backend(t, redlock.Options{Fencing: true}), s.backend(t, redlock.Options{Fencing: true})}
+	fenced := redlock.Options{Fencing: true}
+	backends := []*redlock.Backend{s.backend(t, fenced), s.backend(t, fenced)}
 	var last uint64
 	for n, jump := range []struct {
 		by    time.Duration

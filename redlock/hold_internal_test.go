@@ -129,8 +129,8 @@ func TestWhatComesOfARound(t *testing.T) {
 }
 
 // What comes of a release, by what five nodes have said: r removed or kept, g gone, - no answer in time, . not yet,
-// which is open, also before it is asked. A Break that missed r and r, and a release that missed - and -, look like a lock
-// that is still held, of which one node has lost its copy: see the package documentation.
+// which is open, also before it is asked. A Break that missed r and r, and a release that missed - and -, look like a
+// lock that is still held, of which one node has lost its copy: see the package documentation.
 func TestWhatComesOfARelease(t *testing.T) {
 	for _, c := range []struct {
 		nodes string

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,72 @@ import (
 	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
+
+// Over TLS the driver does not see that an idle connection was closed. Every node
+// answers all the same, although all connections of all pools are closed.
+func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
+	lab.NeedProve(t)
+	certs := lab.NewCerts(t)
+	s := start(t, 3, lab.WithTLS(certs), lab.WithAppendOnly()).proven(t)
+	var clients []*redis.Client
+	for _, r := range s.servers {
+		c := redis.NewClient(&redis.Options{Addr: r.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1})
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	b, err := redlock.New(clients, &redlock.Options{NodeTimeout: 10 * slack, MaxTTL: time.Minute, Fencing: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	ctx := t.Context()
+	closed := func() {
+		for i, c := range clients {
+			var all []*redis.Conn
+			for range 3 {
+				conn := c.Conn()
+				for conn.Ping(ctx).Err() != nil { // it was closed, too
+					require.NoError(t, conn.Close())
+					conn = c.Conn()
+				}
+				all = append(all, conn)
+			}
+			for _, conn := range all {
+				require.NoError(t, conn.Close())
+			}
+			s.servers[i].HangUp(t)
+		}
+	}
+	name := func() string { return rand.Text() }
+	on := func(n int, name, what string) {
+		t.Helper()
+		within(t, 10*time.Second, what, func() bool { return s.holders(t, name) == n })
+	}
+	// A server that was never asked is looked at before its vote, and one that is slow at that is not asked for it
+	// any more once the others are a quorum.
+	first := acquire(t, b, "first", time.Minute)
+	within(t, 30*time.Second, "each server was looked at", func() bool {
+		_, err := first.Hold.Renew(ctx)
+		require.NoError(t, err)
+		return s.holders(t, "first") == 3
+	})
+	for range 2 {
+		n := name()
+		closed()
+		g := acquire(t, b, n, time.Minute)
+		on(3, n, "each node has voted")
+		closed()
+		_, err := g.Hold.Renew(ctx)
+		require.NoError(t, err)
+		closed()
+		found, err := b.Check(ctx)
+		require.NoError(t, err)
+		for _, f := range found {
+			assert.NotContains(t, f.What, "node ", "%v", f)
+		}
+		closed()
+		require.NoError(t, g.Hold.Release(ctx, 0))
+		on(0, n, "each node has released")
+	}
+}
 
 // A time limit of ours is not the caller's: its errors match no error of a context. The caller's own
 // deadline is told as such, and no node that hangs is waited for beyond it (R8).
@@ -179,4 +246,28 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 		}
 		return noted >= 2
 	})
+}
+
+// A refusal of the second copy of a vote says nothing of the first, which may still
+// arrive: a note keeps it out.
+func TestAVoteThatWasSentTwiceIsKeptOut(t *testing.T) {
+	s := durable(t, 3)
+	acquire(t, s.backend(t, redlock.Options{}), "x", time.Minute)
+	b := s.through(t, redlock.Options{})
+	release(t, acquire(t, b, "warm", time.Minute))
+	req := request("x", time.Minute)
+	var cuts []func() bool
+	for _, p := range s.proxies {
+		cuts = append(cuts, p.CutReply(req.Owner))
+	}
+	_, err := locktest.Ask(t.Context(), b, req)
+	require.ErrorIs(t, err, driver.ErrHeld)
+	for i, r := range s.servers {
+		if cuts[i]() {
+			continue // a quorum had refused before this one was asked
+		}
+		within(t, 30*time.Second, "a note", func() bool {
+			return len(r.MustDo(t, "KEYS", "*:void:"+req.Owner+"*").([]any)) == 1
+		})
+	}
 }

@@ -172,7 +172,7 @@ func TestALoggerMayAskTheNode(t *testing.T) {
 // How long the restart guard keeps a run out.
 func TestTheGuard(t *testing.T) {
 	const whole = 10 * time.Second
-	durable := func(id, before string) run { return run{id: id, durable: true, before: before} }
+	durable := func(before string) run { return run{id: "now", durable: true, before: before} }
 	up := func(uptime time.Duration) run { return run{id: "now", uptime: uptime} }
 	for what, c := range map[string]struct {
 		seen  run // before, a second ago
@@ -185,12 +185,12 @@ func TestTheGuard(t *testing.T) {
 		"up for almost long enough":          {run{}, up(whole), time.Second},
 		"the same run":                       {up(0), up(0), 0},
 		"another that was up when the last was seen: its clock was stepped": {run{id: "before"}, up(time.Hour), whole},
-		"it has the note of a run that was never seen":                      {run{}, durable("now", "before"), 0},
-		"it has no note: its disk was lost":                                 {run{}, durable("now", ""), whole},
+		"it has the note of a run that was never seen":                      {run{}, durable("before"), 0},
+		"it has no note: its disk was lost":                                 {run{}, durable(""), whole},
 		"it has another's note than that of the run before": {run{id: "b", durable: true, noted: true},
-			durable("now", "a"), whole},
-		"the run before was not durable":                     {run{id: "b"}, durable("now", "b"), whole},
-		"it has the note of the run before":                  {run{id: "b", durable: true, noted: true}, durable("now", "b"), 0},
+			durable("a"), whole},
+		"the run before was not durable":                     {run{id: "b"}, durable("b"), whole},
+		"it has the note of the run before":                  {run{id: "b", durable: true, noted: true}, durable("b"), 0},
 		"a run that has a note, and is not durable any more": {run{}, run{id: "now", before: "b"}, whole},
 	} {
 		n := &node{Node: &redisnode.Node{}, b: &Backend{}, run: c.seen}

@@ -70,7 +70,8 @@ func TestAPassThatIsRefusedIsARelease(t *testing.T) {
 	load(t, node)
 	pass(t, node, "nobody", "b", false) // the server knows the script
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", 1)
-	g, err := passing{on(node).hold(keys("n", "a:"), false)}.Pass(t.Context(), driver.Request{Name: "n", Owner: "b", TTL: ttl}, true)
+	h := passing{on(node).hold(keys("n", "a:"), false)}
+	g, err := h.Pass(t.Context(), driver.Request{Name: "n", Owner: "b", TTL: ttl}, true)
 	require.NoError(t, err)
 	assert.Zero(t, g)
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")))

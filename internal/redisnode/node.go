@@ -262,7 +262,9 @@ func Ask[T any](ctx context.Context, n *Node, op string, c *redis.Client,
 
 // patiently returns what f does, or an error when ctx ends, the Node, or the time for an answer, whatever the driver
 // does (R8).
-func patiently[T any](ctx context.Context, n *Node, op, addr string, f func(context.Context) (T, error)) (none T, _ *Error) {
+func patiently[T any](
+	ctx context.Context, n *Node, op, addr string, f func(context.Context) (T, error),
+) (none T, _ *Error) {
 	limited, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	defer context.AfterFunc(n.ctx, cancel)()
