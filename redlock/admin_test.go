@@ -180,36 +180,6 @@ func TestOpenTellsWrongPasswordsWithoutTheGuard(t *testing.T) {
 	assert.NotErrorIs(t, err, driver.ErrUnavailable)
 }
 
-// Break misses two nodes, and the holder's Release two others: it looks the same as a lock that is still held, of
-// which one node has lost its copy. See the package documentation.
-func TestABreakAndAReleaseThatMissDifferentNodes(t *testing.T) {
-	s := durable(t, 5)
-	b, operator := s.through(t, redlock.Options{}), s.backend(t, redlock.Options{})
-	for lost, out := range map[bool][]int{false: {3, 4}, true: {0, 1}} {
-		name := fmt.Sprint("lost: ", lost) // the first may stay for a while on nodes that it was not removed from
-		g := acquire(t, b, name, time.Minute)
-		s.everywhere(t, g, name)
-		for _, i := range []int{2, 3, 4} { // as a Break that does not reach the others
-			s.servers[i].MustDo(t, "DEL", redisnode.LockKey(name))
-		}
-		for _, i := range out {
-			s.proxies[i].Set(lab.Reset)
-		}
-		if err := g.Hold.Release(t.Context(), 0); lost {
-			require.ErrorIs(t, err, driver.ErrLost, "three of five do not have it")
-		} else {
-			require.NoError(t, err, "one that was asked does not have it")
-		}
-		for _, p := range s.proxies {
-			p.Set(lab.Pass)
-		}
-		locktest.Eventually(t, 30*time.Second, "it is free for others", func() bool {
-			st, err := operator.Inspect(t.Context(), name)
-			return err == nil && !st.Held
-		})
-	}
-}
-
 // Whichever command a node's user may not run, what is refused there leaves no key without an expiry.
 func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
 	s := start(t, 3, lab.WithUser("locker", "on", ">secret", "~*", "&*", "+@all"), lab.WithAppendOnly()).proven(t)

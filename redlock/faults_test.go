@@ -48,6 +48,35 @@ func faults() []fault {
 	}
 }
 
+func TestLockIsOnAllNodesAndGoneAfterRelease(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5} {
+		for _, fencing := range []bool{false, true} {
+			s := durable(t, n)
+			a, b := s.backend(t, redlock.Options{Fencing: fencing}), s.backend(t, redlock.Options{Fencing: fencing})
+			g := acquire(t, a, "x", 10*time.Second)
+			s.everywhere(t, g, "x")
+			refused(t, b, "x", 10*time.Second)
+			v, err := g.Hold.Renew(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 10*time.Second, v.TTL)
+			st, err := b.Inspect(t.Context(), "x")
+			require.NoError(t, err)
+			assert.True(t, st.Held)
+			assert.Equal(t, "test", st.Label)
+			assert.WithinDuration(t, time.Now(), st.Since, 30*time.Second)
+			assert.Equal(t, g.Token, st.Token)
+			assert.Equal(t, fencing, g.Token != 0)
+			release(t, g)
+			within(t, 30*time.Second, "no node has it", func() bool { return s.holders(t, "x") == 0 })
+			g2 := acquire(t, b, "x", 10*time.Second)
+			if fencing {
+				assert.Greater(t, g2.Token, g.Token)
+			}
+			release(t, g2)
+		}
+	}
+}
+
 // With one or two of five nodes broken in any way, before or during the lock,
 // everything goes on: locks are exclusive, are renewed and released, and
 // nothing waits for the broken ones.
@@ -355,43 +384,30 @@ func trySplit(t *testing.T, s *nodes) {
 	}
 }
 
-// A node's clock jumps forward and frees its key early, or back and keeps it:
-// the others decide.
-func TestOneClockJumps(t *testing.T) {
-	s := start(t, 5, lab.WithAppendOnly(), lab.WithClock()).proven(t)
-	a, b := s.backend(t, redlock.Options{Fencing: true}), s.backend(t, redlock.Options{Fencing: true})
+// The clock of one node jumps forward and frees its key early, or back and keeps it: the others decide. When all clocks
+// are set back, tokens rise all the same.
+func TestClocksThatJump(t *testing.T) {
+	s := start(t, 3, lab.WithAppendOnly(), lab.WithClock()).proven(t)
+	fenced := redlock.Options{Fencing: true}
+	backends := []*redlock.Backend{s.backend(t, fenced), s.backend(t, fenced)}
 	var last uint64
-	for _, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
-		g := acquire(t, a, "x", 20*time.Second)
+	for n, jump := range []struct {
+		by    time.Duration
+		nodes []*lab.Redis
+	}{{time.Hour, s.servers[1:2]}, {-2 * time.Hour, s.servers[1:2]}, {time.Hour, s.servers[1:2]}, {-time.Hour, s.servers}} {
+		g := acquire(t, backends[n%2], "x", 20*time.Second)
 		assert.Greater(t, g.Token, last)
 		last = g.Token
 		s.everywhere(t, g, "x")
-		s.servers[1].JumpClock(t, jump)
-		refused(t, b, "x", 20*time.Second)
+		for _, r := range jump.nodes {
+			r.JumpClock(t, jump.by)
+		}
+		refused(t, backends[1-n%2], "x", 20*time.Second)
 		_, err := g.Hold.Renew(t.Context())
 		require.NoError(t, err)
 		release(t, g)
-		g = acquire(t, b, "x", 20*time.Second)
-		assert.Greater(t, g.Token, last)
-		last = g.Token
-		release(t, g)
 	}
-}
-
-// All clocks are set back by an hour: tokens rise all the same.
-func TestTokensRiseOverClocksSetBack(t *testing.T) {
-	s := start(t, 3, lab.WithAppendOnly(), lab.WithClock()).proven(t)
-	b := s.backend(t, redlock.Options{Fencing: true})
-	var last uint64
-	for range 3 {
-		g := acquire(t, b, "x", 20*time.Second)
-		assert.Greater(t, g.Token, last)
-		last = g.Token
-		release(t, g)
-		for _, r := range s.servers {
-			r.JumpClock(t, -time.Hour)
-		}
-	}
+	assert.Greater(t, acquire(t, backends[0], "x", 20*time.Second).Token, last)
 }
 
 // A renewal repairs nodes that have lost the key, which then count.
@@ -418,39 +434,40 @@ func TestRenewalRepairs(t *testing.T) {
 	assert.Equal(t, 2, s.holders(t, "x"), "a lease that is lost was repaired")
 }
 
-// RaiseToken lifts what later tokens are above, and not the lease's own rank: where a later holder has raised a
-// node's counter, neither it nor a renewal takes the node from that holder.
-func TestARaisedTokenExpelsNoLaterHolder(t *testing.T) {
-	s := durable(t, 3)
-	b := s.backend(t, redlock.Options{Fencing: true})
-	g := acquire(t, b, "n", time.Minute)
-	s.everywhere(t, g, "n")
-	later, counter := fmt.Sprint(g.Token+5, " later"), redisnode.LockKey("n")+":quorum"
-	s.servers[0].MustDo(t, "SET", counter, later)
-	high := g.Token + 1_000_000
-	require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), high))
-	_, err := g.Hold.Renew(t.Context())
-	require.NoError(t, err, "two of three have it")
-	assert.Equal(t, later, s.servers[0].MustDo(t, "GET", counter))
-	release(t, g)
-	within(t, 30*time.Second, "it is free everywhere", func() bool { return s.holders(t, "n") == 0 })
-	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, high)
-}
-
-// Who asks again has its own token, and not what RaiseToken has made of the counters.
-func TestWhoAsksAgainAfterRaiseTokenHasItsToken(t *testing.T) {
+// RaiseToken lifts what later tokens are above, for those who hold the lock. It changes neither the lease's own token,
+// which is shown, and given to the holder that asks again, nor its rank: where a later holder has raised a node's
+// counter, neither it nor a renewal takes the node from that holder.
+func TestRaiseToken(t *testing.T) {
 	s := durable(t, 3)
 	b := s.backend(t, redlock.Options{Fencing: true})
 	req := request("n", time.Minute)
 	g := locktest.Acquire(t, b, req)
 	s.everywhere(t, g, "n") // this Hold gives it to no node afterwards
+	raise := func(token uint64) error { return g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), token) }
 	high := g.Token + 1_000_000
-	require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), high))
-	again := locktest.Acquire(t, b, req)
-	assert.Equal(t, g.Token, again.Token)
-	release(t, again)
+	require.NoError(t, raise(high))
+	st, err := b.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Equal(t, g.Token, st.Token)
+	assert.Equal(t, g.Token, locktest.Acquire(t, b, req).Token)
+	later, counter := fmt.Sprint(g.Token+5, " later"), redisnode.LockKey("n")+":quorum"
+	s.servers[0].MustDo(t, "SET", counter, later)
+	require.NoError(t, raise(high+1))
+	require.NoError(t, raise(g.Token))
+	for _, r := range s.servers[1:] {
+		r.MustDo(t, "DEL", counter)
+	}
+	_, err = g.Hold.Renew(t.Context())
+	require.NoError(t, err, "two of three have it")
+	for _, r := range s.servers[1:] {
+		assert.Contains(t, r.MustDo(t, "GET", counter), fmt.Sprint(high+1), "renewals keep it there")
+	}
+	assert.Equal(t, later, s.servers[0].MustDo(t, "GET", counter))
+	_, err = locktest.Break(t.Context(), b, "n")
+	require.NoError(t, err)
+	require.ErrorIs(t, raise(high), driver.ErrLost)
 	within(t, 30*time.Second, "it is free everywhere", func() bool { return s.holders(t, "n") == 0 })
-	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, high)
+	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, high+1)
 }
 
 // A subscription that is slower than a quorum's goes on when Notify has returned and its context has ended: any

@@ -29,15 +29,20 @@ type member struct {
 }
 
 func newMember(t *testing.T) *member {
-	s := lab.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: requestTimeout, WriteTimeout: requestTimeout})
-	t.Cleanup(func() { _ = client.Close() })
-	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true, Fencing: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.Close() })
-	m := &member{t: t, server: s, node: b.nodes[0]}
+	server := lab.StartRedis(t)
+	m := memberAt(t, server, server.Addr())
 	m.prepared()
 	return m
+}
+
+// memberAt is the only node of a Backend, which reaches the server at addr, and has not looked at it yet.
+func memberAt(t *testing.T, server *lab.Redis, addr string) *member {
+	client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true, Fencing: true, NodeTimeout: 20 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return &member{t: t, server: server, node: b.nodes[0]}
 }
 
 func (m *member) prepared() run {
@@ -161,6 +166,40 @@ func TestALoggerMayAskTheNode(t *testing.T) {
 		assert.True(t, n.warned.Load())
 	case <-time.After(10 * time.Second):
 		t.Fatal("the Logger waits for who calls it")
+	}
+}
+
+// How long the restart guard keeps a run out.
+func TestTheGuard(t *testing.T) {
+	const whole = 10 * time.Second
+	durable := func(before string) run { return run{id: "now", durable: true, before: before} }
+	up := func(uptime time.Duration) run { return run{id: "now", uptime: uptime} }
+	for what, c := range map[string]struct {
+		seen  run // before, a second ago
+		now   run
+		keeps time.Duration
+	}{
+		"new":                                {run{}, up(0), whole},
+		"up for a whole second, or for none": {run{}, up(time.Second), whole},
+		"up for long":                        {run{}, up(whole + time.Second), 0},
+		"up for almost long enough":          {run{}, up(whole), time.Second},
+		"the same run":                       {up(0), up(0), 0},
+		"another that was up when the last was seen: its clock was stepped": {run{id: "before"}, up(time.Hour), whole},
+		"it has the note of a run that was never seen":                      {run{}, durable("before"), 0},
+		"it has no note: its disk was lost":                                 {run{}, durable(""), whole},
+		"it has another's note than that of the run before": {run{id: "b", durable: true, noted: true},
+			durable("a"), whole},
+		"the run before was not durable":                     {run{id: "b"}, durable("b"), whole},
+		"it has the note of the run before":                  {run{id: "b", durable: true, noted: true}, durable("b"), 0},
+		"a run that has a note, and is not durable any more": {run{}, run{id: "now", before: "b"}, whole},
+	} {
+		n := &node{Node: &redisnode.Node{}, b: &Backend{}, run: c.seen}
+		n.b.opts = Options{MaxTTL: whole, Logger: slog.New(slog.DiscardHandler)}
+		now := time.Now()
+		n.voted = now.Add(-time.Second)
+		err := n.guard(c.now, now)
+		assert.Equal(t, c.keeps > 0, err != nil, what)
+		assert.InDelta(t, c.keeps, max(0, time.Until(n.guardUntil)), float64(900*time.Millisecond), what)
 	}
 }
 

@@ -228,37 +228,32 @@ func (h *hold) removal(i int, o redisnode.Outcome) verdict {
 // owe has what was not removed asked for again, for as long as the lock could last: a minority that keeps the lock
 // would cost the next holders their spare nodes, and nobody else knows of it. h.mu is held.
 func (h *hold) owe() {
-	if h.owing || h.b.owed.Add(1) > maxOwed {
-		if !h.owing {
-			h.b.owed.Add(-1)
-		}
+	if h.owing {
 		return
 	}
-	h.owing = h.b.start(func() {
+	h.owing = h.b.owed.Add(1) <= maxOwed && h.b.start(func() {
 		defer h.b.owed.Add(-1)
 		end := time.Now().Add(h.lasts + driver.Drift(h.lasts) + requestTimeout)
-		for delay := firstRelease; ; delay = min(2*delay, lastRelease) {
-			err := clock.Sleep(h.b.ctx, clock.Jitter(delay))
-			h.mu.Lock()
-			settled := true
-			for i := range h.places {
-				s := &h.places[i]
-				if s.err != nil || s.removing > 0 {
-					settled = false
-				}
-				if s.err != nil && err == nil {
-					h.remove(i, nil)
-				}
-			}
-			if settled || err != nil || time.Now().After(end) {
-				h.owing = false
-				h.mu.Unlock()
-				return
-			}
-			h.mu.Unlock()
+		for delay := firstRelease; h.asksAgain(end, delay); delay = min(2*delay, lastRelease) {
 		}
 	})
 	if !h.owing {
 		h.b.owed.Add(-1)
 	}
+}
+
+// asksAgain asks, after a pause, those nodes again that did not answer. It returns whether more is to come.
+func (h *hold) asksAgain(end time.Time, pause time.Duration) (more bool) {
+	err := clock.Sleep(h.b.ctx, clock.Jitter(pause))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.places {
+		s := &h.places[i]
+		more = more || s.err != nil || s.removing > 0
+		if s.err != nil && err == nil {
+			h.remove(i, nil)
+		}
+	}
+	h.owing = more && err == nil && time.Now().Before(end)
+	return h.owing
 }

@@ -2,11 +2,6 @@
 
 package redlock_test
 
-// The race detector has nothing to find in a search by one goroutine and makes
-// it ten times as slow: there it is a smaller one. `make test` runs the whole one
-// beside it, without.
-const (
-	searchStates   = 10_000
-	searchRenewals = 0
-	searchRestarts = 0
-)
+// The race detector has nothing to find in a search by one goroutine, and makes it ten times as slow: there it is a
+// smaller one. `make test` runs the whole one without.
+func init() { wholly = false }

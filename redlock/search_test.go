@@ -1,7 +1,9 @@
 package redlock_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,15 +15,11 @@ import (
 // answer is taken in at once or lost; one that is late is no more than a client
 // that takes its time.
 
-// packed is a state in as few bits as it takes. Nodes are alike, so that states
-// that differ only in their order are one.
-type packed [2]uint64
-
-// model is a protocol.
-type model interface {
-	// steps calls next for every state that can follow s, and says what the
-	// step was. A promise that is broken is told by fail.
-	steps(s packed, next func(s packed, what step), fail func(why string))
+// model is a protocol with states of type S. Nodes are alike: states that differ only in their order are one.
+type model[S comparable] interface {
+	// steps calls next for every state that can follow s, and says what the step was. A promise that is broken is
+	// told by fail.
+	steps(s S, next func(s S, what step), fail func(why string))
 }
 
 // step is what happened between two states.
@@ -58,17 +56,14 @@ func (f found) String() string {
 }
 
 // search visits every state that can be reached, the nearest first.
-func search(m model, limit int) found {
-	seen := newSet()
-	order := []packed{{}}
-	from := []int32{-1}
-	seen.add(packed{})
-	var f found
+func search[S comparable](m model[S], limit int) (f found) {
+	var first S
+	seen, order, from := map[S]struct{}{first: {}}, []S{first}, []int32{-1}
 	for i := 0; i < len(order) && f.broken == ""; i++ {
-		m.steps(order[i], func(s packed, _ step) {
-			if seen.add(s) {
-				order = append(order, s)
-				from = append(from, int32(i))
+		m.steps(order[i], func(s S, _ step) {
+			if _, known := seen[s]; !known {
+				seen[s] = struct{}{}
+				order, from = append(order, s), append(from, int32(i))
 			}
 		}, func(why string) {
 			if f.broken != "" {
@@ -76,7 +71,13 @@ func search(m model, limit int) found {
 			}
 			f.broken = why
 			for j := int32(i); j > 0; j = from[j] {
-				f.how = append([]step{between(m, order[from[j]], order[j])}, f.how...)
+				var how step // is found again
+				m.steps(order[from[j]], func(s S, what step) {
+					if s == order[j] {
+						how = what
+					}
+				}, func(string) {})
+				f.how = append([]step{how}, f.how...)
 			}
 		})
 		if len(order) > limit {
@@ -87,84 +88,26 @@ func search(m model, limit int) found {
 	return f
 }
 
-// between finds the step from one state to the next again.
-func between(m model, a, b packed) (how step) {
-	m.steps(a, func(s packed, what step) {
-		if s == b {
-			how = what
-		}
-	}, func(string) {})
-	return how
+// sorted puts nodes in the order of their ranks.
+func sorted[N interface{ rank() uint64 }](nodes [3]N) [3]N {
+	slices.SortFunc(nodes[:], func(a, b N) int { return cmp.Compare(a.rank(), b.rank()) })
+	return nodes
 }
 
-// set is a hash set of states, several times as fast as a map.
-type set struct {
-	slots []packed
-	n     int
-	zero  bool
-}
-
-func newSet() *set { return &set{slots: make([]packed, 1<<20)} }
-
-// add reports whether s was not there.
-func (s *set) add(p packed) bool {
-	if p == (packed{}) {
-		first := !s.zero
-		s.zero = true
-		return first
+// rank makes a number of digits below 4.
+func rank(digits ...uint8) (n uint64) {
+	for _, d := range digits {
+		n = n<<2 | uint64(d)
 	}
-	if 4*s.n > 3*len(s.slots) {
-		old := s.slots
-		s.slots = make([]packed, 2*len(old))
-		for _, q := range old {
-			if q != (packed{}) {
-				s.put(q)
-			}
-		}
-	}
-	if s.put(p) {
-		s.n++
-		return true
-	}
-	return false
+	return n
 }
 
-func (s *set) put(p packed) bool {
-	mask := uint64(len(s.slots) - 1)
-	h := p[0]*0x9E3779B97F4A7C15 ^ p[1]*0xC2B2AE3D27D4EB4F
-	for h = (h ^ h>>29) & mask; s.slots[h] != (packed{}); h = (h + 1) & mask {
-		if s.slots[h] == p {
-			return false
-		}
+func digit(yes bool) uint8 {
+	if yes {
+		return 1
 	}
-	s.slots[h] = p
-	return true
+	return 0
 }
 
-// bits writes and reads fields of a packed state, one after the other.
-type bits struct {
-	p   packed
-	pos uint
-}
-
-func (b *bits) put(v uint8, width uint) {
-	b.p[b.pos>>6] |= uint64(v) << (b.pos & 63)
-	b.pos += width
-	if b.pos&63 != 0 && b.pos>>6 != (b.pos-width)>>6 {
-		panic("a field crosses the words: make room before it")
-	}
-}
-
-func (b *bits) get(width uint) uint8 {
-	v := uint8(b.p[b.pos>>6]>>(b.pos&63)) & (1<<width - 1)
-	b.pos += width
-	return v
-}
-
-func (b *bits) flag(v bool) {
-	if v {
-		b.put(1, 1)
-	} else {
-		b.put(0, 1)
-	}
-}
+// wholly is false with the race detector: see search_race_test.go.
+var wholly = true

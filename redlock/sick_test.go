@@ -83,30 +83,6 @@ func TestTheErrorSaysWhoAbstains(t *testing.T) {
 	assert.Contains(t, err.Error(), "2 of 3 nodes answered, it takes 2, but 2 of them may not vote yet: wait ")
 }
 
-// A release whose reply is lost is sent again, and finds nothing: that is no loss.
-func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
-	s := durable(t, 3)
-	b := s.connect(t, redlock.Options{}, func(i int) string {
-		if i == 2 {
-			return s.servers[2].Addr() // which is gone, for certain
-		}
-		return s.proxies[i].Addr()
-	})
-	release(t, acquire(t, b, "warm", time.Minute))
-	s.servers[2].Kill()
-	release(t, acquire(t, b, "it is found out", time.Minute))
-	g := acquire(t, b, "x", time.Minute)
-	within(t, 30*time.Second, "two have it", func() bool { return s.holders(t, "x") == 2 })
-	s.proxies[0].Replies(lab.Hold)
-	s.proxies[1].CutReply("{x}")
-	time.AfterFunc(700*time.Millisecond, func() { s.proxies[0].Replies(lab.Pass) })
-	within(t, 30*time.Second, "it is released", func() bool {
-		err := g.Hold.Release(t.Context(), 0)
-		require.NotErrorIs(t, err, driver.ErrLost)
-		return err == nil
-	})
-}
-
 // Until its first renewal, a lock on three of five nodes would be lost if one of them failed. The other two,
 // whose servers were looked at too late for a vote, have it long before.
 func TestNodesThatAreLookedAtLateGetTheLock(t *testing.T) {
@@ -201,33 +177,6 @@ func TestFullMemory(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrUnavailable, "there is no room for another lock")
 	s.full(t, false)
 	release(t, g)
-}
-
-// A vote whose outcome is not known is taken back where memory is full: the lock
-// goes at once, and the note that it is void follows when there is room.
-func TestGivenUpWithFullMemory(t *testing.T) {
-	s := durable(t, 3)
-	a, b := s.through(t, redlock.Options{NodeTimeout: 100 * time.Millisecond}), s.backend(t, redlock.Options{})
-	release(t, acquire(t, a, "warm", time.Minute))
-	release(t, acquire(t, b, "warm", time.Minute))
-	for i, p := range s.proxies {
-		p.OnRequest("{x}", func(l *lab.Link) {
-			l.Replies(lab.Drop)
-			go func() { _, _ = s.servers[i].Do("CONFIG", "SET", "maxmemory", 1) }()
-		})
-	}
-	g, err := locktest.Ask(t.Context(), a, request("x", time.Minute))
-	if err == nil {
-		require.NoError(t, g.Hold.Release(t.Context(), 0))
-	} else {
-		require.ErrorIs(t, err, driver.ErrUnavailable)
-		if g.Hold != nil {
-			_ = g.Hold.Release(t.Context(), 0)
-		}
-	}
-	within(t, 30*time.Second, "no ghost", func() bool { return s.holders(t, "x") == 0 })
-	s.full(t, false)
-	release(t, acquire(t, b, "x", time.Minute))
 }
 
 // Connections that go silent for a while, and stay so, cost no lease whose TTL is

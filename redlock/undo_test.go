@@ -160,26 +160,3 @@ func TestAKeyThatIsNoLock(t *testing.T) {
 	require.NoError(t, b.Break(t.Context(), driver.State{Name: "n", Holder: "no lock"}))
 	assert.Equal(t, int64(1), s.servers[0].MustDo(t, "LLEN", key))
 }
-
-// RaiseToken is for those who hold the lock, also if it was raised as high before; what it raises is not
-// shown for the lease's own token.
-func TestRaiseTokenOfALostHold(t *testing.T) {
-	s := durable(t, 3)
-	b := s.backend(t, redlock.Options{Fencing: true})
-	g := acquire(t, b, "n", time.Minute)
-	s.everywhere(t, g, "n")
-	raise := func(by uint64) error {
-		return g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), g.Token+by)
-	}
-	require.NoError(t, raise(1000))
-	st, err := b.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	assert.Equal(t, g.Token, st.Token)
-	_, err = g.Hold.Renew(context.WithoutCancel(t.Context()))
-	require.NoError(t, err)
-	require.NoError(t, raise(0))
-	_, err = locktest.Break(t.Context(), b, "n")
-	require.NoError(t, err)
-	assert.ErrorIs(t, raise(1000), driver.ErrLost)
-	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, g.Token+1000)
-}

@@ -30,7 +30,8 @@ import (
 // its own to three servers that are made here, and a network that delays requests and answers, loses them and ends
 // connections. So there are copies on fresh connections, callers that leave in the middle of a round, notes that make
 // late votes void, repairs, and servers that are restarted empty. It promises that no two leases are valid at once,
-// that tokens rise, and that of what was undone nothing is there, or comes, ever again.
+// that tokens rise, that a lock is kept for as long as was asked, and that of what was undone nothing is there, or
+// comes, ever again.
 
 // vServer is a Redis that does what the scripts say.
 type vServer struct {
@@ -53,12 +54,13 @@ type vWorld struct {
 	calm    bool
 	servers []*vServer
 	grants  int
+	kept    int
 	undone  map[string]bool // owner values of which nothing may be left
 	conns   []net.Conn      // of the servers: the driver leaves some open
 	broken  string
 
 	// Mistakes.
-	noVoid, noGuard, noOwner bool
+	noVoid, noGuard, noOwner, noKeep bool
 }
 
 func (w *vWorld) fail(format string, args ...any) {
@@ -309,7 +311,9 @@ func (s *vServer) one(kind, mode string, keys, args []string) string {
 	answer := missing // retain
 	if mine {
 		answer = ":1\r\n"
-		if !value.Kept {
+		if s.world.noKeep {
+			delete(s.keys, lock)
+		} else if !value.Kept {
 			s.set(lock, s.get(lock)+redisnode.Kept, args[1])
 		}
 	}
@@ -426,10 +430,7 @@ func (w *vWorld) history(t *testing.T, seed uint64, restarts bool) {
 				case g.Hold != nil && time.Now().Before(g.Validity.Until()):
 					w.holds(c, g, holders, &last)
 					w.use(life, c, g, holders, chance)
-					h := g.Hold.(*hold)
-					if chance(3) == 0 || h.Release(life, 0) != nil {
-						undo(h, h.keys.Value().(string))
-					}
+					w.lets(life, c, g.Hold.(*hold), holders, chance, undo)
 				}
 				time.Sleep(time.Duration(chance(30)) * time.Millisecond)
 			}
@@ -500,13 +501,41 @@ func (w *vWorld) use(ctx context.Context, c int, g driver.Grant, holders map[int
 	delete(holders, c)
 }
 
+// lets has a holder release its lock, keep it for a while, or undo it.
+func (w *vWorld) lets(ctx context.Context, c int, h *hold, holders map[int]time.Time, chance func(int) int,
+	undo func(driver.Hold, string),
+) {
+	if keep := time.Duration(chance(400)) * time.Millisecond; chance(3) == 0 {
+		asked := time.Now()
+		for range chance(3) {
+			if err := h.Release(ctx, keep); err == nil {
+				w.mu.Lock()
+				w.kept++
+				holders[c] = asked.Add(keep)
+				w.mu.Unlock()
+				time.Sleep(time.Duration(chance(500)) * time.Millisecond)
+				break
+			}
+		}
+		w.mu.Lock()
+		delete(holders, c)
+		w.mu.Unlock()
+		if chance(2) == 0 {
+			return
+		}
+	}
+	if chance(3) == 0 || h.Release(ctx, 0) != nil {
+		undo(h, h.keys.Value().(string))
+	}
+}
+
 // search runs histories until one breaks a promise.
 func (w *vWorld) search(t *testing.T, from, n uint64, restarts bool) (broken string) {
 	for seed := from; seed < from+n && broken == ""; seed++ {
 		synctest.Test(t, func(t *testing.T) {
-			world := &vWorld{noVoid: w.noVoid, noGuard: w.noGuard, noOwner: w.noOwner}
+			world := &vWorld{noVoid: w.noVoid, noGuard: w.noGuard, noOwner: w.noOwner, noKeep: w.noKeep}
 			world.history(t, seed, restarts)
-			w.grants += world.grants
+			w.grants, w.kept = w.grants+world.grants, w.kept+world.kept
 			if broken = world.broken; broken != "" {
 				broken = fmt.Sprintf("seed %d: %s", seed, broken)
 			}
@@ -522,7 +551,8 @@ func TestVirtualHistories(t *testing.T) {
 		w := &vWorld{}
 		assert.Empty(t, w.search(t, 1, histories, restarts))
 		assert.Greater(t, w.grants, 5*histories, "the histories do next to nothing")
-		t.Log(w.grants, "locks")
+		assert.Greater(t, w.kept, histories)
+		t.Log(w.grants, "locks,", w.kept, "of them kept")
 	}
 }
 
@@ -535,6 +565,7 @@ func TestVirtualHistoriesFindMistakes(t *testing.T) {
 	}{
 		"what is taken back is not void":  {&vWorld{noVoid: true}, false, []string{"was undone, and is there"}},
 		"a release removes any lock":      {&vWorld{noOwner: true}, false, []string{"two holders"}},
+		"nothing is kept":                 {&vWorld{noKeep: true}, false, []string{"two holders"}},
 		"a server votes at once when new": {&vWorld{noGuard: true}, true, []string{"two holders", "was undone, and is there"}},
 	} {
 		broken := c.world.search(t, 1, 200, c.restarts)

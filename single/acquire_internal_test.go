@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
@@ -45,7 +44,7 @@ func newFake(t *testing.T, reply string) *Backend {
 func load(t *testing.T, node *Backend) {
 	t.Helper()
 	acquire(t, node, "load", "me", once)
-	_, err := on(node).renew(t.Context(), keys("load", "me"), false, ttl, nil)
+	_, err := on(node).renew(t.Context(), keys("load", "me"), false, ttl)
 	require.NoError(t, err)
 	_, err = on(node).release(t.Context(), keys("load", "me"), false, 0)
 	require.NoError(t, err)
@@ -104,14 +103,6 @@ func owned(t *testing.T, server *lab.Redis, name string) any {
 	return redisnode.ReadValue(text).Owner
 }
 
-// counter is the last token of the server; 0: there is none.
-func counter(t *testing.T, server *lab.Redis) uint64 {
-	t.Helper()
-	text, _ := server.MustDo(t, "GET", redisnode.TokensKey).(string)
-	n, _ := strconv.ParseUint(text, 10, 64)
-	return n
-}
-
 // Requests may overtake each other: one that asks for less (MinHold) takes nothing from one that asked for more.
 func TestNoRequestShortensALock(t *testing.T) {
 	server, node := setUp(t)
@@ -124,9 +115,9 @@ func TestNoRequestShortensALock(t *testing.T) {
 				require.True(t, a.again)
 				return mine, err
 			},
-			"renew": func(lasts time.Duration) (whose, error) { return s.renew(ctx, k, shared, lasts, nil) },
+			"renew": func(lasts time.Duration) (whose, error) { return s.renew(ctx, k, shared, lasts) },
 			"pass": func(lasts time.Duration) (whose, error) {
-				a, err := s.pass(ctx, keys("n", "old:"), k, lasts, false, nil)
+				a, err := s.pass(ctx, keys("n", "old:"), k, lasts, false)
 				require.True(t, a.again)
 				return mine, err
 			},
@@ -183,7 +174,7 @@ func TestAKeySetByHandIsInTheWayButNoCrash(t *testing.T) {
 
 	s, ctx, me := on(node), t.Context(), keys("n", "me")
 	for what, do := range map[string]func() (whose, error){
-		"renew":     func() (whose, error) { return s.renew(ctx, me, false, ttl, nil) },
+		"renew":     func() (whose, error) { return s.renew(ctx, me, false, ttl) },
 		"release":   func() (whose, error) { return s.release(ctx, me, false, 0) },
 		"take back": func() (whose, error) { return s.release(ctx, me, false, ttl) },
 	} {
@@ -239,7 +230,7 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 		refused(failed(t, t.Context(), newFake(t, one+reply)), reply)
 	}
 	for _, reply := range []string{":3\r\n", "*2\r\n:10\r\n:0\r\n", "*2\r\n:1\r\n:1\r\n"} {
-		_, err := on(newFake(t, one+reply)).renew(t.Context(), keys("n", "me"), false, ttl, nil)
+		_, err := on(newFake(t, one+reply)).renew(t.Context(), keys("n", "me"), false, ttl)
 		refused(err, "a state of redlock's scripts")
 	}
 

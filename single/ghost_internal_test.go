@@ -1,7 +1,6 @@
 package single
 
 import (
-	"crypto/rand"
 	"testing"
 	"time"
 
@@ -9,8 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // behindProxy starts a server and a Backend that reaches it through a proxy.
@@ -50,54 +50,49 @@ func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string)
 // tooShortToGoAlone is a time limit with which a request takes the queue, and is sent once.
 const tooShortToGoAlone = 40 * time.Millisecond
 
-// The requests of a caller alone are sent again if no answer comes in a short time. On a machine
-// that is too busy for a caller to go alone the tests below try again, each time with a lock of
-// another name.
-
-func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
-	server, proxy, node := behindProxy(t)
-	lab.Again(t, func() bool {
-		warm(t, node)
-		v := rand.Text()
-		letGo := holdRequest(t, server, proxy, v)
-		a, err := on(node).acquire(t.Context(), keys(v, v), once)
-		if err != nil {
-			return false
-		}
-		require.True(t, a.granted)
-		require.False(t, a.again, "the second copy was the first to arrive")
-		require.True(t, a.repeated)
-		state, err := on(node).release(t.Context(), keys(v, v), false, time.Minute) // as a hold does then
-		require.NoError(t, err)
-		require.Equal(t, mine, state)
-		letGo()
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey(v)),
-			"R7: a ghost holds the lock")
-		return true
-	})
-}
-
-func TestARefusalOfARequestSentTwiceIsTakenBack(t *testing.T) {
-	server, proxy, node := behindProxy(t)
-	lab.Again(t, func() bool {
-		v := rand.Text()
-		acquire(t, node, v, "holder", once)
-		warm(t, node)
-		letGo := holdRequest(t, server, proxy, v)
-		a, err := on(node).acquire(t.Context(), keys(v, v), once)
-		if err != nil {
-			return false
-		}
-		require.False(t, a.granted)
-		require.Positive(t, a.left)
-		require.True(t, a.repeated)
-		_, err = on(node).release(t.Context(), keys(v, v), false, time.Minute) // as the engine has it done then
-		require.NoError(t, err)
-		_, err = on(node).release(t.Context(), keys(v, "holder"), false, 0)
-		require.NoError(t, err)
-		letGo()
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey(v)),
-			"refused, and yet taken by the copy that came late")
-		return true
-	})
+// The first copy of an acquire that was sent twice arrives when its lock is released, or not kept any more, or when a
+// refusal was taken back. On a machine that is too busy for a caller to go alone there is one copy, and it is tried
+// again.
+func TestTheFirstCopyOfAnAcquireTakesNothingLater(t *testing.T) {
+	for _, how := range []string{"released", "kept", "refused"} {
+		t.Run(how, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, shared bool) {
+				server, proxy, node := behindProxy(t)
+				lab.Again(t, func() bool {
+					warm(t, node)
+					end := func(driver.Hold) {}
+					if how == "refused" {
+						holder := locktest.Acquire(t, node, asks(false)).Hold
+						end = func(driver.Hold) { require.NoError(t, holder.Release(t.Context(), 0)) }
+					}
+					req := asks(shared)
+					letGo := holdRequest(t, server, proxy, req.Owner)
+					g, err := node.Acquire(t.Context(), req)
+					require.NoError(t, err)
+					copied := g.Refused != nil && g.Refused.Undo != nil
+					if how != "refused" {
+						h, ok := g.Hold.(*hold)
+						copied = ok && h.copied
+						end = func(h driver.Hold) {
+							keep := map[bool]time.Duration{true: time.Millisecond}[how == "kept" && copied]
+							require.NoError(t, h.Release(t.Context(), keep))
+						}
+					} else if copied {
+						require.NoError(t, ignoreLost(g.Refused.Undo(t.Context())))
+					}
+					end(g.Hold)
+					free := func() bool {
+						st, err := node.Inspect(t.Context(), "n")
+						return err == nil && !st.Held
+					}
+					locktest.Eventually(t, soon, "it is free", free)
+					letGo()
+					if copied {
+						assert.True(t, free(), "R7: a ghost has the lock")
+					}
+					return copied
+				})
+			})
+		})
+	}
 }

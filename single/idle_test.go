@@ -51,7 +51,8 @@ func idle(t *testing.T, client redis.UniversalClient, n int) {
 func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	certs := lab.NewCerts(t)
 	server := lab.StartRedis(t, lab.WithTLS(certs))
-	rdb := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1})
+	rdb := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1,
+		PipelineReadBufferSize: 1 << 16}) // pipelines have a pool of their own
 	ready(t, rdb)
 	b, err := single.New(rdb, nil)
 	require.NoError(t, err)
@@ -110,18 +111,24 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 		require.NoError(t, err, "pass")
 	}
 
-	idle(t, rdb, 4)
-	server.HangUp(t)
-	var callers sync.WaitGroup
-	for range 50 { // they share pipelines and scripts
-		callers.Go(func() {
-			g, err := locktest.Ask(ctx, b, request())
-			if assert.NoError(t, err) {
-				assert.NoError(t, g.Hold.Release(ctx, 0))
-			}
+	for range 2 {
+		idle(t, rdb, 4)
+		locktest.Eventually(t, soon, "there are idle connections of pipelines", func() bool {
+			_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error { return p.Ping(ctx).Err() })
+			return err == nil && rdb.PoolStats().PipelineStats.IdleConns > 0
 		})
+		server.HangUp(t)
+		var callers sync.WaitGroup
+		for range 50 { // they share pipelines and scripts
+			callers.Go(func() {
+				g, err := locktest.Ask(ctx, b, request())
+				if assert.NoError(t, err) {
+					assert.NoError(t, g.Hold.Release(ctx, 0))
+				}
+			})
+		}
+		callers.Wait()
 	}
-	callers.Wait()
 }
 
 // A name that leads to another server from now on: connections to the one before,

@@ -86,34 +86,6 @@ func TestAKeptLockEndsInTime(t *testing.T) {
 	})
 }
 
-func TestAKeptLockIsRemoved(t *testing.T) {
-	for how, remove := range map[string]func(*testing.T, *Backend, driver.Hold) error{
-		"Release": func(t *testing.T, _ *Backend, h driver.Hold) error { return h.Release(t.Context(), 0) },
-		"Undo":    func(t *testing.T, _ *Backend, h driver.Hold) error { return h.Undo(t.Context()) },
-		"Break": func(t *testing.T, b *Backend, _ driver.Hold) error {
-			st, err := locktest.Break(t.Context(), b, "n")
-			assert.True(t, st.Held)
-			return err
-		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			eachKind(t, func(t *testing.T, shared bool) {
-				server, node := setUp(t)
-				g := locktest.Acquire(t, node, asks(shared))
-				require.NoError(t, g.Hold.Release(t.Context(), time.Minute))
-				require.NotNil(t, writer(t, node))
-				require.NoError(t, remove(t, node, g.Hold))
-				assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n"), redisnode.LockKey("n")+":shared"))
-				for _, key := range server.MustDo(t, "KEYS", "*:void:*").([]any) {
-					assert.NotContains(t, key, redisnode.Kept)
-				}
-				assert.Nil(t, writer(t, node))
-				assert.ErrorIs(t, g.Hold.Release(t.Context(), 0), driver.ErrLost)
-			})
-		})
-	}
-}
-
 // Those who wait were told of the TTL, which is longer.
 func TestWaitersGetInWhenAKeptLockEnds(t *testing.T) {
 	const keep = 500 * time.Millisecond
@@ -160,89 +132,6 @@ func TestWaitersGetInWhenAKeptLockEnds(t *testing.T) {
 	})
 }
 
-// What is kept for one sharer goes while others stay, and keeps nobody out who shares.
-func TestAKeptSharerAmongOthers(t *testing.T) {
-	const keep = time.Second
-	_, node := setUp(t)
-	g, other := locktest.Acquire(t, node, asks(true)), locktest.Acquire(t, node, asks(true))
-	require.NoError(t, g.Hold.Release(t.Context(), keep))
-	third := locktest.Acquire(t, node, asks(true))
-	assert.Equal(t, g.Token, third.Token)
-	require.NoError(t, third.Hold.Release(t.Context(), 0))
-	sharers := func() int {
-		st, err := node.Inspect(t.Context(), "n")
-		require.NoError(t, err)
-		return st.Sharers
-	}
-	locktest.Eventually(t, soon, "it ends", func() bool { return sharers() == 1 })
-	_, err := other.Hold.Renew(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, other.Hold.Release(t.Context(), 0))
-	assert.Nil(t, writer(t, node))
-}
-
-func TestALockIsKeptWhenMemoryIsFull(t *testing.T) {
-	eachKind(t, func(t *testing.T, shared bool) {
-		server, node := setUp(t)
-		g := locktest.Acquire(t, node, asks(shared))
-		server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
-		require.NoError(t, g.Hold.Release(t.Context(), time.Minute))
-		server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
-		assert.NotNil(t, writer(t, node))
-		_, err := g.Hold.Renew(t.Context())
-		assert.ErrorIs(t, err, driver.ErrLost)
-	})
-}
-
-// The first copy of an acquire arrives when what was kept has ended.
-func TestACopyOfTheAcquireAfterAKeptLock(t *testing.T) {
-	eachKind(t, func(t *testing.T, shared bool) {
-		server, proxy, node := behindProxy(t)
-		lab.Again(t, func() bool {
-			warm(t, node)
-			req := asks(shared)
-			letGo := holdRequest(t, server, proxy, req.Owner)
-			g := locktest.Acquire(t, node, req)
-			if h, ok := g.Hold.(*hold); !ok || !h.copied {
-				letGo()
-				require.NoError(t, g.Hold.Release(t.Context(), 0))
-				return false
-			}
-			require.NoError(t, g.Hold.Release(t.Context(), time.Millisecond))
-			locktest.Eventually(t, soon, "it ends", func() bool {
-				st, err := node.Inspect(t.Context(), "n")
-				return err == nil && !st.Held
-			})
-			letGo()
-			st, err := node.Inspect(t.Context(), "n")
-			require.NoError(t, err)
-			assert.False(t, st.Held, "R7: a ghost has the lock")
-			return true
-		})
-	})
-}
-
-// Where the answer to a release is lost, the next one finds the lock kept.
-func TestALostAnswerOfARelease(t *testing.T) {
-	eachKind(t, func(t *testing.T, shared bool) {
-		server, proxy, node := behindProxy(t)
-		g := locktest.Acquire(t, node, asks(shared))
-		_, err := on(node).keep(t.Context(), keys("load", "me"), shared, time.Second, 0, nil)
-		require.NoError(t, err)
-		proxy.Replies(lab.Drop)
-		require.Error(t, g.Hold.Release(locktest.Within(t, tooShortToGoAlone), time.Minute))
-		locktest.Eventually(t, soon, "it was carried out", func() bool {
-			return server.TTL(t, redisnode.LockKey("n")) <= time.Minute+time.Second
-		})
-		proxy.Set(lab.Reset)
-		proxy.Set(lab.Pass)
-		locktest.Eventually(t, soon, "it is released", func() bool {
-			return g.Hold.Release(locktest.Within(t, time.Second), time.Hour) == nil
-		})
-		assert.LessOrEqual(t, server.TTL(t, redisnode.LockKey("n")), time.Minute+time.Second)
-	})
-}
-
 // A release that keeps the lock knows, of the last of several copies, whether the lock was there: what
 // an earlier one has kept is found, unless that has ended since.
 func TestAReleaseThatKeepsIsSentTwice(t *testing.T) {
@@ -260,7 +149,7 @@ func TestAReleaseThatKeepsIsSentTwice(t *testing.T) {
 				server, proxy, node := behindProxy(t)
 				lab.Again(t, func() bool {
 					warm(t, node)
-					_, err := on(node).keep(t.Context(), keys("load", "me"), shared, time.Second, 0, nil)
+					_, err := on(node).keep(t.Context(), keys("load", "me"), shared, time.Second, 0)
 					require.NoError(t, err)
 					req := asks(shared)
 					g := locktest.Acquire(t, node, req)

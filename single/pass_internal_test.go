@@ -2,7 +2,6 @@ package single
 
 import (
 	"context"
-	"crypto/rand"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,60 +20,9 @@ import (
 
 func pass(t *testing.T, node *Backend, old, next string, yield bool) answer {
 	t.Helper()
-	a, err := on(node).pass(t.Context(), keys("n", old), keys("n", next), ttl, yield, nil)
+	a, err := on(node).pass(t.Context(), keys("n", old), keys("n", next), ttl, yield)
 	require.NoError(t, err)
 	return a
-}
-
-// The request arrives when its caller has given up and what it asked for was taken back, but not
-// yet what it was to release.
-func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {
-	server, proxy, node := behindProxy(t)
-	get := func() (g driver.Grant) {
-		locktest.Eventually(t, soon, "one request was enough", func() bool { // on a busy machine a copy is sent
-			g = locktest.Acquire(t, node, driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
-			_, ok := g.Hold.(driver.Passer)
-			return ok || g.Hold.Release(t.Context(), 0) != nil
-		})
-		return g
-	}
-	request := func() driver.Request { return driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl} }
-	g, err := get().Hold.(driver.Passer).Pass(t.Context(), request(), true) // the server knows the scripts
-	require.NoError(t, err)
-	require.NoError(t, g.Hold.Release(t.Context(), 0))
-
-	old, req := get(), request()
-	letGo := holdRequest(t, server, proxy, req.Owner)
-	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
-	defer cancel()
-	g, err = old.Hold.(driver.Passer).Pass(ctx, req, false)
-	require.Error(t, err)
-	require.NotNil(t, g.Hold)
-	require.ErrorIs(t, g.Hold.Undo(t.Context()), driver.ErrLost, "it finds itself void, and is still under way")
-	letGo()
-	_, err = old.Hold.Renew(t.Context())
-	require.NoError(t, err, "R7: a ghost has the lock")
-	require.NoError(t, old.Hold.Release(t.Context(), 0))
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")))
-}
-
-func TestALostReplyOfAPassIsAskedForAgain(t *testing.T) {
-	_, proxy, node := behindProxy(t)
-	pass(t, node, "nobody", "a", false) // the server knows the script
-	lab.Again(t, func() bool {
-		old, next := rand.Text(), rand.Text()
-		_, err := on(node).acquire(t.Context(), keys(old, old), once)
-		require.NoError(t, err)
-		warm(t, node)
-		cancel := proxy.OnRequest(next, func(l *lab.Link) { l.Replies(lab.Drop) })
-		a, err := on(node).pass(t.Context(), keys(old, old), keys(old, next), ttl, false, nil)
-		if err != nil {
-			return false
-		}
-		assert.False(t, cancel(), "the reply was lost")
-		assert.True(t, a.granted && a.again && a.repeated)
-		return true
-	})
 }
 
 // Clients that wait get the lock in the order in which they came, each in its turn.

@@ -62,7 +62,7 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 		handOver(t, node, name)
 		told(t, woken, "release")
 		require.True(t, acquire(t, node, name, "me", once).granted)
-		_, err := on(node).renew(t.Context(), keys(name, "me"), false, ttl, nil)
+		_, err := on(node).renew(t.Context(), keys(name, "me"), false, ttl)
 		require.NoError(t, err)
 		_, err = on(node).release(t.Context(), keys(name, "me"), false, ttl)
 		require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 		case "exists":
 			_, err = on(node).release(t.Context(), keys("gone", "me"), false, 0)
 		case "pexpire":
-			_, err = on(node).renew(t.Context(), keys("n", "me"), false, 2*ttl, nil)
+			_, err = on(node).renew(t.Context(), keys("n", "me"), false, 2*ttl)
 		case "pttl":
 			_, err = node.inspect(t.Context(), "n")
 		}

@@ -254,7 +254,7 @@ func (m *sModel) acquire(s *sState, i int) sResult {
 func (m *sModel) pass(s *sState, i int) sResult {
 	return m.carryOut(s, "pass", i, func(n *Backend, r *sResult) (err error) {
 		r.answer, err = on(n).pass(m.t.Context(), keys("n", strconv.Itoa(i)),
-			keys("n", strconv.Itoa(i+1)), sTTL, true, nil)
+			keys("n", strconv.Itoa(i+1)), sTTL, true)
 		return err
 	})
 }
@@ -546,7 +546,7 @@ func (m *sModel) keepArrives(i int, a sAttempt, do func(string, func(*sState, *s
 			void = sTTL
 		}
 		r := m.carryOut(s, fmt.Sprint("keep ", void), i, func(n *Backend, r *sResult) (err error) {
-			r.state, err = on(n).keep(m.t.Context(), keys("n", strconv.Itoa(i)), m.reads(i), ttlOf(i), void, nil)
+			r.state, err = on(n).keep(m.t.Context(), keys("n", strconv.Itoa(i)), m.reads(i), ttlOf(i), void)
 			return err
 		})
 		a.keeps--
@@ -618,6 +618,18 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// finds looks whether a search finds a mistake in the scripts: what is changed, and by what.
+func finds(t *testing.T, mistake, clients, readers string, change []string, finds string, model func(*sModel)) {
+	t.Run(mistake, func(t *testing.T) {
+		t.Parallel()
+		m := newModel(t, clients, readers, change...)
+		m.repeats, m.quiet = 1, true
+		model(m)
+		_, broken := m.search()
+		assert.Contains(t, broken, finds)
+	})
+}
+
 // A search that does not find what is wrong proves nothing.
 func TestSearchFindsMistakes(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -643,15 +655,10 @@ func TestSearchFindsMistakes(t *testing.T) {
 			"return {AGAIN, tonumber(string.sub(value, 1, 16))}", "return {AGAIN, tonumber(counter or 1)}"},
 			func(m *sModel) { m.cut = true }, "after token"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := newModel(t, c.clients, "", c.change...)
-			m.repeats, m.quiet = 1, len(c.clients) > 2
-			if c.model != nil {
+		finds(t, name, c.clients, "", c.change, c.finds, func(m *sModel) {
+			if m.quiet = len(c.clients) > 2; c.model != nil {
 				c.model(m)
 			}
-			_, broken := m.search()
-			assert.Contains(t, broken, c.finds)
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 
 	"github.com/golockers/locker/internal/redisnode"
 )
@@ -93,7 +92,7 @@ func (m *sModel) readSharers(store *sStore, all []redis.Z, lock, set time.Durati
 
 func (m *sModel) renew(s *sState, i int) sResult {
 	return m.carryOut(s, "renew", i, func(n *Backend, r *sResult) (err error) {
-		r.state, err = on(n).renew(m.t.Context(), keys("n", strconv.Itoa(i)), true, ttlOf(i), nil)
+		r.state, err = on(n).renew(m.t.Context(), keys("n", strconv.Itoa(i)), true, ttlOf(i))
 		return err
 	})
 }
@@ -150,13 +149,7 @@ func TestSearchFindsMistakesWithKeeping(t *testing.T) {
 		"the key ends with what is kept": {"rr", []string{
 			"tonumber(call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]) - now + 1000", "keep"}, "and a key after"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := newModel(t, "AB", c.readers, c.change...)
-			m.keepers, m.repeats, m.quiet = "kk", 1, true
-			_, broken := m.search()
-			assert.Contains(t, broken, c.finds)
-		})
+		finds(t, name, "AB", c.readers, c.change, c.finds, func(m *sModel) { m.keepers = "kk" })
 	}
 }
 
@@ -190,12 +183,6 @@ func TestSearchFindsMistakesWithSharers(t *testing.T) {
 		"a repeated request draws a token": {"AB", "rr", []string{
 			"return {AGAIN, tonumber(shared)}", "return granted(lock)"}, "sharers have the tokens"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := newModel(t, c.clients, c.readers, c.change...)
-			m.repeats, m.quiet = 1, true
-			_, broken := m.search()
-			assert.Contains(t, broken, c.finds)
-		})
+		finds(t, name, c.clients, c.readers, c.change, c.finds, func(*sModel) {})
 	}
 }

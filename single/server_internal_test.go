@@ -81,7 +81,7 @@ func read(o redisnode.Outcome) (a answer) {
 }
 
 func (s asker) pass(
-	ctx context.Context, old, k *redisnode.Keys, ttl time.Duration, yield bool, _ *driver.Undo,
+	ctx context.Context, old, k *redisnode.Keys, ttl time.Duration, yield bool,
 ) (answer, error) {
 	turn := "0"
 	if yield {
@@ -108,7 +108,7 @@ func stateOfError(err error) (whose, error) {
 }
 
 func (s asker) renew(
-	ctx context.Context, k *redisnode.Keys, shared bool, ttl time.Duration, _ *driver.Undo,
+	ctx context.Context, k *redisnode.Keys, shared bool, ttl time.Duration,
 ) (whose, error) {
 	h := s.hold(k, shared)
 	h.ttl = ttl
@@ -121,7 +121,7 @@ func (s asker) release(ctx context.Context, k *redisnode.Keys, shared bool, void
 }
 
 func (s asker) keep(
-	ctx context.Context, k *redisnode.Keys, shared bool, keep, void time.Duration, _ *driver.Undo,
+	ctx context.Context, k *redisnode.Keys, shared bool, keep, void time.Duration,
 ) (whose, error) {
 	h := s.hold(k, shared)
 	h.copied, h.lasts = void > 0, void

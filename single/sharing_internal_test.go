@@ -39,7 +39,7 @@ func shareAndLeave(t *testing.T, node *Backend, name string) {
 	st, err := node.inspect(t.Context(), name)
 	require.NoError(t, err)
 	require.True(t, st.Held)
-	state, err := on(node).renew(t.Context(), keys(name, "a:"), true, ttl, nil)
+	state, err := on(node).renew(t.Context(), keys(name, "a:"), true, ttl)
 	require.NoError(t, err)
 	require.Equal(t, mine, state)
 	for value, want := range map[string]whose{"a:": mine, "b:": mine,
@@ -47,44 +47,6 @@ func shareAndLeave(t *testing.T, node *Backend, name string) {
 		state, err = on(node).release(t.Context(), keys(name, value), true, 0)
 		require.NoError(t, err)
 		require.Equal(t, want, state)
-	}
-}
-
-// A lock that cannot be renewed while the server's memory is full would be lost.
-func TestSharersRenewAndLeaveWhenMemoryIsFull(t *testing.T) {
-	server, node := setUp(t)
-	acquire(t, node, "n", "a:", request{ttl: time.Second, shared: true})
-	share(t, node, "n", "b:")
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
-	_, err := on(node).acquire(t.Context(), keys("new", "a:"), together)
-	assert.False(t, asError(t, err).Unknown)
-	state, err := on(node).renew(t.Context(), keys("n", "a:"), true, 2*ttl, nil)
-	require.NoError(t, err)
-	assert.Equal(t, mine, state)
-	assert.Greater(t, server.TTL(t, redisnode.LockKey("n")), ttl+ttl/2)
-	for _, value := range []string{"b:", "a:"} {
-		state, err = on(node).release(t.Context(), keys("n", value), true, 0)
-		require.NoError(t, err)
-		assert.Equal(t, mine, state)
-	}
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
-	assert.Equal(t, int64(1), server.MustDo(t, "DBSIZE"), "the counter alone")
-}
-
-// Copies of requests of sharers that were broken while memory was full come to nothing.
-func TestBrokenSharersAreVoidWhenMemoryIsFull(t *testing.T) {
-	server, node := setUp(t)
-	for _, value := range []string{"a:", "b:"} {
-		share(t, node, "n", value)
-	}
-	st, err := node.Inspect(t.Context(), "n")
-	require.NoError(t, err)
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
-	require.NoError(t, node.Break(t.Context(), st))
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")))
-	for _, value := range []string{"a:", "b:"} {
-		assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", redisnode.LockKey("n")+":void:"+value))
 	}
 }
 
@@ -120,7 +82,7 @@ func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
 	tokens.Range(func(any, any) bool { many++; return true })
 	assert.Equal(t, 1, many, "tokens of those who hold together")
 	calls = server.AllAtOnce(t, n, func(i int) {
-		state, err := on(node).renew(t.Context(), keys("n", fmt.Sprint(i, ":")), true, ttl, nil)
+		state, err := on(node).renew(t.Context(), keys("n", fmt.Sprint(i, ":")), true, ttl)
 		assert.NoError(t, err)
 		assert.Equal(t, mine, state)
 	})
@@ -174,7 +136,7 @@ func TestSharersWhoseKeyIsDeletedDoNotComeBack(t *testing.T) {
 	assert.Greater(t, next.token, old.token)
 	for _, do := range []func() (whose, error){
 		func() (whose, error) {
-			return on(node).renew(t.Context(), keys("n", "a:"), true, ttl, nil)
+			return on(node).renew(t.Context(), keys("n", "a:"), true, ttl)
 		},
 		func() (whose, error) { return on(node).release(t.Context(), keys("n", "a:"), true, 0) },
 	} {

@@ -10,10 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/redisnode"
 )
 
 // Four clients with four callers each: everybody gets the lock, none much more often than another.
@@ -46,27 +43,6 @@ func TestBusyClientsShareALockEvenly(t *testing.T) {
 	}
 	assert.Less(t, s.Commands(t)["evalsha"], int64(3*grants),
 		"most pairs are one request: without passing it is four")
-}
-
-// What stands in the way of the next one does not keep the holder from letting go.
-func TestAPassThatIsRefusedIsARelease(t *testing.T) {
-	s := lab.StartRedis(t)
-	c := client(t, s.Addr(), nil)
-	l := locktest.Lock(t, c, "n")
-	next := make(chan error, 1)
-	go func() {
-		l, err := c.Lock(context.Background(), "n", locker.TTL(time.Second))
-		if err == nil {
-			err = l.Unlock(context.Background())
-		}
-		next <- err
-	}()
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, soon, time.Millisecond)
-	s.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
-	require.NoError(t, l.Unlock(t.Context()))
-	assert.Equal(t, int64(0), s.MustDo(t, "EXISTS", redisnode.LockKey("n")))
-	s.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
-	require.NoError(t, <-next)
 }
 
 // A client on another continent: a near one is busy all the time, and does not keep it out.

@@ -114,13 +114,13 @@ func (a *asker) inspect(ctx context.Context, name string) (redisnode.Status, err
 }
 
 // subscribe returns what is told a caller who waits for a name.
-func (a *asker) subscribe(t *testing.T, name string) (woken chan struct{}) {
+func (a *asker) subscribe(t *testing.T, name string) (woken chan struct{}, stop func()) {
 	t.Helper()
 	woken = make(chan struct{}, 1000)
 	stop, err := a.Subscribe(t.Context(), name, func() { woken <- struct{}{} })
 	require.NoError(t, err)
 	t.Cleanup(stop)
-	return woken
+	return woken, stop
 }
 
 func told(t *testing.T, woken chan struct{}, why string) {

@@ -249,31 +249,18 @@ func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 
 func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	server, node := setUp(t)
-	all := func(why string) {
-		t.Helper()
-		var callers sync.WaitGroup
-		for i := range 100 {
-			callers.Go(func() {
-				name := fmt.Sprint(why, i)
-				a, err := node.take(t.Context(), name, "me")
-				assert.NoError(t, err, why)
-				assert.Equal(t, redisnode.Done, a)
-				state, err := node.drop(t.Context(), name, "me")
-				assert.NoError(t, err, why)
-				assert.Equal(t, redisnode.Done, state)
-			})
-		}
-		callers.Wait()
-	}
-	all("first use")
+	load(t, node)
 	server.MustDo(t, "SCRIPT", "FLUSH")
-	all("SCRIPT FLUSH")
+	before := server.Commands(t)
+	server.AllAtOnce(t, 128, func(i int) {
+		a, err := node.take(t.Context(), strconv.Itoa(i), "me")
+		assert.NoError(t, err)
+		assert.Equal(t, redisnode.Done, a)
+	})
+	assert.LessOrEqual(t, server.Commands(t).Since(before)["eval"], int64(8), "one for each batch at most")
 	warm(t, node)
 	server.MustDo(t, "SCRIPT", "FLUSH")
-	a := node.mustTake(t, "alone", "me")
-	assert.Equal(t, redisnode.Done, a)
-	server.Restart(t)
-	all("restart")
+	assert.Equal(t, redisnode.Done, node.mustTake(t, "alone", "me"))
 }
 
 func TestAnyClientWillDo(t *testing.T) {
@@ -292,21 +279,15 @@ func TestAnyClientWillDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := newAsker(t, client)
-			woken := node.subscribe(t, name)
+			woken, _ := node.subscribe(t, name)
 			var all sync.WaitGroup
-			for range 20 {
+			for i := range 20 {
 				all.Go(func() {
-					for range 20 {
-						value := rand.Text()
-						a, err := node.take(t.Context(), name, value)
-						assert.NoError(t, err)
-						if a != redisnode.Done {
-							continue
-						}
-						state, err := node.drop(t.Context(), name, value)
-						assert.NoError(t, err)
-						assert.Equal(t, redisnode.Done, state)
-					}
+					a, err := node.take(t.Context(), fmt.Sprint(i), name)
+					assert.NoError(t, err)
+					assert.Equal(t, redisnode.Done, a)
+					_, err = node.drop(t.Context(), fmt.Sprint(i), name)
+					assert.NoError(t, err)
 				})
 			}
 			all.Wait()
@@ -345,20 +326,6 @@ func TestAKeyThatTheACLForbidsIsItsCallersAlone(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, redisnode.Done, a)
 	})
-}
-
-func TestForgottenScriptsAreSentOnceForMany(t *testing.T) {
-	server, node := setUp(t)
-	load(t, node)
-	server.MustDo(t, "SCRIPT", "FLUSH")
-	before := server.Commands(t)
-	server.AllAtOnce(t, 128, func(i int) {
-		a, err := node.take(t.Context(), strconv.Itoa(i), "me")
-		assert.NoError(t, err)
-		assert.Equal(t, redisnode.Done, a)
-	})
-	assert.LessOrEqual(t, server.Commands(t).Since(before)["eval"], int64(8),
-		"one for each batch at most")
 }
 
 func TestAWrongPasswordIsRefusedToEachOfMany(t *testing.T) {

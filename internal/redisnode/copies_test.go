@@ -3,6 +3,7 @@ package redisnode_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -57,21 +58,48 @@ func TestCopiesAreForOneRun(t *testing.T) {
 	}
 }
 
-// On the same run, a copy is answered.
+// On the same run, a copy is answered. The first one comes back later, and shares nothing with it, nor with what its
+// maker asks next.
 func TestACopyOnAFreshConnection(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
 	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}), askWithin)
 	load(t, node)
-	value, held := rand.Text(), make(chan *lab.Link, 1)
-	proxy.OnRequest(value, func(l *lab.Link) {
-		l.Requests(lab.Hold)
-		held <- l
+	for range 3 {
+		value, held := rand.Text(), make(chan *lab.Link, 1)
+		proxy.OnRequest(value, func(l *lab.Link) {
+			l.Requests(lab.Hold)
+			held <- l
+		})
+		o := node.Do(context.Background(), node.takeAttempt(value, value))
+		require.Nil(t, o.Err)
+		assert.Greater(t, o.Copies, 1)
+		assert.Equal(t, redisnode.Done, o.Answer.Code)
+		(<-held).Requests(lab.Pass)
+		for i := range 50 {
+			assert.Equal(t, redisnode.Done, node.mustTake(t, fmt.Sprint(value, i), value))
+			assert.Equal(t, redisnode.Theirs, node.mustTake(t, value, "another"))
+		}
+	}
+}
+
+// Where all answers take long, one that takes long is not silent, and no copy is sent (R21).
+func TestASlowServerIsNotSilent(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}), soon)
+	load(t, node)
+	lab.Again(t, func() bool { // a machine that stalls is slow, too
+		for _, delay := range []time.Duration{30, 80, 200} { // each way
+			proxy.SetDelay(delay * time.Millisecond)
+			o := node.Do(context.Background(), node.takeAttempt("n", "me"))
+			require.Nil(t, o.Err)
+			if o.Copies > 1 {
+				return false
+			}
+		}
+		return true
 	})
-	o := node.Do(context.Background(), node.takeAttempt("n", value))
-	require.Nil(t, o.Err)
-	assert.Greater(t, o.Copies, 1)
-	(<-held).Requests(lab.Pass)
 }
 
 // Where the server does not say which run it is, there is one copy, also if its connection ends. Of renewals there are

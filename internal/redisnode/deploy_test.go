@@ -38,6 +38,8 @@ func TestServersTellAboutThemselves(t *testing.T) {
 	assert.True(t, look().MayEvict())
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
 	assert.False(t, look().MayEvict(), "without a limit nothing is evicted")
+	server.MustDo(t, "REPLICAOF", "127.0.0.1", "1")
+	assert.Equal(t, "slave", look().Role)
 }
 
 func TestProveSentinelNamesTheNextMaster(t *testing.T) {
@@ -45,7 +47,7 @@ func TestProveSentinelNamesTheNextMaster(t *testing.T) {
 	sentinel := lab.StartSentinel(t, 1)
 	node := newAsker(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinel.Name,
 		SentinelAddrs: sentinel.Addrs(), DialerRetries: 1}))
-	b := node.subscribe(t, "n")
+	b, _ := node.subscribe(t, "n")
 	node.mustTake(t, "before", "me")
 	require.Eventually(t, func() bool {
 		return sentinel.Servers[1].MustDo(t, "GET", redisnode.LockKey("before")) == "0000000000000000 me"

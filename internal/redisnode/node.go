@@ -236,56 +236,59 @@ func (n *Node) Sent(a *Attempt, limit time.Duration) (time.Time, time.Duration) 
 	return sent, l.patience(limit)
 }
 
-// Timeout is what New was given.
-func (n *Node) Timeout() time.Duration { return n.timeout }
-
 // Ask puts a question to the server, or to one master of a Cluster, which changes nothing there that matters: on a
-// connection of the pool and, if that is to blame, on a fresh one. It returns when ctx ends, whatever the driver
-// does (R8).
+// connection of the pool and, if that is to blame, on a fresh one.
 func Ask[T any](ctx context.Context, n *Node, op string, c *redis.Client,
 	question func(context.Context, *redis.Client) (T, error),
-) (none T, _ error) {
+) (T, error) {
 	l := n.laneOf(c)
+	answer, err := patiently(ctx, n, op, l.addr, func(ctx context.Context) (answer T, err error) {
+		ask := func(c *redis.Client) error {
+			return Recovered(func() (err error) {
+				answer, err = question(ctx, c)
+				return err
+			})
+		}
+		err = ask(l.server)
+		for range maxFresh {
+			class := Classify(err)
+			if ctx.Err() != nil || class != HungUp && (class != Outdated || isBadCredentials(err) && !l.provided) {
+				break
+			}
+			err = ask(l.fresh)
+		}
+		return answer, err
+	})
+	if err != nil {
+		return answer, err
+	}
+	return answer, nil
+}
+
+// patiently returns what f does, or an error when ctx ends, the Node, or the time for an answer, whatever the driver
+// does (R8).
+func patiently[T any](
+	ctx context.Context, n *Node, op, addr string, f func(context.Context) (T, error),
+) (none T, _ *Error) {
 	limited, cancel := context.WithTimeout(ctx, n.timeout)
-	stop := context.AfterFunc(n.ctx, cancel)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
 	type result struct {
 		answer T
 		err    error
 	}
 	done := make(chan result, 1)
-	if !n.Go(func() {
-		defer stop()
-		defer cancel()
-		var r result
-		ask := func(c *redis.Client) {
-			r.err = Recovered(func() (err error) {
-				r.answer, err = question(limited, c)
-				return err
-			})
-		}
-		ask(l.server)
-		for range maxFresh {
-			class := Classify(r.err)
-			if limited.Err() != nil || class != HungUp && (class != Outdated || isBadCredentials(r.err) && !l.provided) {
-				break
-			}
-			ask(l.fresh)
-		}
-		done <- r
-	}) {
-		stop()
-		cancel()
-		return none, &Error{Op: op, Addr: l.addr, Err: ErrClosed}
-	}
 	var r result
+	if !n.Go(func() {
+		answer, err := f(limited)
+		done <- result{answer, err}
+	}) {
+		return none, &Error{Op: op, Addr: addr, Err: ErrClosed}
+	}
 	select {
 	case r = <-done:
 	case <-limited.Done():
-		select {
-		case r = <-done: // which ends limited, too
-		default:
-			r.err = limited.Err()
-		}
+		r.err = ErrTimeout
 	}
 	switch {
 	case r.err == nil:
@@ -295,11 +298,11 @@ func Ask[T any](ctx context.Context, n *Node, op string, c *redis.Client,
 	case ctx.Err() != nil:
 		r.err = ctx.Err()
 	default:
-		err := Failed(op, l.addr, r.err)
+		err := Failed(op, addr, r.err)
 		err.Unknown = false
 		return none, err
 	}
-	return none, &Error{Op: op, Addr: l.addr, Err: r.err}
+	return none, &Error{Op: op, Addr: addr, Err: r.err}
 }
 
 // Go runs f in a goroutine that Close waits for; false: the Node is closed.

@@ -4,7 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -20,53 +21,45 @@ import (
 
 func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 	type verdict struct{ unknown, refused bool }
-	certainly, forGood, perhaps := verdict{}, verdict{refused: true}, verdict{unknown: true}
-	for reply, want := range map[string]verdict{
-		"LOADING Redis is loading the dataset in " +
-			"memory": certainly,
-		"READONLY You can't write against a read only " +
-			"replica.": certainly,
-		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to " +
-			"'no'.": certainly,
-		"CLUSTERDOWN The cluster is down": certainly,
-		"TRYAGAIN Multiple keys request during rehashing of " +
-			"slot": certainly,
-		"BUSY Redis is busy running a script.": certainly,
-		"OOM command not allowed when used memory > " +
-			"'maxmemory'.": certainly,
-		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to " +
-			"disk.": certainly,
-		"NOREPLICAS Not enough good replicas to " +
-			"write.": certainly,
-		"ERR max number of clients reached": certainly,
-		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: OOM command not " +
-			"allowed": certainly,
-		"ERR user_script:5: Script killed by user with SCRIPT KILL... script: 0, on " +
-			"@user_script:5.": certainly,
-		"NOAUTH Authentication required.": forGood,
-		"WRONGPASS invalid username-password pair or user is " +
-			"disabled.": forGood,
-		"NOPERM User bob has no permissions to run the 'evalsha' " +
-			"command": forGood,
-		"DENIED Redis is running in protected " +
-			"mode": forGood,
-		"ERR unknown command 'EVALSHA', with args beginning with: '0' " +
-			"'4'": forGood,
-		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: NOPERM this user can't run " +
-			"this": forGood,
-		"ERR ACL failure in script: User bob has no permissions to run the 'mget' command script: 3b92, on " +
-			"@user_script:1.": forGood,
-		"ERR Unknown command called from script script: 3b92, on @user_script:1.": forGood,
-		"ERR upstream failure": perhaps,
-		"WHATEVER":             perhaps,
+	for want, replies := range map[verdict][]string{
+		{}: { // it certainly was not carried out
+			"LOADING Redis is loading the dataset in memory",
+			"READONLY You can't write against a read only replica.",
+			"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+			"CLUSTERDOWN The cluster is down",
+			"TRYAGAIN Multiple keys request during rehashing of slot",
+			"BUSY Redis is busy running a script.",
+			"OOM command not allowed when used memory > 'maxmemory'.",
+			"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+			"NOREPLICAS Not enough good replicas to write.",
+			"ERR max number of clients reached",
+			"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: OOM command not allowed",
+			"ERR user_script:5: Script killed by user with SCRIPT KILL... script: 0, on @user_script:5.",
+		},
+		{refused: true}: { // nor will it ever be
+			"NOAUTH Authentication required.",
+			"WRONGPASS invalid username-password pair or user is disabled.",
+			"NOPERM User bob has no permissions to run the 'evalsha' command",
+			"DENIED Redis is running in protected mode",
+			"ERR unknown command 'EVALSHA', with args beginning with: '0' '4'",
+			"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: NOPERM this user can't run this",
+			"ERR ACL failure in script: User bob has no permissions to run the 'mget' command script: 3b92, on @user_script:1.",
+			"ERR Unknown command called from script script: 3b92, on @user_script:1.",
+		},
+		{unknown: true}: { // perhaps it was
+			"ERR upstream failure",
+			"WHATEVER",
+		},
 	} {
-		t.Run(reply[:min(len(reply), 20)], func(t *testing.T) {
-			f, node := fake(t, "-"+reply+"\r\n")
-			e := try(t, t.Context(), node)
-			assert.Equal(t, want, verdict{e.Unknown, e.Refused}, reply)
-			assert.Equal(t, "acquire", e.Op)
-			assert.Equal(t, f.Addr(), e.Addr)
-		})
+		for _, reply := range replies {
+			t.Run(reply[:min(len(reply), 20)], func(t *testing.T) {
+				f, node := fake(t, "-"+reply+"\r\n")
+				e := try(t, t.Context(), node)
+				assert.Equal(t, want, verdict{e.Unknown, e.Refused}, reply)
+				assert.Equal(t, "acquire", e.Op)
+				assert.Equal(t, f.Addr(), e.Addr)
+			})
+		}
 	}
 }
 
@@ -138,18 +131,6 @@ func TestAQuestionThatChangesNothingIsNeverUnknown(t *testing.T) {
 	server.Resume()
 }
 
-func TestAServerThatIsNotThereIsNotAskedAndNotRefusing(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
-	node := newAsker(t, redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1}))
-	e := try(t, t.Context(), node)
-	assert.False(t, e.Unknown)
-	assert.False(t, e.Refused)
-	assert.Equal(t, addr, e.Addr)
-}
-
 func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
 	certs := lab.NewCerts(t)
 	secured := lab.StartRedis(t, lab.WithPassword("right"))
@@ -191,20 +172,6 @@ func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
 			assert.NotContains(t, e.Error(), "wrong-secret")
 		})
 	}
-}
-
-func TestAReplicaIsNoPlaceForALock(t *testing.T) {
-	primary := lab.StartRedis(t)
-	replica := lab.StartRedis(t, lab.ReplicaOf(primary.Addr()))
-	node := newAsker(t, redis.NewClient(&redis.Options{Addr: replica.Addr()}))
-	e := try(t, t.Context(), node)
-	assert.ErrorContains(t, e, "READONLY")
-	assert.False(t, e.Unknown)
-	assert.False(t, e.Refused, "it may become the primary")
-	servers, err := node.Servers(t.Context())
-	require.NoError(t, err)
-	require.Len(t, servers, 1)
-	assert.Equal(t, "slave", servers[0].Role)
 }
 
 func TestAClientThatMovesLocksIsRefused(t *testing.T) {
@@ -289,4 +256,51 @@ func TestWhenARequestIsOnItsWay(t *testing.T) {
 	require.NoError(t, node.Close())
 	node.Start(call(), func(a *redisnode.Attempt) { assert.ErrorIs(t, a.Err, redisnode.ErrClosed) })
 	require.Eventually(t, gone, soon, time.Millisecond, "it is closed")
+}
+
+// The maker of an attempt may hold a mutex that its told takes, also where Start finds the Node closed.
+func TestStartTellsNobodyItself(t *testing.T) {
+	_, node := setUp(t)
+	for _, state := range []string{"open", "closed"} {
+		if state == "closed" {
+			require.NoError(t, node.Close())
+		}
+		var mu sync.Mutex
+		woken := make(chan struct{}, 1)
+		go func() {
+			mu.Lock()
+			defer mu.Unlock()
+			node.Start(node.takeAttempt("n", "me"), func(*redisnode.Attempt) {
+				mu.Lock()
+				defer mu.Unlock()
+				woken <- struct{}{}
+			})
+		}()
+		told(t, woken, state)
+	}
+}
+
+// Either an attempt is withdrawn, and then never sent, or its maker is told: it is not sent between the two steps of a
+// withdrawal.
+func TestAWithdrawnAttemptIsNotSent(t *testing.T) {
+	server, node := setUp(t)
+	load(t, node)
+	counts := map[bool]int{}
+	for i := 0; i < 100 || i < 5000 && (counts[true] == 0 || counts[false] == 0); i++ {
+		name, woken := strconv.Itoa(i), make(chan struct{}, 1)
+		a := node.takeAttempt(name, "me")
+		node.Start(a, func(*redisnode.Attempt) { woken <- struct{}{} })
+		for range i % 10 {
+			runtime.Gosched()
+		}
+		withdrawn := node.Withdraw(a)
+		if counts[withdrawn]++; !withdrawn {
+			told(t, woken, "it was sent")
+		}
+		node.mustTake(t, "behind", "me") // whatever was sent before is done
+		there := server.MustDo(t, "EXISTS", redisnode.LockKey(name)) == int64(1)
+		require.Equal(t, withdrawn, !there, name)
+		require.Empty(t, woken)
+	}
+	t.Log(counts)
 }

@@ -145,48 +145,18 @@ func (n *Node) masters(ctx context.Context, op string) ([]*redis.Client, *Error)
 	if n.cluster == nil {
 		return []*redis.Client{n.client.(*redis.Client)}, nil
 	}
-	type result struct {
-		masters []*redis.Client
-		err     error
-	}
-	done := make(chan result, 1)
-	if !n.Go(func() {
+	return patiently(ctx, n, op, n.Addr, func(context.Context) (masters []*redis.Client, err error) {
 		var mu sync.Mutex
-		var r result
-		r.err = Recovered(func() error {
+		err = Recovered(func() error {
 			return n.cluster.ForEachMaster(n.ctx, func(_ context.Context, master *redis.Client) error {
 				mu.Lock()
 				defer mu.Unlock()
-				r.masters = append(r.masters, master)
+				masters = append(masters, master)
 				return nil
 			})
 		})
-		done <- r
-	}) {
-		return nil, &Error{Op: op, Addr: n.Addr, Err: ErrClosed}
-	}
-	limit := time.NewTimer(n.timeout)
-	defer limit.Stop()
-	var err error
-	select {
-	case r := <-done:
-		if r.err == nil {
-			return r.masters, nil
-		}
-		if n.ctx.Err() == nil {
-			failed := Failed(op, n.Addr, r.err)
-			failed.Unknown = false
-			return nil, failed
-		}
-		err = ErrClosed
-	case <-n.ctx.Done():
-		err = ErrClosed
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-limit.C:
-		err = ErrTimeout
-	}
-	return nil, &Error{Op: op, Addr: n.Addr, Err: err}
+		return masters, err
+	})
 }
 
 // ParseInfo reads the reply to INFO.
