@@ -237,9 +237,9 @@ func (e *entry) Undo(ctx context.Context) error {
 func (e *entry) takeBack(ctx context.Context, patience bool) error {
 	e.mu.Lock()
 	e.void = true
-	sending := e.sending
+	sending, state := e.sending, e.state
 	e.mu.Unlock()
-	if sending != nil { // it ends with the answer, or with the connection
+	if state == sent && sending != nil { // it ends with the answer, or with the connection
 		select {
 		case <-sending:
 		case <-e.s.Context().Done():
@@ -247,8 +247,8 @@ func (e *entry) takeBack(ctx context.Context, patience bool) error {
 		case <-ctx.Done():
 			return unanswered(ctx, nil)
 		}
+		state, _ = e.now()
 	}
-	state, _ := e.now()
 	if state == sent {
 		q, err := e.s.queueOf(ctx, e.dir, e.id, true)
 		if err != nil {
