@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -124,5 +125,128 @@ func TestKeptLockIsRemoved(t *testing.T) {
 			require.NoError(t, err)
 			assert.LessOrEqual(t, of.GrantedTTL, int64(60), "that of its MinHold is revoked")
 		}
+	})
+}
+
+// Inspect counts what keeps the lock beside the session, and who takes back an attempt with MinHold takes its
+// lease back, too.
+func TestMinHoldIsToldAndTakenBack(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	for i, strict := range []bool{false, true} {
+		b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
+		require.NoError(t, err)
+		defer func() { _ = b.Close() }()
+		for n := range 6 {
+			req := request("n", time.Minute, n%2 > 0)
+			req.MinHold = time.Hour
+			g := locktest.Acquire(t, b, req)
+			st, err := b.Inspect(ctx, "n")
+			require.NoError(t, err)
+			assert.Greater(t, st.Remaining, req.MinHold-time.Minute)
+			assert.Less(t, st.Remaining, req.MinHold+2*req.TTL)
+			require.NoError(t, g.Hold.Undo(ctx))
+		}
+		leases, err := s.admin.Leases(ctx)
+		require.NoError(t, err)
+		assert.Len(t, leases.Leases, 1+i, "the sessions'")
+	}
+}
+
+// MinHold counts from the grant, is kept whatever becomes of the client, and ends when it is over: for a job that
+// runs in a process of its own. With StrictExpiry it was kept until somebody asked, and for a whole MinHold from
+// then on, so that an hourly job ran every second hour. It still is where the backend is closed under a holder.
+func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
+	t.Parallel()
+	const keep = 4 * time.Second
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("strict=%v", strict), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1, version(strict)...)
+			ctx := t.Context()
+			b, other := keepingBackend(t, s, strict), client(t, s.Addrs(), time.Minute)
+			before := locktest.Lock(t, other, "n")
+			ask := func(name string) driver.Grant {
+				req := request(name, keep, true)
+				req.MinHold = keep
+				return locktest.Acquire(t, b, req)
+			}
+			waits := make(chan driver.Grant, 1)
+			go func() { waits <- ask("n") }()
+			s.queued(t, "n", 2)
+			time.Sleep(1500 * time.Millisecond)
+			began := time.Now()
+			require.NoError(t, before.Unlock(ctx))
+			require.NoError(t, (<-waits).Hold.Release(ctx, keep-time.Since(began)))
+			ask("held") // when it is closed
+			require.NoError(t, b.Close())
+			for _, name := range []string{"n", "held"} {
+				_, err := other.TryLock(ctx, name)
+				require.ErrorIs(t, err, driver.ErrHeld)
+			}
+			eventually(t, keep+5*time.Second, "it is over", func() bool { return len(all(t, s.admin)) == 0 })
+			assert.Greater(t, time.Since(began), keep)
+		})
+	}
+}
+
+type lease struct{ driver.Aser }
+
+func (lease) Name() string { return "" }
+
+func (lease) Err() error { return nil }
+
+// For a transaction that checks it, a lock that is kept is no longer held.
+func TestKeptLockIsNotHeld(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	b := backend(t, s.Addrs())
+	g := locktest.Acquire(t, b, keepable("n", false))
+	held, err := etcd.Held(lease{g.Hold.(driver.Aser)})
+	require.NoError(t, err)
+	for _, want := range []bool{true, false} {
+		resp, err := s.admin.Txn(ctx).If(held).Commit()
+		require.NoError(t, err)
+		require.Equal(t, want, resp.Succeeded)
+		require.NoError(t, g.Hold.Release(ctx, time.Second))
+	}
+}
+
+// A Release that keeps the lock arrives when it has been removed, and the name taken again.
+func TestKeepThatArrivesLate(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	network := laggard{queue: queue("n"), skip: 2, kept: make(chan struct{})}
+	b := backend(t, s.Addrs(), onCalls(network.take))
+	g := locktest.Acquire(t, b, keepable("n", false))
+	given, cancel := context.WithCancel(ctx)
+	go func() {
+		<-network.kept
+		cancel()
+	}()
+	require.ErrorIs(t, g.Hold.Release(given, time.Hour), context.Canceled)
+	require.NoError(t, g.Hold.Release(ctx, 0))
+	again := locktest.Acquire(t, b, keepable("n", false))
+	is := locksIn(t, s.admin, "n")
+	require.NoError(t, network.late()) // now it arrives
+	assert.Equal(t, is, locksIn(t, s.admin, "n"))
+	_, err := again.Hold.Renew(ctx)
+	require.NoError(t, err)
+}
+
+// A request that is made again finds its own lock: its floors are not in its way.
+func TestRequestThatIsMadeAgainHasTheLock(t *testing.T) {
+	kinds(t, func(t *testing.T, strict, shared bool) {
+		s := newScene(t, 1)
+		b := keepingBackend(t, s, strict)
+		req := keepable("n", shared)
+		first := locktest.Acquire(t, b, req)
+		for _, req.Wait = range []bool{false, true} {
+			again, err := locktest.Ask(within(t, 20*time.Second), b, req)
+			require.NoError(t, err)
+			assert.Equal(t, first.Token, again.Token)
+		}
+		require.NoError(t, first.Hold.Release(t.Context(), 0))
+		assert.Empty(t, all(t, s.admin))
 	})
 }

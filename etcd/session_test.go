@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
@@ -240,4 +241,199 @@ func TestSessionsAreSharedAndEndWithTheBackend(t *testing.T) {
 	assert.Empty(t, leases.Leases)
 	_, err = locktest.Ask(ctx, b, request("a", time.Second, false))
 	require.ErrorIs(t, err, driver.ErrClosed)
+}
+
+// The engine waits 1.5 seconds for a Close.
+func TestCloseOfStrictLocksDoesNotWaitForASilentService(t *testing.T) {
+	s := parallelScene(t, 1)
+	network := lab.StartProxy(t)
+	b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
+	require.NoError(t, err)
+	locktest.Acquire(t, b, request("n", time.Minute, false))
+	network.Set(lab.Drop)
+	began := time.Now()
+	require.NoError(t, b.Close())
+	assert.Less(t, time.Since(began), 1800*time.Millisecond)
+}
+
+// Somebody deletes the key of a session, whose lease lives on. Revoking it lets the next holders in: all that
+// held on it have been notified before, however long that takes.
+func TestHoldersKnowBeforeASessionWhoseKeyIsGoneIsRevoked(t *testing.T) {
+	s := parallelScene(t, 1)
+	const many = 8
+	var notified atomic.Int32
+	revoked := make(chan int32, 10) // how many had been notified when a revocation was sent
+	b := backend(t, s.Addrs(), onCalls(func(c call) error {
+		if c.is("LeaseRevoke") {
+			revoked <- notified.Load()
+		}
+		return c.send()
+	}))
+	for i := range many {
+		req := request(fmt.Sprint(i), time.Minute, false)
+		req.Lost = func() {
+			time.Sleep(5 * time.Millisecond)
+			notified.Add(1)
+		}
+		locktest.Acquire(t, b, req)
+	}
+	s.delete(t, "locker/1/session/", clientv3.WithPrefix())
+	assert.EqualValues(t, many, <-revoked)
+}
+
+// A session that was not heard of may be kept alive by what is still on its way,
+// and its keys with it. They are strangers to the next session: it waits for
+// them, and takes none of them for its own or for one that was taken back.
+func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	network := lab.StartProxy(t)
+	b := backend(t, s.Addrs(), through(network), silent("LeaseRevoke"))
+	const ttl, longer = 2 * time.Second, time.Minute
+	other, err := locktest.Ask(ctx, b, request("other", longer, false)) // its session lasts
+	require.NoError(t, err)
+	told := make(chan struct{})
+	held := request("n", ttl, false)
+	held.Lost = func() { close(told) }
+	locktest.Acquire(t, b, held)
+	leases, _ := s.queued(t, "n", 1)
+	alive, err := s.admin.KeepAlive(ctx, *leases[0])
+	require.NoError(t, err)
+	go func() {
+		for range alive { // it logs if nobody listens
+		}
+	}()
+	network.Set(lab.Reset)
+	<-told
+	network.Set(lab.Pass)
+
+	for _, d := range []time.Duration{ttl, longer} {
+		_, err = locktest.Ask(ctx, b, request("n", d, false))
+		require.ErrorIs(t, err, driver.ErrHeld)
+	}
+	type answer struct {
+		grant driver.Grant
+		err   error
+	}
+	answers := make(chan answer, 2)
+	for i, d := range []time.Duration{ttl, longer} {
+		go func() {
+			grant, err := locktest.Ask(ctx, b, request("n", d, true))
+			answers <- answer{grant, err}
+		}()
+		s.queued(t, "n", i+2)
+	}
+	s.revoke(t, *leases[0])
+	for range 2 {
+		a := <-answers
+		require.NoError(t, a.err)
+		require.NoError(t, a.grant.Hold.Release(ctx, 0))
+	}
+	require.NoError(t, other.Hold.Release(ctx, 0))
+}
+
+// Its floor is left when somebody deletes the key by hand: the client does not
+// stand in its own way.
+func TestStrictLockThatIsDeletedCanBeTakenAgain(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	c := locktest.Must(locker.New(backendWith(t, strict, s.Addrs()), &locker.Options{TTL: 3 * time.Second}))
+	t.Cleanup(func() { _ = c.Close() })
+	held := locktest.Lock(t, c, "n")
+	_, names := s.queued(t, "n", 2)
+	s.delete(t, names[0])
+	<-held.Done()
+	next := locktest.Lock(t, c, "n")
+	require.NoError(t, next.Unlock(ctx))
+	eventually(t, 30*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
+}
+
+// Two renewals at one time: the one that is not answered does not say that the lock is there when the other has
+// said that it is gone.
+func TestRenewalBesideOneThatFindsItGone(t *testing.T) {
+	s := parallelScene(t, 1)
+	asked, pass, end := make(chan struct{}, 100), make(chan struct{}), make(chan struct{})
+	defer close(end)
+	looks := 0
+	b := backend(t, s.Addrs(), onCalls(func(c call) error {
+		if req := c.txn; req != nil && len(req.Compare) == 0 && strings.HasPrefix(string(req.Success[0].GetRequestRange().GetKey()), queue("n")) {
+			looks++ // the session's poll makes one after the other
+			asked <- struct{}{}
+			<-pass
+			if looks > 1 {
+				<-end
+			}
+		}
+		return c.send()
+	}))
+	g := locktest.Acquire(t, b, request("n", 20*time.Second, false))
+	s.delete(t, queue("n"), clientv3.WithPrefix())
+	first, second := make(chan error, 1), make(chan error, 1)
+	renew := func(ended chan error) {
+		_, err := g.Hold.Renew(t.Context())
+		ended <- err
+	}
+	go renew(first)
+	<-asked
+	go renew(second)
+	time.Sleep(50 * time.Millisecond) // it is under way by then, or finds what the first has found
+	close(pass)
+	require.ErrorIs(t, <-first, driver.ErrLost)
+	require.ErrorIs(t, <-second, driver.ErrLost)
+}
+
+// A session is given up when its own key is deleted, while its lease and the keys of its waiters live on: what
+// is granted on the next session must not be one of those.
+func TestPlaceOfASessionThatWasGivenUpIsNotTakenOver(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
+	answer := lockLater(ctx, client(t, s.Addrs(), 6*time.Second), "n")
+	leases, _ := s.queued(t, "n", 2)
+	s.delete(t, fmt.Sprintf("locker/1/session/%x", int64(*leases[1])))
+	eventually(t, 30*time.Second, "it waits on another session", func() bool {
+		now, _ := s.queued(t, "n", 2)
+		return *now[1] != *leases[1]
+	})
+	require.NoError(t, held.Unlock(ctx))
+	got := s.get(t, answer, 30*time.Second)
+	var k etcd.Key
+	require.True(t, got.lease.As(&k))
+	assert.NotEqual(t, *leases[1], k.Lease)
+	require.NoError(t, got.lease.Unlock(ctx))
+}
+
+// The session is over when its own key is deleted, and its lease, which lives on, blocks nobody for a TTL.
+func TestSessionWhoseKeyIsDeletedIsRevoked(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
+	s.delete(t, "locker/1/session/", clientv3.WithPrefix())
+	next := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
+	require.ErrorIs(t, held.Err(), driver.ErrLost)
+	require.NoError(t, next.Unlock(ctx))
+}
+
+// A holder that dies while nobody waits: TryLock alone gets the lock in the end.
+func TestStrictExpiryDoesNotKeepALockForEver(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
+	require.NoError(t, err)
+	locktest.Acquire(t, b, request("n", time.Second, false))
+	t.Cleanup(func() { _ = b.Close() })
+	leases, _ := s.queued(t, "n", 2)
+	_, err = s.admin.Revoke(ctx, *leases[0]) // nobody releases it
+	require.NoError(t, err)
+	require.Len(t, all(t, s.admin), 1, "the floor")
+	next := client(t, s.Addrs(), time.Minute)
+	began := time.Now()
+	_, err = next.TryLock(ctx, "n")
+	require.ErrorIs(t, err, driver.ErrHeld)
+	eventually(t, 30*time.Second, "a TTL after the first has asked", func() bool {
+		l, err := next.TryLock(ctx, "n")
+		return err == nil && l.Unlock(ctx) == nil
+	})
+	assert.Greater(t, time.Since(began), time.Second)
+	assert.Empty(t, locksIn(t, s.admin, "n"))
 }

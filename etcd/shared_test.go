@@ -2,8 +2,10 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
@@ -136,5 +139,117 @@ func TestADeadSharerIsFoundAmongThoseThatAreKept(t *testing.T) {
 		})
 		cancel()
 		require.ErrorIs(t, <-asked, driver.ErrHeld)
+	}
+}
+
+// A sharer's lease fences transactions in the same etcd as any other does.
+func TestSharerFencesTransactions(t *testing.T) {
+	s := parallelScene(t, 1)
+	c := client(t, s.Addrs(), time.Minute)
+	l := locktest.Lock(t, c, "n", locker.Shared())
+	held, err := etcd.Held(l)
+	require.NoError(t, err)
+	for _, want := range []bool{true, false} {
+		resp, err := s.admin.Txn(t.Context()).If(held).Then(clientv3.OpPut("data", "x")).Commit()
+		require.NoError(t, err)
+		assert.Equal(t, want, resp.Succeeded)
+		if want {
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+	}
+}
+
+// With StrictExpiry sharers that may believe keep a writer out for one more TTL, all at one time, whoever
+// holds beside them. Those that waited were never granted the lock, and keep nobody out. Where no writer
+// ever asks, what they leave does not pile up.
+func TestDeadSharersWithStrictExpiry(t *testing.T) {
+	t.Parallel()
+	const ttl, many = 3 * time.Second, 5
+	for _, asks := range []string{"waits", "tries", "tries the oldest etcd", "shares", "joins"} {
+		t.Run("next "+asks, func(t *testing.T) {
+			t.Parallel()
+			asks, _, oldest := strings.Cut(asks, " the oldest")
+			s := newScene(t, 1, version(oldest)...)
+			ctx := t.Context()
+			strict := func(opts ...func(*clientv3.Config)) *etcd.Backend {
+				b, err := etcd.New(dial(t, s.Addrs(), opts...), &etcd.Options{StrictExpiry: true, MaxTTL: ttl})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = b.Close() })
+				return b
+			}
+			network, waiters := lab.StartProxy(t), lab.StartProxy(t)
+			b, live := strict(through(network)), strict()
+			declared := ttl + b.Guarantees().DeadHolderSlack
+			dying, cancel := context.WithCancel(ctx)
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer cancel()
+			stays := locktest.Acquire(t, live, sharedRequest("n", ttl, false))
+			for range many {
+				locktest.Acquire(t, b, sharedRequest("n", ttl, true))
+			}
+			next := client(t, s.Addrs(), time.Minute)
+			if asks == "shares" { // a writer, and sharers behind it, wait and die
+				w := strict(through(waiters))
+				for i, req := range []driver.Request{
+					request("n", ttl, true), sharedRequest("n", ttl, true), sharedRequest("n", ttl, true),
+				} {
+					all.Go(func() { _, _ = locktest.Ask(dying, w, req) })
+					s.queued(t, "n", 2*(many+1)+1+i)
+				}
+			}
+			network.Set(lab.Drop)
+			waiters.Set(lab.Drop)
+			began := time.Now()
+			over := func() bool {
+				resp, err := s.admin.Get(ctx, queue("n")+"s", clientv3.WithRange(queue("n")+"~"))
+				return err == nil && len(resp.Kvs) == 1
+			}
+			if asks == "joins" {
+				eventually(t, 30*time.Second, "their leases are over", over)
+			}
+			done := make(chan error, 1)
+			go func() {
+				var l *locker.Lease
+				var err error
+				switch asks {
+				case "waits":
+					l, err = next.Lock(ctx, "n")
+				case "shares", "joins":
+					l, err = next.Lock(ctx, "n", locker.Shared())
+				case "tries":
+					for err = driver.ErrHeld; errors.Is(err, driver.ErrHeld); time.Sleep(20 * time.Millisecond) {
+						l, err = next.TryLock(ctx, "n")
+					}
+				}
+				if err == nil {
+					err = l.Unlock(ctx)
+				}
+				done <- err
+			}()
+			switch asks {
+			case "shares", "joins":
+				require.NoError(t, <-done)
+				if asks == "shares" {
+					assert.Less(t, time.Since(began), 2*ttl, "the dead waiters were never granted the lock")
+				}
+				s.queued(t, "n", 2)
+				require.NoError(t, stays.Hold.Release(ctx, 0))
+				return
+			}
+			// Who lives leaves when the leases of the others have been over for some time.
+			eventually(t, 30*time.Second, "their leases are over", over)
+			if asks == "tries" {
+				s.queued(t, "n", 2) // whoever is refused has found them, beside one that lives
+			} else {
+				time.Sleep(ttl / 4)
+			}
+			require.NoError(t, stays.Hold.Release(ctx, 0))
+			require.NoError(t, <-done)
+			took := time.Since(began)
+			t.Logf("free %v after %d died, %v are declared", took, many, declared)
+			assert.Less(t, took, declared)
+			assert.Greater(t, took, 2*ttl-time.Second)
+		})
 	}
 }
