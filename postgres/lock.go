@@ -52,7 +52,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	answer, err := insist(ctx, most, func() (batch.Answer[grant], bool, error) {
 		answer, err := ask()
 		if err == nil && answer.Value.ended && !r.after {
-			r.after = true
+			r.after, protected = true, time.Time{}
 			answer, err = ask()
 		}
 		g := answer.Value
@@ -171,8 +171,13 @@ func callers(askers []any, requests []request) []any {
 }
 
 // only returns the requests that are meant.
-func only(requests []request, meant func(r request) bool) []request {
-	return slices.DeleteFunc(slices.Clone(requests), func(r request) bool { return !meant(r) })
+func only(requests []request, meant func(r *request) bool) (some []request) {
+	for i := range requests {
+		if meant(&requests[i]) {
+			some = append(some, requests[i])
+		}
+	}
+	return some
 }
 
 // bounds are those of the statements that callers share. A caller needs a place in the server's table of
@@ -231,8 +236,8 @@ func (b *Backend) acquire(ctx context.Context, requests []request, shares bool) 
 		})
 		askers := s.askers(requests)
 		all := callers(askers, requests)
-		after := only(requests, func(r request) bool { return r.after })
-		waiting := only(requests, func(r request) bool { return r.waits })
+		after := only(requests, func(r *request) bool { return r.after })
+		waiting := only(requests, func(r *request) bool { return r.waits })
 		if shares {
 			trip.Queue(s.takeShares, askers...)
 		} else {
@@ -368,9 +373,9 @@ func (b *Backend) sendReleases(ctx context.Context, requests []request) (fates [
 			row.name = string(name)
 			fates[index[row.key()]].held = held
 		})
-		frees := only(requests, func(r request) bool { return r.ttl == 0 && r.sharer == "" })
-		leaves := only(requests, func(r request) bool { return r.ttl == 0 && r.sharer != "" })
-		keeps := only(requests, func(r request) bool { return r.ttl > 0 })
+		frees := only(requests, func(r *request) bool { return r.ttl == 0 && r.sharer == "" })
+		leaves := only(requests, func(r *request) bool { return r.ttl == 0 && r.sharer != "" })
+		keeps := only(requests, func(r *request) bool { return r.ttl > 0 })
 		if len(frees) > 0 {
 			trip.Queue(s.release, column(frees, nameOf), column(frees, func(r *request) []byte {
 				return []byte(r.name + r.owner)
