@@ -298,4 +298,3 @@ func (d *database) statements() []string {
 	defer d.mu.Unlock()
 	return slices.Clone(d.asked)
 }
-
