@@ -22,6 +22,7 @@ import (
 // database is one with a table, as far as a Store can tell: it parses no SQL. It is a [sqldriver.Connector], too.
 type database struct {
 	begin string // what a new connection is sent; "": nothing
+	file  string // of a SQLite
 
 	mu     sync.Mutex
 	rows   map[string]row
@@ -140,6 +141,10 @@ func (c *conn) QueryContext(_ context.Context, query string, args []sqldriver.Na
 		return &answer{[]string{"value", "version", "age", "commits"}, [][]sqldriver.Value{one}}, nil
 	}
 	names := &answer{columns: []string{"name"}}
+	if strings.HasPrefix(query, "SELECT file") {
+		names.rows = [][]sqldriver.Value{{c.d.file}}
+		return names, nil
+	}
 	for name, of := range rows {
 		if name >= text(args[0]) && name < text(args[1]) && of.version != "-" {
 			names.rows = append(names.rows, []sqldriver.Value{[]byte(name)})

@@ -134,10 +134,10 @@ func suitsSQLite(ctx context.Context, db *sql.DB) error {
 	if file == "" {
 		return fmt.Errorf("sqlite: %w: a database in memory: each connection has its own", driver.ErrInvalid)
 	}
-	if real, err := filepath.EvalSymlinks(file); err == nil {
-		file = real
+	if at, err := filepath.EvalSymlinks(file); err == nil {
+		file = at
 	}
-	if _, err := localfile.Dir(filepath.Dir(file)); err != nil {
+	if _, err := localfile.Dir(filepath.Dir(file)); err != nil { // as package file
 		return fmt.Errorf("sqlite: %s: %w: %w", file, err, driver.ErrRefused)
 	}
 	return nil

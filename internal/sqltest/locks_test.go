@@ -4,62 +4,117 @@ package sqltest_test
 
 import (
 	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/cas/castest"
 	"github.com/golockers/locker/cas/sqlstore"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
 )
 
-// dialects are those of the databases that can keep locks.
-func (s *store) records(t *testing.T, dsn string) *sqlstore.Store {
-	t.Helper()
-	d := sqlstore.SQLite()
-	if s.server != nil {
-		d = sqlstore.MySQL()
+// openRecords returns the locks in a file; with these parameters a database that meets another waits for it, or not.
+func openRecords(ctx context.Context, file, params string) (*sqlstore.Store, *sql.DB, error) {
+	db, err := sql.Open("sqlite", fmt.Sprintf("file:%s?_pragma=synchronous(off)%s", file, params))
+	if err != nil {
+		return nil, nil, err
 	}
-	r, err := sqlstore.New(t.Context(), s.openDSN(t, dsn), d, nil)
-	require.NoError(t, err)
-	return r
+	s, err := sqlstore.New(ctx, db, sqlstore.SQLite(), nil)
+	return s, db, err
 }
 
-// testStore is castest, which takes seconds.
-func testStore(t *testing.T, s *store, params string) {
-	h := castest.Harness{New: func(t *testing.T) cas.Store { return s.records(t, s.dsn(s.addr, password)+params) }}
-	if s.server != nil {
-		h.Cut = func(t *testing.T) (cas.Store, conformance.Fault) {
-			p := lab.StartProxy(t, s.addr)
-			return s.records(t, s.dsn(p.Addr(), password)+params), p
+const patient = "&_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)"
+
+// holdRecord is a child that takes a lock, and holds it until it is killed.
+func holdRecord(p *lab.Parent) {
+	ttl, err := time.ParseDuration(p.Args[2])
+	if err == nil {
+		var s *sqlstore.Store
+		if s, _, err = openRecords(context.Background(), p.Args[0], patient); err == nil {
+			var b driver.Backend
+			if b, err = cas.New(s, nil); err == nil {
+				_, err = b.Acquire(context.Background(), driver.Request{Name: p.Args[1], TTL: ttl, Owner: rand.Text()})
+			}
 		}
 	}
-	castest.Run(t, h)
+	p.Say("holding %v", err)
+	p.Hear()
 }
 
-// kept makes the server keep what it has committed when it is killed.
-const kept = "--innodb-flush-log-at-trx-commit=2"
-
-func TestRecords(t *testing.T) {
+func TestLocksInSQLite(t *testing.T) {
 	t.Parallel()
-	for name, params := range map[string]string{
-		"as it is":         "",
-		"read uncommitted": "?tx_isolation=%27READ-UNCOMMITTED%27",
-		"no autocommit":    "?tx_isolation=%27SERIALIZABLE%27&autocommit=0",
-		"matching rows":    "?clientFoundRows=true&time_zone=%27Europe%2FBerlin%27",
-		"old modes, texts": "?interpolateParams=true&sql_mode=%27ORACLE%2CANSI_QUOTES%2CNO_BACKSLASH_ESCAPES%2CEMPTY_STRING_IS_NULL%27",
-	} {
-		t.Run(name, func(t *testing.T) { testStore(t, startMariaDB(t, kept), params) })
-	}
-	for name, params := range map[string]string{"rollback journal": "", "wal": "_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)"} {
-		t.Run(name, func(t *testing.T) { testStore(t, openSQLite(t, name, params), "") })
+	for name, params := range map[string]string{"waits": patient, "does not wait": ""} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "locks.db")
+			records := func(t conformance.T) (*sqlstore.Store, *sql.DB) {
+				s, db, err := openRecords(context.Background(), file, params)
+				if err != nil {
+					t.Errorf("%v", err)
+					t.FailNow()
+				}
+				t.Cleanup(func() { _ = db.Close() })
+				return s, db
+			}
+			backend := func(s *sqlstore.Store) driver.Backend { b, _ := cas.New(s, nil); return b }
+			castest.Run(t, castest.Harness{New: func(t *testing.T) cas.Store { s, _ := records(t); return s }})
+			conformance.Run(t, conformance.Harness{
+				TTL: 500 * time.Millisecond,
+				New: func(t conformance.T) driver.Backend { s, _ := records(t); return backend(s) },
+				Pair: func(t conformance.T) (a, b driver.Backend) {
+					s, _ := records(t)
+					return backend(s), backend(s)
+				},
+				Delete: func(t conformance.T, name string) {
+					_, db := records(t)
+					if _, err := db.Exec("DELETE FROM locker_records WHERE name = ?", []byte(name)); err != nil {
+						t.Errorf("%v", err)
+					}
+				},
+				Victim: func(_ conformance.T, name string, ttl time.Duration) func() {
+					child := lab.StartChild(t, "holdRecord", file, name, ttl.String())
+					child.Expect(t, "holding <nil>", time.Minute)
+					return child.Kill
+				},
+				Unproven: map[string]string{"many-sharers": "each that comes writes the record of all, and collides with others"},
+			})
+		})
 	}
 }
 
-var _ = context.Background
-var _ driver.Backend
-var _ = time.Second
+// Readers and writers of many names, in one file.
+func TestACampaignInSQLite(t *testing.T) {
+	t.Parallel()
+	file, clients := filepath.Join(t.TempDir(), "locks.db"), []*locker.Client(nil)
+	for range 6 {
+		s, db, err := openRecords(t.Context(), file, patient)
+		require.NoError(t, err)
+		b, err := cas.New(s, nil)
+		require.NoError(t, err)
+		c, err := locker.New(b, &locker.Options{TTL: campaign.TTL})
+		require.NoError(t, err)
+		t.Cleanup(func() { _, _ = c.Close(), db.Close() })
+		clients = append(clients, c)
+	}
+	c := campaign.Begin(t, campaign.Names(16), true, 8, clients...)
+	c.GoesOn(5000, 2*time.Minute)
+	overlaps, together := c.End(clients[0])
+	assert.Empty(t, overlaps)
+	assert.Positive(t, together)
+}
+
+func TestADatabaseInMemoryIsRefused(t *testing.T) {
+	_, db, err := openRecords(t.Context(), ":memory:", "")
+	require.ErrorIs(t, err, driver.ErrInvalid)
+	require.NoError(t, db.Close())
+}
