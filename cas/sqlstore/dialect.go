@@ -86,8 +86,8 @@ const mysqlNow = `UTC_TIMESTAMP(6) + INTERVAL GREATEST(0, ` +
 func MySQL() Dialect {
 	return Dialect{
 		Promises: promises("mysql", driver.ScopeNetwork, true,
-			"one MySQL or MariaDB: it keeps what it has committed (innodb_flush_log_at_trx_commit = 1), its wall clock "+
-				"makes no step, it is no Galera cluster, and there is no fail-over to a replica that may be behind"),
+			"one MySQL or MariaDB that keeps what it has committed (innodb_flush_log_at_trx_commit = 1): no Galera, and no "+
+				"fail-over to a replica that may be behind"),
 		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name VARBINARY(640) NOT NULL PRIMARY KEY, ` +
 			`version VARBINARY(32) NOT NULL, written DATETIME(6) NOT NULL, value MEDIUMBLOB NOT NULL) ENGINE = InnoDB`,
 		Make:    `INSERT IGNORE INTO TABLE_NAME (name, version, written, value) VALUES ($1, '-', NOW, '-')`,
@@ -107,7 +107,7 @@ func MySQL() Dialect {
 func SQLite() Dialect {
 	return Dialect{
 		Promises: promises("sqlite", driver.ScopeHost, false,
-			"the file locks of one host and a file that nobody replaces; the host's wall clock makes no step"),
+			"the file locks of one host, and a file that nobody replaces"),
 		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name BLOB NOT NULL PRIMARY KEY, version TEXT NOT NULL, ` +
 			`written INTEGER NOT NULL, value BLOB NOT NULL)`,
 		Make:    `INSERT OR IGNORE INTO TABLE_NAME (name, version, written, value) VALUES ($1, '-', NOW, '-')`,

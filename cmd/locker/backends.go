@@ -42,7 +42,6 @@ func promises() []promise {
 		{"zookeeper://, zookeepers://, here with 3 servers", zookeeper.Guarantees(3, nil)},
 		{"kubernetes://", kubernetes.Guarantees()},
 		{"mysql://, mysqls://", sqlstore.MySQL().Guarantees()},
-		{"programs only", sqlstore.SQLite().Guarantees()},
 	}
 }
 
