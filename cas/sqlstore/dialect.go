@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/golockers/locker/cas"
 	"github.com/golockers/locker/driver"
@@ -121,7 +122,7 @@ func SQLite() Dialect {
 
 func promises(name string, scope driver.Scope, restarts bool, restsOn string) cas.Promises {
 	return cas.Promises{Backend: name, Scope: scope, Exclusion: driver.ExclusionServer, Fencing: driver.FencingWhileKept,
-		SurvivesRestart: restarts, RestsOn: restsOn, Ages: true}
+		SurvivesRestart: restarts, RestsOn: restsOn, Ages: true, MinTTL: 100 * time.Millisecond}
 }
 
 // suitsSQLite returns an error if the file is not on a disk of this host, or there is none.
