@@ -39,7 +39,7 @@ type Dialect struct {
 	Quote       string
 	Placeholder func(n int) string
 
-	// Code returns the database's number of a driver's error. Of a statement with one of these numbers
+	// Code returns the database's number of a driver's error, 0 if there is none. Of a statement with one of these numbers
 	// nothing was written: Again, it met another, and is repeated; Refused, no repetition helps;
 	// Unwritten, others. Of all other errors the outcome is unknown.
 	Code                      func(err error) int64

@@ -175,45 +175,36 @@ func (s *Store) Check(ctx context.Context) ([]driver.Finding, error) {
 	return s.d.Check(ctx, s.db)
 }
 
-// unsent is an error from before anything was sent.
-type unsent struct{ error }
-
-func (e unsent) Unwrap() error { return e.error }
-
 // run calls ask on a connection of the pool, and again if that has certainly written nothing: the
 // connection was closed before, or the database has undone the statement because it met another.
 func (s *Store) run(ctx context.Context, ask func(conn *sql.Conn) (commits bool, err error)) error {
 	for try := 0; ; try++ {
-		err := s.once(ctx, ask)
+		conn, err := s.db.Conn(ctx)
+		sent := err == nil
+		if sent {
+			err = s.on(ctx, conn, ask)
+		}
 		if err == nil {
 			return nil
 		}
-		var code int64
-		if s.d.Code != nil {
-			code = s.d.Code(err)
-		}
+		code := s.d.Code(err)
 		again := errors.Is(err, sqldriver.ErrBadConn) || slices.Contains(s.d.Again, code)
-		if again && clock.Sleep(ctx, clock.UpTo(clock.BackOff(try, time.Millisecond, 50*time.Millisecond))) == nil {
+		switch {
+		case again && clock.Sleep(ctx, clock.UpTo(clock.BackOff(try, time.Millisecond, 50*time.Millisecond))) == nil:
 			continue
-		}
-		switch before := (unsent{}); {
 		case slices.Contains(s.d.Refused, code):
-			return fmt.Errorf("%w: %w: %w", err, driver.ErrRefused, cas.ErrUnwritten)
-		case again, errors.As(err, &before), slices.Contains(s.d.Unwritten, code):
-			return fmt.Errorf("%w: %w", err, cas.ErrUnwritten)
+			err = fmt.Errorf("%w: %w: %w", err, driver.ErrRefused, cas.ErrUnwritten)
+		case again, !sent, slices.Contains(s.d.Unwritten, code):
+			err = fmt.Errorf("%w: %w", err, cas.ErrUnwritten)
 		}
 		return err
 	}
 }
 
-// once calls ask, which reports whether its connection commits each statement by itself. Where the
-// application's connections do not, this one does for the time of a second call: a transaction would keep
+// on calls ask, which reports whether its connection commits each statement by itself. If the
+// application's connections do not, this one does so during a second call: a transaction would keep
 // the row locked if its client died in it, and show a reader old data.
-func (s *Store) once(ctx context.Context, ask func(conn *sql.Conn) (commits bool, err error)) error {
-	conn, err := s.db.Conn(ctx)
-	if err != nil {
-		return unsent{err}
-	}
+func (s *Store) on(ctx context.Context, conn *sql.Conn, ask func(conn *sql.Conn) (commits bool, err error)) error {
 	defer func() { _ = conn.Close() }()
 	commits, err := ask(conn)
 	if err != nil || commits {
@@ -225,7 +216,7 @@ func (s *Store) once(ctx context.Context, ask func(conn *sql.Conn) (commits bool
 		}
 	}
 	if _, failed := conn.ExecContext(ctx, s.d.CommitOff); failed != nil {
-		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // closed rather than given back as it should not be
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // closed rather than given back changed
 	}
 	return err
 }
