@@ -30,6 +30,7 @@
 // # SQLite
 //
 // All processes of one host that open the file exclude each other. [New] refuses a database in memory, and
-// a file on a file system that other hosts share, as package file does. Set a busy_timeout: without it,
-// a request that meets another is repeated, which takes longer.
+// a file on a file system that other hosts share, as package file does. Give it a pool of a few connections
+// (SetMaxOpenConns), because only one writes at a time, and a busy_timeout of some 200 ms: drivers wait that
+// long even if the request's context ends, and the Store repeats what met another.
 package sqlstore

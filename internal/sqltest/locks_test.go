@@ -30,11 +30,12 @@ func openRecords(ctx context.Context, file, params string) (*sqlstore.Store, *sq
 	if err != nil {
 		return nil, nil, err
 	}
+	db.SetMaxOpenConns(4) // one writes at a time
 	s, err := sqlstore.New(ctx, db, sqlstore.SQLite(), nil)
 	return s, db, err
 }
 
-const patient = "&_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)"
+const patient = "&_pragma=journal_mode(wal)&_pragma=busy_timeout(200)"
 
 // holdRecord is a child that takes a lock, and holds it until it is killed.
 func holdRecord(p *lab.Parent) {
@@ -56,7 +57,14 @@ func TestLocksInSQLite(t *testing.T) {
 	t.Parallel()
 	for name, params := range map[string]string{"waits": patient, "does not wait": ""} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "locks.db")
+			dir := t.TempDir()
+			castest.Run(t, castest.Harness{New: func(t *testing.T) cas.Store {
+				s, db, err := openRecords(t.Context(), filepath.Join(dir, "castest.db"), params)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = db.Close() })
+				return s
+			}})
+			file := filepath.Join(dir, "locks.db")
 			records := func(t conformance.T) (*sqlstore.Store, *sql.DB) {
 				s, db, err := openRecords(context.Background(), file, params)
 				if err != nil {
@@ -67,7 +75,6 @@ func TestLocksInSQLite(t *testing.T) {
 				return s, db
 			}
 			backend := func(s *sqlstore.Store) driver.Backend { b, _ := cas.New(s, nil); return b }
-			castest.Run(t, castest.Harness{New: func(t *testing.T) cas.Store { s, _ := records(t); return s }})
 			conformance.Run(t, conformance.Harness{
 				TTL: 500 * time.Millisecond,
 				New: func(t conformance.T) driver.Backend { s, _ := records(t); return backend(s) },

@@ -25,7 +25,7 @@ func openSQLite(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.B
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
-	db, err := sql.Open("sqlite", "file:"+u.Path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file:"+u.Path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(200)")
 	if err != nil {
 		return nil, err
 	}
