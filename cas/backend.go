@@ -154,7 +154,7 @@ func (b *backend) ask(ctx context.Context, request func(ctx context.Context) err
 	}
 	cause := driver.ErrUnavailable
 	switch {
-	case ctx.Err() != nil && !errors.Is(err, ErrUnwritten):
+	case ctx.Err() != nil && (!errors.Is(err, ErrUnwritten) || errors.Is(err, ctx.Err())):
 		cause = ctx.Err()
 	case b.closing.Err() != nil:
 		cause = driver.ErrClosed

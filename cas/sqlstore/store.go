@@ -189,9 +189,14 @@ func (s *Store) run(ctx context.Context, ask func(conn *sql.Conn) (commits bool,
 		}
 		code := s.d.Code(err)
 		again := errors.Is(err, sqldriver.ErrBadConn) || slices.Contains(s.d.Again, code)
+		if again {
+			ended := clock.Sleep(ctx, clock.UpTo(clock.BackOff(try, time.Millisecond, 50*time.Millisecond)))
+			if ended == nil {
+				continue
+			}
+			err = fmt.Errorf("%w: %w", err, ended)
+		}
 		switch {
-		case again && clock.Sleep(ctx, clock.UpTo(clock.BackOff(try, time.Millisecond, 50*time.Millisecond))) == nil:
-			continue
 		case slices.Contains(s.d.Refused, code):
 			err = fmt.Errorf("%w: %w: %w", err, driver.ErrRefused, cas.ErrUnwritten)
 		case again, !sent, slices.Contains(s.d.Unwritten, code):
