@@ -13,6 +13,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/cas/kubernetes"
+	"github.com/golockers/locker/cas/mysql"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
@@ -34,6 +35,7 @@ var Openers = join(
 	etcd.Openers,
 	zookeeper.Openers,
 	kubernetes.Openers,
+	mysql.Openers,
 )
 
 // Open is [bridge.Open] with all Openers: it opens the URL of any service, or two URLs separated by

@@ -24,7 +24,7 @@ const module = "github.com/golockers/locker"
 // imports are kinds of programs: what one imports of this library, and the drivers that come with it.
 var imports = map[string]struct{ packages, drivers []string }{
 	"a library that takes a Locker": {packages: []string{""}},
-	"all that needs no driver": {packages: []string{"", "/adapt", "/bridge", "/cas", "/cas/kubernetes", "/conformance", "/driver",
+	"all that needs no driver": {packages: []string{"", "/adapt", "/bridge", "/cas", "/cas/kubernetes", "/cas/sqlstore", "/conformance", "/driver",
 		"/election", "/fencing", "/fencing/fileguard", "/fencing/httpguard", "/fencing/sqlguard", "/file", "/lockertest",
 		"/memory", "/slots"}},
 	"Redis": {[]string{"/single", "/redlock", "/fencing/redisguard"}, []string{"github.com/redis/go-redis/v9"}},

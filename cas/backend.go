@@ -73,6 +73,7 @@ type backend struct {
 
 var (
 	_ driver.Operator    = (*backend)(nil)
+	_ driver.Checker     = (*backend)(nil)
 	_ driver.Notifier    = (*notifier)(nil)
 	_ driver.TokenRaiser = (*hold)(nil)
 )
@@ -153,7 +154,7 @@ func (b *backend) ask(ctx context.Context, request func(ctx context.Context) err
 	}
 	cause := driver.ErrUnavailable
 	switch {
-	case ctx.Err() != nil && !errors.Is(err, ErrUnwritten):
+	case ctx.Err() != nil && (!errors.Is(err, ErrUnwritten) || errors.Is(err, ctx.Err())):
 		cause = ctx.Err()
 	case b.closing.Err() != nil:
 		cause = driver.ErrClosed
@@ -347,6 +348,19 @@ func (b *backend) Break(ctx context.Context, st driver.State) error {
 		return fmt.Errorf("%w: %q is no Holder of this backend", driver.ErrInvalid, st.Holder)
 	}
 	return b.remove(ctx, st.Name, func(e entry) bool { return e.Client == "" && e.holder() == st.Holder })
+}
+
+// Check implements [driver.Checker], if the Store does.
+func (b *backend) Check(ctx context.Context) (all []driver.Finding, err error) {
+	c, ok := b.store.(driver.Checker)
+	if !ok {
+		return nil, fmt.Errorf("%s: the service cannot be checked: %w", b.promises.Backend, errors.ErrUnsupported)
+	}
+	err = b.ask(ctx, func(ctx context.Context) (err error) {
+		all, err = c.Check(ctx)
+		return err
+	})
+	return all, err
 }
 
 // Close implements [driver.Backend].

@@ -22,6 +22,7 @@ type address struct {
 var ports = map[string]int{
 	"redis": 6379, "rediss": -6379, "redlock": 6379, "redlocks": -6379, "etcd": 2379, "etcds": -2379,
 	"zookeeper": 2181, "zookeepers": -2181, "postgres": 5432, "postgresql": 5432,
+	"mysql": 3306, "mysqls": -3306,
 }
 
 // parseAddress finds the hosts in rawURL.

@@ -12,13 +12,16 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.1.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/davecgh/go-spew v1.1.1 // indirect
+	github.com/go-sql-driver/mysql v1.8.1 // indirect
 	github.com/go-zookeeper/zk v1.0.4 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
+	github.com/golockers/locker/cas/mysql v0.0.0 // indirect
 	github.com/golockers/locker/etcd v0.0.0 // indirect
 	github.com/golockers/locker/internal/redisnode v0.0.0 // indirect
 	github.com/golockers/locker/postgres v0.0.0 // indirect

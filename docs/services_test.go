@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -59,14 +60,18 @@ func TestThePageOnServicesHasEveryOption(t *testing.T) {
 	_, urls, _ := strings.Cut(string(page), "\n## URLs\n")
 	for service, dir := range map[string]string{
 		"single": "single", "redlock": "redlock", "postgres": "postgres", "etcd": "etcd", "zookeeper": "zookeeper",
-		"kubernetes": "cas/kubernetes", "nats": "cas/nats",
+		"kubernetes": "cas/kubernetes", "nats": "cas/nats", "mysql": "cas/sqlstore",
 	} {
 		t.Run(service, func(t *testing.T) {
 			_, section, found := strings.Cut(string(page), "\n## "+service+"\n")
 			require.True(t, found)
 			section, _, _ = strings.Cut(section, "\n## ")
-			assert.Contains(t, section, service+".New(")
+			assert.Contains(t, section, path.Base(dir)+".New(")
 			code, options := sourcesOf(t, dir)
+			if service == "mysql" { // whose URL has a package of its own
+				opener, _ := sourcesOf(t, "cas/mysql")
+				code += opener
+			}
 			params := map[string]bool{}
 			for _, row := range optionRow.FindAllStringSubmatch(section, -1) {
 				for _, m := range quoted.FindAllStringSubmatch(row[2], -1) {

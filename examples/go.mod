@@ -6,6 +6,7 @@ go 1.26.0
 replace (
 	github.com/golockers/locker => ..
 	github.com/golockers/locker/backends => ../backends
+	github.com/golockers/locker/cas/mysql => ../cas/mysql
 	github.com/golockers/locker/etcd => ../etcd
 	github.com/golockers/locker/fencing/redisguard => ../fencing/redisguard
 	github.com/golockers/locker/internal/redisnode => ../internal/redisnode
@@ -42,6 +43,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.1.1 // indirect
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.26 // indirect
 	github.com/aws/aws-sdk-go-v2/internal/configsources v1.5.10 // indirect
 	github.com/aws/aws-sdk-go-v2/internal/endpoints/v2 v2.8.10 // indirect
@@ -55,8 +57,10 @@ require (
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
 	github.com/davecgh/go-spew v1.1.1 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/go-sql-driver/mysql v1.8.1 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
+	github.com/golockers/locker/cas/mysql v0.0.0 // indirect
 	github.com/golockers/locker/internal/redisnode v0.0.0 // indirect
 	github.com/golockers/locker/postgres v0.0.0 // indirect
 	github.com/golockers/locker/redlock v0.0.0 // indirect

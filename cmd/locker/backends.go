@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/cas/kubernetes"
+	"github.com/golockers/locker/cas/sqlstore"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/clock"
@@ -40,6 +41,7 @@ func promises() []promise {
 		{"etcd://, etcds://, here with members=3", etcd.Guarantees(&etcd.Options{Members: 3})},
 		{"zookeeper://, zookeepers://, here with 3 servers", zookeeper.Guarantees(3, nil)},
 		{"kubernetes://", kubernetes.Guarantees()},
+		{"mysql://, mysqls://", sqlstore.MySQL().Guarantees()},
 	}
 }
 

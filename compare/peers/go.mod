@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/golockers/locker => ../..
 	github.com/golockers/locker/backends => ../../backends
+	github.com/golockers/locker/cas/mysql => ../../cas/mysql
 	github.com/golockers/locker/compare => ..
 	github.com/golockers/locker/etcd => ../../etcd
 	github.com/golockers/locker/internal/redisnode => ../../internal/redisnode

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"io"
 	"net"
-	"reflect"
 	"slices"
 
 	"github.com/golockers/locker/internal/sqlmark"
+	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // class classifies err. With a few exceptions, an answer of the database does not mean that it cannot
@@ -22,15 +22,9 @@ func (d Dialect) class(err error) sqlmark.Class {
 			return class
 		}
 	case MySQL:
-		n = number(err, "Number")
-		// A lock's timeout, a deadlock, a row changed since the snapshot (MariaDB).
-		conflicts = []int64{1205, 1213, 1020}
-		// Too many connections (in total, of the user, in an hour), host blocked, shutting down,
-		// connection killed, or idle for too long.
-		down = []int64{1040, 1203, 1226, 1129, 1053, 1927, 4031}
+		n, conflicts, down = sqlstate.MySQL(err), sqlstate.MySQLMet, sqlstate.MySQLDown
 	case SQLite:
-		n = sqliteCode(err)
-		conflicts, down = []int64{5, 6}, []int64{10, 13, 14} // BUSY, LOCKED; IOERR, FULL, CANTOPEN
+		n, conflicts, down = sqlstate.SQLite(err), sqlstate.SQLiteMet, sqlstate.SQLiteDown
 	}
 	var network net.Error
 	switch {
@@ -58,34 +52,4 @@ func lostByDriver(err error) bool {
 		}
 	}
 	return false
-}
-
-// sqliteCode returns the primary result code of SQLite, 0 if there is none:
-// modernc.org/sqlite has a method, mattn/go-sqlite3 a field.
-func sqliteCode(err error) int64 {
-	var e interface{ Code() int }
-	if errors.As(err, &e) {
-		return int64(e.Code()) & 0xff
-	}
-	return number(err, "Code") & 0xff
-}
-
-// number returns a numeric field of a driver's error, 0 if there is none.
-// go-sql-driver/mysql has its error numbers in a field without a method, and its types
-// cannot be named here: this package imports no driver.
-func number(err error, field string) int64 {
-	for ; err != nil; err = errors.Unwrap(err) {
-		v := reflect.Indirect(reflect.ValueOf(err))
-		if v.Kind() != reflect.Struct {
-			continue
-		}
-		switch f := v.FieldByName(field); {
-		case !f.IsValid():
-		case f.CanInt():
-			return f.Int()
-		case f.CanUint():
-			return int64(f.Uint())
-		}
-	}
-	return 0
 }

@@ -23,7 +23,7 @@ func StartMariaDB(t TB, answers func(addr string) error, flags ...string) (p *Pr
 		if err == nil {
 			err = os.WriteFile(at("first.sql"), fmt.Appendf(nil,
 				"CREATE DATABASE IF NOT EXISTS locker CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci;\n"+
-					"CREATE USER IF NOT EXISTS locker@'%%' IDENTIFIED BY '%s';\nGRANT ALL ON *.* TO locker@'%%';\n",
+					"CREATE USER IF NOT EXISTS locker@'%%' IDENTIFIED BY '%s';\nGRANT ALL ON *.* TO locker@'%%' WITH GRANT OPTION;\n",
 				PostgresPassword), 0o644)
 		}
 		if err != nil {

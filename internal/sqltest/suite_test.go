@@ -187,7 +187,7 @@ func (s *store) check(t *testing.T, g *sqlguard.Guard, db *sql.DB, resource stri
 }
 
 func TestMain(m *testing.M) {
-	lab.RunRole(nil)
+	lab.RunRole(lab.Roles{"holdRecord": holdRecord})
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,0 +1,145 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/localfile"
+	"github.com/golockers/locker/internal/sqlstate"
+)
+
+// Dialect is the kind of a database. [MySQL] and [SQLite] are complete; a program may write another. In
+// its statements, TABLE_NAME is the table, NOW and COMMITS are the fields below, and $1 is a parameter.
+// Names and values are bytes.
+type Dialect struct {
+	// Promises are those of the Stores. Their Ages must be true.
+	Promises cas.Promises
+
+	// Create makes the table unless it exists: name, at least 640 bytes and the primary key, compared as
+	// bytes; version, 32 characters; written, a time as of NOW; value, 400,000 bytes.
+	Create string
+	// Make inserts a row of the name $1, with '-' as version and value, unless the name has one.
+	Make string
+	// Now is the time by the database's clock when it is evaluated, whatever the connection's time zone.
+	Now string
+	// Age is the number of microseconds from r.written to NOW, too low rather than too high.
+	Age string
+
+	// Commits is 1 where the connection commits each statement by itself. If it can be something else,
+	// CommitOn makes the connection do so, and CommitOff undoes that.
+	Commits, CommitOn, CommitOff string
+
+	// Quote is what encloses identifiers. Placeholder returns the nth parameter; nil: "?".
+	Quote       string
+	Placeholder func(n int) string
+
+	// Code returns the database's number of a driver's error, 0 if there is none. Of a statement with one of these numbers
+	// nothing was written: Again, it met another, and is repeated; Refused, no repetition helps;
+	// Unwritten, others. Of all other errors the outcome is unknown.
+	Code                      func(err error) int64
+	Again, Refused, Unwritten []int64
+
+	// Suits, if not nil, returns an error if a database cannot keep locks, and Check is
+	// [driver.Checker]'s.
+	Suits func(ctx context.Context, db *sql.DB) error
+	Check func(ctx context.Context, db *sql.DB) ([]driver.Finding, error)
+}
+
+// Schema is the statement that makes the table, for a migration.
+func (d Dialect) Schema(table string) string { return d.fill(d.Create, table) }
+
+// Guarantees are those of every Backend with this dialect.
+func (d Dialect) Guarantees() driver.Guarantees {
+	b, err := cas.New(&Store{d: d}, nil)
+	if err != nil {
+		panic(err) // nothing can be wrong
+	}
+	return b.Guarantees()
+}
+
+func (d Dialect) fill(statement, table string) string {
+	words := []string{"TABLE_NAME", d.Quote + strings.ReplaceAll(table, ".", d.Quote+"."+d.Quote) + d.Quote, "COMMITS", d.Commits}
+	for n := 1; n <= 4; n++ {
+		parameter := "?"
+		if d.Placeholder != nil {
+			parameter = d.Placeholder(n)
+		}
+		words = append(words, fmt.Sprint("$", n), parameter)
+	}
+	statement = strings.NewReplacer("AGE,", d.Age+",").Replace(statement)
+	return strings.NewReplacer(append(words, "NOW", d.Now)...).Replace(statement)
+}
+
+// mysqlNow is the time in UTC. SYSDATE(6) is the moment itself, but in the connection's time zone, of which
+// an hour comes twice in autumn; UTC_TIMESTAMP(6) is when the statement began, before it waited for others.
+// So only what SYSDATE is ahead is added, less the hours or half hours by which the zone has changed meanwhile:
+// modulo 15 minutes, to either side, and nothing if the clock has gone back.
+const mysqlNow = `UTC_TIMESTAMP(6) + INTERVAL GREATEST(0, ` +
+	`MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) + 86850000000, 900000000) - 450000000) MICROSECOND`
+
+// MySQL is MySQL 8 and MariaDB 10.5, or later.
+func MySQL() Dialect {
+	return Dialect{
+		Promises: promises("mysql", driver.ScopeNetwork, true,
+			"one MySQL or MariaDB that keeps what it has committed (innodb_flush_log_at_trx_commit = 1): no Galera, and no "+
+				"fail-over to a replica that may be behind"),
+		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name VARBINARY(640) NOT NULL PRIMARY KEY, ` +
+			`version VARBINARY(32) NOT NULL, written DATETIME(6) NOT NULL, value MEDIUMBLOB NOT NULL) ENGINE = InnoDB`,
+		Make:    `INSERT IGNORE INTO TABLE_NAME (name, version, written, value) VALUES ($1, '-', NOW, '-')`,
+		Now:     mysqlNow,
+		Age:     `TIMESTAMPDIFF(MICROSECOND, r.written, NOW) - 1`,
+		Commits: "@@autocommit", CommitOn: "SET autocommit = 1", CommitOff: "SET autocommit = 0",
+		Quote: "`", Code: sqlstate.MySQL, Again: sqlstate.MySQLMet,
+		// No right, no such user, database, table or column, a host that is not allowed, a table without transactions.
+		Refused: []int64{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1146, 1054, 1130, 1665},
+		// A server or a session that is read only; too many connections.
+		Unwritten: []int64{1290, 1792, 1836, 1040, 1203, 1226, 1129},
+		Check:     checkMySQL,
+	}
+}
+
+// SQLite is SQLite 3.24 or later, in a file that the processes of one host share.
+func SQLite() Dialect {
+	return Dialect{
+		Promises: promises("sqlite", driver.ScopeHost, false,
+			"the file locks of one host, and a file that nobody replaces"),
+		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name BLOB NOT NULL PRIMARY KEY, version TEXT NOT NULL, ` +
+			`written INTEGER NOT NULL, value BLOB NOT NULL)`,
+		Make:    `INSERT OR IGNORE INTO TABLE_NAME (name, version, written, value) VALUES ($1, '-', NOW, '-')`,
+		Now:     `CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)`, // milliseconds
+		Age:     `(NOW - r.written - 2) * 1000`,
+		Commits: "1", Quote: `"`, Code: sqlstate.SQLite, Again: sqlstate.SQLiteMet,
+		Refused: []int64{1, 3, 8, 23, 26}, // ERROR (no such table), PERM, READONLY, AUTH, NOTADB
+		Suits:   suitsSQLite,
+	}
+}
+
+func promises(name string, scope driver.Scope, restarts bool, restsOn string) cas.Promises {
+	return cas.Promises{Backend: name, Scope: scope, Exclusion: driver.ExclusionServer, Fencing: driver.FencingWhileKept,
+		SurvivesRestart: restarts, RestsOn: restsOn, Ages: true, MinTTL: 100 * time.Millisecond}
+}
+
+// suitsSQLite returns an error if the file is not on a disk of this host, or there is none.
+func suitsSQLite(ctx context.Context, db *sql.DB) error {
+	var file string
+	err := db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file)
+	if err != nil {
+		return fmt.Errorf("sqlite: %w: %w", err, driver.ErrUnavailable)
+	}
+	if file == "" {
+		return fmt.Errorf("sqlite: %w: a database in memory: each connection has its own", driver.ErrInvalid)
+	}
+	if at, err := filepath.EvalSymlinks(file); err == nil {
+		file = at
+	}
+	if _, err := localfile.Dir(filepath.Dir(file)); err != nil { // as package file
+		return fmt.Errorf("sqlite: %s: %w: %w", file, err, driver.ErrRefused)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+//go:build unix
+
+package sqltest_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/cas"
+	"github.com/golockers/locker/cas/castest"
+	"github.com/golockers/locker/cas/sqlstore"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/campaign"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// openRecords returns the locks in a file; with these parameters a database that meets another waits for it, or not.
+func openRecords(ctx context.Context, file, params string) (*sqlstore.Store, *sql.DB, error) {
+	db, err := sql.Open("sqlite", fmt.Sprintf("file:%s?_pragma=synchronous(off)%s", file, params))
+	if err != nil {
+		return nil, nil, err
+	}
+	db.SetMaxOpenConns(4) // one writes at a time
+	s, err := sqlstore.New(ctx, db, sqlstore.SQLite(), nil)
+	return s, db, err
+}
+
+const patient = "&_pragma=journal_mode(wal)&_pragma=busy_timeout(200)"
+
+// holdRecord is a child that takes a lock, and holds it until it is killed.
+func holdRecord(p *lab.Parent) {
+	ttl, err := time.ParseDuration(p.Args[2])
+	if err == nil {
+		var s *sqlstore.Store
+		if s, _, err = openRecords(context.Background(), p.Args[0], patient); err == nil {
+			var b driver.Backend
+			if b, err = cas.New(s, nil); err == nil {
+				_, err = b.Acquire(context.Background(), driver.Request{Name: p.Args[1], TTL: ttl, Owner: rand.Text()})
+			}
+		}
+	}
+	p.Say("holding %v", err)
+	p.Hear()
+}
+
+// By itself: the suite looks for goroutines that are left.
+func TestLocksInSQLite(t *testing.T) {
+	for name, params := range map[string]string{"waits": patient, "does not wait": ""} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			castest.Run(t, castest.Harness{New: func(t *testing.T) cas.Store {
+				s, db, err := openRecords(t.Context(), filepath.Join(dir, "castest.db"), params)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = db.Close() })
+				return s
+			}})
+			file := filepath.Join(dir, "locks.db")
+			records := func(t conformance.T) (*sqlstore.Store, *sql.DB) {
+				s, db, err := openRecords(context.Background(), file, params)
+				if err != nil {
+					t.Errorf("%v", err)
+					t.FailNow()
+				}
+				t.Cleanup(func() { _ = db.Close() })
+				return s, db
+			}
+			backend := func(s *sqlstore.Store) driver.Backend { b, _ := cas.New(s, nil); return b }
+			conformance.Run(t, conformance.Harness{
+				TTL: 500 * time.Millisecond,
+				New: func(t conformance.T) driver.Backend { s, _ := records(t); return backend(s) },
+				Pair: func(t conformance.T) (a, b driver.Backend) {
+					s, _ := records(t)
+					return backend(s), backend(s)
+				},
+				Delete: func(t conformance.T, name string) {
+					_, db, err := openRecords(context.Background(), file, params+"&_pragma=busy_timeout(10000)")
+					if err == nil {
+						_, err = db.Exec("DELETE FROM locker_records WHERE name = ?", []byte(name))
+					}
+					if err != nil {
+						t.Errorf("%v", err)
+						t.FailNow()
+					}
+					_ = db.Close()
+				},
+				Victim: func(_ conformance.T, name string, ttl time.Duration) func() {
+					child := lab.StartChild(t, "holdRecord", file, name, ttl.String())
+					child.Expect(t, "holding <nil>", time.Minute)
+					return child.Kill
+				},
+				Unproven: map[string]string{"many-sharers": "each that comes writes the record of all, and collides with others"},
+			})
+		})
+	}
+}
+
+// Readers and writers of many names, in one file.
+func TestACampaignInSQLite(t *testing.T) {
+	file, clients := filepath.Join(t.TempDir(), "locks.db"), []*locker.Client(nil)
+	for range 6 {
+		s, db, err := openRecords(t.Context(), file, patient)
+		require.NoError(t, err)
+		b, err := cas.New(s, nil)
+		require.NoError(t, err)
+		c, err := locker.New(b, &locker.Options{TTL: campaign.TTL})
+		require.NoError(t, err)
+		t.Cleanup(func() { _, _ = c.Close(), db.Close() })
+		clients = append(clients, c)
+	}
+	c := campaign.Begin(t, campaign.Names(16), true, 8, clients...)
+	c.GoesOn(500, 2*time.Minute)
+	overlaps, together := c.End(clients[0])
+	assert.Empty(t, overlaps)
+	assert.Positive(t, together)
+}
+
+func TestADatabaseInMemoryIsRefused(t *testing.T) {
+	_, db, err := openRecords(t.Context(), ":memory:", "")
+	require.ErrorIs(t, err, driver.ErrInvalid)
+	require.NoError(t, db.Close())
+}
