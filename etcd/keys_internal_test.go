@@ -99,7 +99,6 @@ func TestNumbersOfSharersStaySmall(t *testing.T) {
 	used := map[string]bool{}
 	const many = 1000
 	for range 5 {
-		var all []*hold
 		for i := range many {
 			h := &hold{b: b, queue: "q/", shared: true, owner: fmt.Sprint("owner", i), l: &lease{}}
 			b.name(h)
@@ -107,7 +106,6 @@ func TestNumbersOfSharersStaySmall(t *testing.T) {
 			b.name(again)
 			assert.Equal(t, h.key, again.key)
 			used[h.key] = true
-			all = append(all, h)
 		}
 		clear(b.inUse)
 	}

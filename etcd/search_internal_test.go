@@ -627,7 +627,7 @@ func (w *world) work(c *searchClient, worker, n int) {
 		cancel()
 		c.judge()
 		w.expected(err)
-		undo := func(context.Context) error { return nil }
+		var undo func(context.Context) error
 		switch {
 		case g.Hold != nil && (err != nil || w.hold(c, h, req, g, end)):
 			undo = g.Hold.Undo

@@ -90,8 +90,8 @@ func TestASlowServerIsNotSilent(t *testing.T) {
 	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}), soon)
 	load(t, node)
 	lab.Again(t, func() bool { // a machine that stalls is slow, too
-		for _, delay := range []time.Duration{30, 80, 200} { // each way
-			proxy.SetDelay(delay * time.Millisecond)
+		for _, delay := range []int{30, 80, 200} { // ms, each way
+			proxy.SetDelay(time.Duration(delay) * time.Millisecond)
 			o := node.Do(context.Background(), node.takeAttempt("n", "me"))
 			require.Nil(t, o.Err)
 			if o.Copies > 1 {
