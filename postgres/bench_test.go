@@ -79,40 +79,51 @@ func (s *bench) locker(ctx context.Context, name string) error {
 // turns is how often the contenders of a topic take turns in one run.
 const turns = 3
 
-// contender is one way to lock.
-type contender struct {
-	name string
-	pair once
-}
-
-func compare(b *testing.B, goroutines int, contenders ...contender) {
-	for range turns {
-		for _, c := range contenders {
-			b.Run(c.name, func(b *testing.B) {
-				require.NoError(b, callers(b.Context(), goroutines, 50+4*goroutines, c.pair)) // connections, statements
-				b.ResetTimer()
-				require.NoError(b, callers(b.Context(), goroutines, b.N, c.pair))
-			})
-		}
-	}
-}
-
 // BenchmarkUncontended is one caller that takes a free lock and releases it: on a server that syncs its disk,
 // as they are configured, and on one that does not, where nothing but the statements is left.
 func BenchmarkUncontended(b *testing.B) {
 	for _, sync := range []string{"off", "on"} {
 		b.Run("fsync="+sync, func(b *testing.B) {
 			s := newBench(b, lab.WithConfig("fsync", sync))
-			compare(b, 1, contender{"raw", s.raw}, contender{"locker", s.locker})
+			run := func(name string, pair once) {
+				b.Run(name, func(b *testing.B) {
+					ctx, cancel := context.WithCancel(b.Context())
+					defer cancel()
+					require.NoError(b, callers(ctx, 1, 50, pair)) // connections, statements
+					for b.Loop() {
+						if err := pair(ctx, "job"); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			for range turns {
+				run("raw", s.raw)
+				run("locker", s.locker)
+			}
 		})
 	}
 }
 
-// BenchmarkCallers256 is 256 goroutines that do so with names of their own. raw has a connection for each lock
-// that is held, as advisory locks do: as many as the pool has.
+// BenchmarkCallers256 is 256 goroutines that do so with names of their own. advisory has a connection for
+// each lock that is held: as many as the pool has.
 func BenchmarkCallers256(b *testing.B) {
+	const goroutines = 256
 	s := newBench(b)
-	compare(b, 256, contender{"raw", s.advisory}, contender{"locker", s.locker}, contender{"statements", s.raw})
+	run := func(name string, pair once) {
+		b.Run(name, func(b *testing.B) {
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			require.NoError(b, callers(ctx, goroutines, 4*goroutines, pair))
+			b.ResetTimer()
+			require.NoError(b, callers(ctx, goroutines, b.N, pair))
+		})
+	}
+	for range turns {
+		run("raw", s.advisory)
+		run("locker", s.locker)
+		run("statements", s.raw)
+	}
 }
 
 // callers shares n pairs out among goroutines with names of their own.

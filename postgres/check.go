@@ -86,7 +86,7 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	var all []driver.Finding
 	_, err := b.ask(bounded, func(conn *pgxpool.Conn) error {
 		rows, err := conn.Query(bounded, checkSQL,
-			statementsFor(b.schema, b.table, b.opts.FailoverSafe).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table,
+			statementsFor(b.schema, b.table).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table,
 			b.schema)
 		if err != nil {
 			return err

@@ -19,10 +19,15 @@
 // fencing/pgxguard for pgx.Tx, fencing/sqlguard for database/sql. If the data is elsewhere, let the
 // resource check the token (package fencing).
 //
-// For one short transaction on one connection, SELECT … FOR UPDATE is enough, and better. An advisory lock
-// (pg_advisory_lock) is enough if the program stops when its connection is lost: its holder does not notice
-// the loss by itself, there is no token, and it needs a connection for each lock and waiter, which does not
-// work behind pgbouncer in transaction mode. Neither survives a restart of the server.
+// # When you need less
+//
+// SELECT … FOR UPDATE is enough, and better, if the work is one short transaction on one connection. It has
+// no limit for a stuck holder, locks nothing that has no row, and takes a connection for each waiter. An
+// advisory lock (pg_advisory_lock) lasts as long as its session, and is enough if the program stops when
+// its connection is lost. It is no lease: a holder that does not notice the loss goes on while the next one
+// begins, and there is no token by which to refuse its late writes. It has a number instead of a name,
+// takes a connection for each lock and waiter, and does not work behind pgbouncer in transaction mode.
+// Neither survives a restart of the server.
 //
 // # What it promises
 //
@@ -38,9 +43,9 @@
 //   - A token is above that of the name's row, above all rows that were removed, above the sequence beside
 //     the table, and above the server's clock in microseconds. So tokens rise also if the table or the
 //     sequence is lost, or a backup is restored, unless the clock is behind by then.
-//   - Each grant and renewal checks in its own transaction that the table is an ordinary one. A crash empties
-//     an UNLOGGED table, a TEMPORARY one ends with its session, and a view or a partitioned table may lead to
-//     one: there, it is refused.
+//   - A crash empties an UNLOGGED table, and a TEMPORARY one ends with its session. Each grant and renewal
+//     checks in its own transaction that the table is neither, and is refused otherwise; so is one through
+//     a view or a partitioned table, behind which there may be such a table.
 //   - A client that has found the table never makes it again: if it was renamed, moved or dropped, calls
 //     return an error until it is back.
 //   - A commit that grants or renews waits for the disk, whatever synchronous_commit is. A release does
@@ -53,24 +58,28 @@
 //   - Sharers (locker.Shared) have an entry each in the same table, with an expiry of its own, and one
 //     token. An entry counts only while the row of the lock has its token, so neither a late request nor a
 //     lost row lets a sharer in beside a writer. A sharer that is in changes its own entry only: it is in
-//     nobody's way, however many come and go and however slow commits are.
+//     nobody's way, however many come and go and however slow commits are. At most [driver.MaxSharers]
+//     share a name.
 //   - A writer that waits for sharers leaves a note in the lock's row, which keeps new sharers out for a
 //     second; it renews it three times a second. The note ends with its grant, and a writer that leaves
 //     removes it.
 //   - Break of sharers waits until those that are just being let in are in, and for their open transactions
 //     that called [Held], for as long as its context lasts and Options.Timeout at most. Until then no
 //     sharer is let in; its error names the transaction. Break of a sole holder waits for nothing.
-//   - Rows that were not used for ten minutes are removed, by one client at a time.
+//   - Rows that were not used for ten minutes are removed, by one client at a time, in passes over the
+//     whole table. This does not set tokens back.
 //
 // # What it does not promise
 //
 //   - A fail-over to a standby that is behind, which is what asynchronous standbys are, loses the last
 //     locks and sets tokens back; see below.
-//   - A step forward of the server's clock frees locks early, and two may hold. A step back keeps the locks
-//     of dead holders for longer.
+//   - A step of the server's wall clock moves expiry. A step forward frees locks early, and two may hold. A
+//     step back keeps the locks of dead holders for longer.
 //   - A backup that is restored has old locks. If the clock was set back as well, tokens rise only above
 //     those that the backup has.
 //   - Waiters of different clients get the lock in no particular order.
+//   - A holder that is paused past its lease can still act: check with [Held], or check the token (package
+//     fencing).
 //
 // # Fail-over
 //
@@ -85,7 +94,8 @@
 //     statement_timeout) or an emptied list leaves a warning at most.
 //   - With ANY 1 (a, b) or FIRST 1 (a, b) the server waits for one standby, and the package for each of the
 //     list, since the fail-over may go to any. While one is away, no lock is granted and no lease renewed:
-//     take it out of the list, or list only the one that may take over. A * is refused.
+//     take it out of the list, or list only the one that may take over. A * does not say which one may, and
+//     is refused.
 //   - The old connection of a standby that is not yet known to be lost (wal_sender_timeout) counts as a
 //     standby of its own.
 //   - A server without a synchronous standby grants nothing, and leases end; one that has just taken over,
@@ -96,23 +106,19 @@
 // If the address has several hosts, the client connects to the one that accepts writes, and leaves a server
 // that has become read-only.
 //
-// # Connections and pools
-//
-// Give the locks a pool of their own with four connections, so that they can be renewed while the program's
-// transactions use up its own pool; Open does so. It sets TCP keepalives, and pgx's PingTimeout to a tenth of
-// Options.Timeout, against proxies that forget connections, and reads password files, service files and
-// certificates again with each connection; a pool of your own does so by its BeforeConnect.
+// # Connections that end, passwords that change
 //
 // A request whose connection is lost before the answer is sent again on the next one. So a connection
 // closed by idle_session_timeout, an administrator or a proxy refuses no lock. If the second copy of a
 // release finds the lock released, Unlock returns an error that matches [driver.ErrUnavailable]: whether
-// the lock was held until then was in the lost reply. A wrong password, or a user whose time has passed
-// (VALID UNTIL), is an error that does not match it; leases go on while a connection lasts.
+// the lock was held until then was in the lost reply.
 //
-// Behind pgbouncer in transaction mode, prepared statements need max_prepared_statements there, or
-// default_query_exec_mode=exec in the address. It drops the messages for LISTEN: the backend notices within
-// two seconds that it hears nothing, says so in its Logger, and tries again a minute later; waiters poll
-// until then. Connect to the server itself, or to pgbouncer in session mode.
+// Open sets pgx's PingTimeout to a tenth of Options.Timeout, and TCP keepalives, against proxies that
+// forget connections. It reads password files, service files and certificates again with each connection; a
+// pool of your own does so by its BeforeConnect, which the connection for wake-ups calls too. That
+// connection has no idle_session_timeout; when it is lost, it is made again, and all waiters look again. A
+// wrong password, or a user whose time has passed (VALID UNTIL), is an error that does not match
+// ErrUnavailable; leases go on while a connection lasts.
 //
 // # What it costs
 //
@@ -126,8 +132,10 @@
 //
 // A lock that is used all the time updates one row again and again. A transaction that began long ago
 // (pg_dump, a forgotten session, a prepared transaction) keeps vacuum from removing the old versions: with
-// 60,000 of them, a lock and unlock took 26 times as long. Dump from a standby, or leave the table out.
-// "locker check" names a transaction that is older than five minutes, and settings that break the guarantees.
+// 60,000 of them, a lock and unlock took 26 times as long, until that transaction ended. Dump from a
+// standby, or leave the table out. The table has the names of the last twenty minutes or so. "locker check"
+// names a transaction that is older than five minutes, and settings that break the guarantees (fsync, a
+// read-only server, missing rights, a proxy that drops wake-ups).
 //
 // # Table and access
 //
@@ -139,7 +147,8 @@
 // token is at least that of every row that was removed. A table of the layout before this one is refused:
 // DROP it when no program of the older release runs any more, or name another in Options.Table.
 //
-// The number of an advisory lock is the first 8 bytes of the SHA-256 of the table's name with its schema, both
+// A transaction that has called [Held] keeps the name's advisory lock in shared mode until it ends. The
+// number of an advisory lock is the first 8 bytes of the SHA-256 of the table's name with its schema, both
 // quoted, a NUL and the lock's name. A program's own advisory locks conflict with it only by a chance of
 // one in 2⁶⁴.
 //
@@ -150,10 +159,22 @@
 // (with [Schema]), grant the programs' user no CREATE on any schema of its search_path, and set
 // Options.NoCreate (create=off).
 //
-// PostgreSQL 12 is the oldest that works. The tests run on 15; histories, and those of connections,
-// passwords, certificates, addresses and the table run on 12.22 and 18.4 as well, where scripts/postgres can
-// get these. To run them with another version:
-// LOCKER_POSTGRES=/path/to/postgres LOCKER_INITDB=/path/to/initdb go test ./postgres.
+// PostgreSQL 12 is the oldest that works: the statements need plan_cache_mode and WITH … AS MATERIALIZED.
+// The tests run on 15; histories, and those of connections that end, passwords, certificates, moved
+// addresses and the table run on 12.22 and 18.4 as well, where scripts/postgres can get these. To run them
+// with another version: LOCKER_POSTGRES=/path/to/postgres LOCKER_INITDB=/path/to/initdb go test ./postgres.
+//
+// # Pools and pgbouncer
+//
+// Give the locks a pool of their own with four connections, so that they can be renewed while the program's
+// transactions use up its own pool; Open does so. Behind pgbouncer in transaction mode, prepared statements
+// need max_prepared_statements there, or default_query_exec_mode=exec in the address.
+//
+// The connection for wake-ups uses LISTEN, which belongs to one connection to the server. In transaction
+// mode pgbouncer gives that to others as soon as LISTEN has been answered, and drops the messages ("got
+// packet 'A' from server when not linked" in its log). The backend notices within two seconds that it hears
+// nothing, says so in its Logger, closes its own connection, and tries again a minute later; waiters poll
+// until then. Connect to the server itself, or to pgbouncer in session mode.
 //
 // # URLs
 //

@@ -7,18 +7,18 @@ const ConfirmSQL = confirmSQL
 
 // Statements are those for the default table, by their names.
 func Statements() map[string]string {
-	s := statementsFor("public", DefaultTable, false)
+	s := statementsFor("public", DefaultTable)
 	return map[string]string{
-		"conditions": s.conditions[onStandby], "grant": s.grant, "tell": s.tell, "take": s.take, "give": s.give,
+		"conditions": s.conditions, "grant": s.grant, "tell": s.tell, "take": s.take, "give": s.give,
 		"take shares": s.takeShares, "join": s.join,
-		"mark": s.mark, "unmark": s.unmark, "renew": s.renew, "release": s.release, "leave": s.leave, "keep": s.keep,
+		"mark": s.mark, "unmark": s.unmark, "renew": s.renew, "release": s.release, "leave": s.leave,
 		"look": s.look, "list": s.list, "break": s.evict, "held": s.held,
 		"floor": s.floor, "turn": s.turn, "sweep": s.sweep,
 	}
 }
 
 // Key is the latch of a name.
-func Key(name string) int64 { return statementsFor("public", DefaultTable, false).key(name) }
+func Key(name string) int64 { return statementsFor("public", DefaultTable).key(name) }
 
 // Sweep removes old rows now.
 func Sweep(ctx context.Context, b *Backend) error {

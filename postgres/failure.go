@@ -91,9 +91,9 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		again, advice = false, ": the pool was closed before the locks' client"
 	case errors.Is(err, errBlind):
 		again = false
-	case code == sqlstate.ByZero: // see conditions
+	case code == sqlstate.ByZero: // see conditionsSQL
 		text = errNoStandby.Error()
-	case errors.Is(err, errFleeting), code == sqlstate.NoRoot: // see conditions
+	case errors.Is(err, errFleeting), code == sqlstate.NoRoot: // see conditionsSQL
 		if text = errFleeting.Error(); code != sqlstate.NoRoot {
 			text = err.Error()
 		}

@@ -112,8 +112,8 @@ func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
 			_, err := locktest.Ask(ctx, b, request("b", owner(3)))
 			return err
 		},
-		"mine AS": renew(free),
-		"in_time": func(ctx context.Context) error { return free.Release(ctx, 0) },
+		"mine AS":  renew(free),
+		"freed AS": func(ctx context.Context) error { return free.Release(ctx, 0) },
 	} {
 		for _, cause := range []error{driver.ErrHeld, driver.ErrLost} {
 			ctx, cancel := context.WithCancelCause(t.Context())

@@ -115,7 +115,7 @@ a token is above what a sweep removes while it is given
     a1 gets; a1 leaves; lose; gate inserts; a2 gets later; reached; lift; open; a2 done
 
 what was done before its reply was lost is found done, but whether a release was in time is not known
-    a2 gets; a2 leaves; cut nextval; ?1 gets; cut renewed; ?1 renews; cut in_time; ?1 leaves unavailable;
+    a2 gets; a2 leaves; cut nextval; ?1 gets; cut renewed; ?1 renews; cut keep,; ?1 leaves unavailable;
     ?1 leaves lost; a2 gets
 
 a copy of a release that keeps changes nothing

@@ -35,33 +35,37 @@ const (
 // then leaves ends with its TTL, or its MinHold.
 func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	h := &hold{b: b, name: req.Name, owner: req.Owner, ttl: req.TTL}
-	acquires, most := b.acquires, busyFor
+	acquires := b.acquires
 	if req.Shared {
-		h.sharer, acquires, most = req.Owner, b.joins, b.opts.Timeout
+		h.sharer, acquires = req.Owner, b.joins
 	}
 	r := h.request(max(req.TTL, req.MinHold))
 	r.label, r.minHold, r.waits = req.Label, req.MinHold, req.Wait
 	lost, unsure := 0, false // copies that may yet be granted (R7)
 	var protected time.Time  // since when a transaction that seems to have called Held is in the way
-	ask := func() (batch.Answer[grant], error) {
+	ask := func() (batch.Answer[grant], bool, error) {
 		answer, err := do(ctx, acquires, r)
 		lost += answer.Value.lost
 		unsure = err != nil && answer.Sent && unknown(err)
-		return answer, err
-	}
-	answer, err := insist(ctx, most, func() (batch.Answer[grant], bool, error) {
-		answer, err := ask()
-		if err == nil && answer.Value.ended && !r.after {
-			r.after, protected = true, time.Time{}
-			answer, err = ask()
-		}
-		g := answer.Value
-		if !g.protected {
+		switch {
+		case !answer.Value.protected:
 			protected = time.Time{}
-		} else if protected.IsZero() {
+		case protected.IsZero():
 			protected = time.Now()
 		}
-		return answer, g.free || g.unmarked || g.protected && time.Since(protected) < protectedFor, err
+		return answer, answer.Value.busy || answer.Value.protected && time.Since(protected) < protectedFor, err
+	}
+	most := busyFor
+	if req.Shared {
+		most = b.opts.Timeout
+	}
+	answer, err := insist(ctx, most, func() (batch.Answer[grant], bool, error) {
+		answer, again, err := ask()
+		if err == nil && answer.Value.ended && !r.after {
+			r.after, protected = true, time.Time{}
+			return ask()
+		}
+		return answer, again, err
 	})
 	g := answer.Value
 	var left driver.Grant // what may be there beside an error or a refusal
@@ -74,7 +78,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	case g.full:
 		return left, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
 			b.addr, driver.ErrRefused, driver.MaxSharers, req.Name)
-	case g.free && req.Shared:
+	case g.token == 0 && g.busy && req.Shared && g.left <= askAgain:
 		return left, b.failure(ctx, errLetsIn)
 	case g.token == 0:
 		left.Refused = &driver.Refusal{Remaining: g.left}
@@ -144,42 +148,6 @@ func (r request) key() string {
 	return r.name + "\xff" + r.sharer
 }
 
-// column is what one of the arguments of a statement, an array, has for each request.
-func column[T any](requests []request, of func(r *request) T) []T {
-	all := make([]T, len(requests))
-	for i := range requests {
-		all[i] = of(&requests[i])
-	}
-	return all
-}
-
-func nameOf(r *request) []byte   { return []byte(r.name) }
-func ownerOf(r *request) string  { return r.owner }
-func sharerOf(r *request) string { return r.sharer }
-func ttlOf(r *request) int64     { return r.ttl.Microseconds() }
-
-// askers are the arguments of what takes latches, and callers those of what gives locks.
-func (s *statements) askers(requests []request) []any {
-	return []any{column(requests, nameOf), column(requests, ownerOf),
-		column(requests, func(r *request) int64 { return s.key(r.name) }),
-		column(requests, func(r *request) bool { return r.waits })}
-}
-
-func callers(askers []any, requests []request) []any {
-	return append(askers, column(requests, func(r *request) []byte { return []byte(r.label) }),
-		column(requests, ttlOf), column(requests, func(r *request) int64 { return r.minHold.Microseconds() }))
-}
-
-// only returns the requests that are meant.
-func only(requests []request, meant func(r *request) bool) (some []request) {
-	for i := range requests {
-		if meant(&requests[i]) {
-			some = append(some, requests[i])
-		}
-	}
-	return some
-}
-
 // bounds are those of the statements that callers share. A caller needs a place in the server's table of
 // locks, which has 64 for each connection by default, and a sharer two.
 func (b *Backend) bounds(most int) batch.Options {
@@ -189,15 +157,42 @@ func (b *Backend) bounds(most int) batch.Options {
 	}
 }
 
+// columns are requests as the arrays of a statement.
+type columns struct {
+	names, labels              [][]byte
+	sharers, owners            []string
+	ttls, minHolds, keys, each []int64
+	waits, after               []bool
+}
+
+// columnsOf has those of the requests that are meant; each has their numbers, from 1.
+func (s *statements) columnsOf(requests []request, meant func(request) bool) (c columns) {
+	for i, r := range requests {
+		if meant != nil && !meant(r) {
+			continue
+		}
+		c.names, c.labels = append(c.names, []byte(r.name)), append(c.labels, []byte(r.label))
+		c.sharers, c.owners = append(c.sharers, r.sharer), append(c.owners, r.owner)
+		c.ttls, c.minHolds = append(c.ttls, r.ttl.Microseconds()), append(c.minHolds, r.minHold.Microseconds())
+		c.keys, c.each = append(c.keys, s.key(r.name)), append(c.each, int64(i+1))
+		c.waits, c.after = append(c.waits, r.waits), append(c.after, r.after)
+	}
+	return c
+}
+
+// callers are the arguments of what takes latches, and gives.
+func (c columns) callers() []any {
+	return []any{c.names, c.owners, c.keys, c.waits, c.labels, c.ttls, c.minHolds}
+}
+
 // grant is the answer to a request for a lock: its token, or how long its holder has it at most.
 type grant struct {
-	token    uint64
-	left     time.Duration
-	shared   bool // sharers have it
-	full     bool // there are as many of them as can be
-	ended    bool // sharers had it last, and nobody has it
-	free     bool // nobody has it, and it may be had at the next moment
-	unmarked bool // its row could not be marked for one who waits
+	token  uint64
+	left   time.Duration
+	shared bool // sharers have it
+	full   bool // there are as many of them as can be
+	ended  bool // sharers had it last, and nobody has it
+	busy   bool // it may be had at the next moment, or its row could not be marked for one who waits
 	// protected: nobody holds it, and a transaction that called Held seems to be in the way.
 	protected bool
 	lost      int // so many copies of the request were lost, which may yet be granted (R7)
@@ -214,47 +209,48 @@ func askIn(left time.Duration) time.Duration {
 
 // acquire asks for locks alone, each of another name, or for sharers, of whom several may ask for one name.
 func (b *Backend) acquire(ctx context.Context, requests []request, shares bool) (answers []grant, err error) {
-	index := make(map[string]int, len(requests)) // of those who ask for a name alone
+	index := make(map[string]int64, len(requests)) // of those who ask for a name alone
 	for i, r := range requests {
-		index[r.name] = i
+		index[r.name] = int64(i)
 	}
 	lost, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
-		answers = slices.Repeat([]grant{{free: true}}, len(requests)) // until told otherwise
-		var i, token, left int64
+		answers = make([]grant, len(requests))
+		for i := range answers {
+			answers[i].busy = true // until told otherwise
+		}
+		var g struct{ i, token, left int64 }
 		var name []byte
 		var full, unmarked, shared, had bool
-		granted := each([]any{&name, &token}, func() { answers[index[string(name)]] = grant{token: uint64(token)} })
-		told := each([]any{&i, &token, &full, &left, &unmarked, &shared, &had}, func() {
-			g := grant{token: uint64(token), full: full, shared: shared, left: askIn(time.Duration(left) * time.Microsecond)}
-			if token == 0 && !full {
-				g.free, g.unmarked, g.protected, g.ended = left == 0, unmarked, left < 0, had && !shared && left <= 0
+		granted := each([]any{&name, &g.token}, func() { answers[index[string(name)]] = grant{token: uint64(g.token)} })
+		told := func() {
+			left := time.Duration(g.left) * time.Microsecond
+			now := grant{token: uint64(g.token), full: full, shared: shared, left: askIn(left)}
+			if g.token == 0 && !full {
+				now.busy, now.protected, now.ended = g.left == 0 || unmarked, g.left < 0, had && !shared && g.left <= 0
 			}
 			if unmarked {
-				g.left = min(g.left, slowlyAgain)
+				now.left = min(now.left, slowlyAgain)
 			}
-			answers[i-1] = g
-		})
-		askers := s.askers(requests)
-		all := callers(askers, requests)
-		after := only(requests, func(r *request) bool { return r.after })
-		waiting := only(requests, func(r *request) bool { return r.waits })
+			answers[g.i-1] = now
+		}
+		c := s.columnsOf(requests, nil)
 		if shares {
-			trip.Queue(s.takeShares, askers...)
+			trip.Queue(s.takeShares, c.callers()[:4]...)
 		} else {
-			trip.Queue(s.grant, all...).Query(granted)
+			trip.Queue(s.grant, c.callers()...).Query(granted)
+			if after := s.columnsOf(requests, func(r request) bool { return r.after }); len(after.names) > 0 {
+				trip.Queue(s.take, after.callers()...)
+				trip.Queue(s.give, after.callers()...).Query(granted)
+			}
 		}
-		if len(after) > 0 {
-			some := callers(s.askers(after), after)
-			trip.Queue(s.take, some...)
-			trip.Queue(s.give, some...).Query(granted)
+		if waiting := s.columnsOf(requests, func(r request) bool { return r.waits }); len(waiting.names) > 0 {
+			trip.Queue(s.mark, waiting.names, waiting.owners, shares)
 		}
-		if len(waiting) > 0 {
-			trip.Queue(s.mark, column(waiting, nameOf), column(waiting, ownerOf), shares)
-		}
+		row := []any{&g.i, &g.token, &full, &g.left, &unmarked, &shared, &had}
 		if shares {
-			trip.Queue(s.join, all...).Query(told)
+			trip.Queue(s.join, c.callers()...).Query(each(row, told))
 		} else {
-			trip.Queue(s.tell, append(askers, column(requests, func(r *request) bool { return r.after }))...).Query(told)
+			trip.Queue(s.tell, append(c.callers()[:4], c.after)...).Query(each(row, told))
 		}
 	})
 	for i := range answers {
@@ -349,8 +345,8 @@ func (b *Backend) sendRenewals(ctx context.Context, requests []request) (fates [
 		fates = make([]fate, len(requests))
 		var i int64
 		var renewed bool
-		trip.Queue(s.renew, column(requests, nameOf), column(requests, sharerOf), column(requests, ownerOf),
-			column(requests, ttlOf)).Query(each([]any{&i, &renewed}, func() {
+		c := s.columnsOf(requests, nil)
+		trip.Queue(s.renew, c.names, c.sharers, c.owners, c.ttls).Query(each([]any{&i, &renewed}, func() {
 			fates[i-1] = fate{held: true, busy: !renewed}
 		}))
 	})
@@ -360,34 +356,23 @@ func (b *Backend) sendRenewals(ctx context.Context, requests []request) (fates [
 }
 
 func (b *Backend) sendReleases(ctx context.Context, requests []request) (fates []fate, err error) {
-	index := make(map[string]int, len(requests))
-	for i, r := range requests {
-		index[r.key()] = i
-	}
 	lost, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
 		fates = make([]fate, len(requests))
-		var row request
-		var name []byte
-		var held bool
-		ended := each([]any{&name, &row.sharer, &held, nil}, func() {
-			row.name = string(name)
-			fates[index[row.key()]].held = held
-		})
-		frees := only(requests, func(r *request) bool { return r.ttl == 0 && r.sharer == "" })
-		leaves := only(requests, func(r *request) bool { return r.ttl == 0 && r.sharer != "" })
-		keeps := only(requests, func(r *request) bool { return r.ttl > 0 })
-		if len(frees) > 0 {
-			trip.Queue(s.release, column(frees, nameOf), column(frees, func(r *request) []byte {
-				return []byte(r.name + r.owner)
-			})).Query(ended)
-		}
-		if len(leaves) > 0 {
-			trip.Queue(s.leave, column(leaves, nameOf), column(leaves, sharerOf)).Query(ended)
-		}
-		if len(keeps) > 0 {
+		if slices.ContainsFunc(requests, func(r request) bool { return r.ttl > 0 }) {
 			trip.Queue(onServerSQL)
-			trip.Queue(s.keep, column(keeps, nameOf), column(keeps, sharerOf), column(keeps, ownerOf),
-				column(keeps, ttlOf)).Query(ended)
+		}
+		for _, shares := range []bool{false, true} {
+			release := s.release
+			if shares {
+				release = s.leave
+			}
+			var i int64
+			var held bool
+			if c := s.columnsOf(requests, func(r request) bool { return (r.sharer != "") == shares }); len(c.names) > 0 {
+				trip.Queue(release, c.names, c.owners, c.ttls, c.each).Query(each([]any{&i, &held, nil}, func() {
+					fates[i-1].held = held
+				}))
+			}
 		}
 	})
 	for i := range fates {

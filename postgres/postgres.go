@@ -172,11 +172,11 @@ func Guarantees(opts *Options) driver.Guarantees {
 	return g
 }
 
-// query sends statements in one round trip and one transaction, after the conditions. They are sent once more if
+// query sends statements in one round trip and one transaction, after the conditions. It is sent once more if
 // the table that they are for was moved or removed, which is then looked for; if a grant was undone since its
-// token is not above the floor (see tellSQL); and if that ended a deadlock: requests lock their rows in the
-// order of names, but a sharer's has several. So statements may be called more than once. Where ready finds no
-// table, nothing is sent. lost: see ask.
+// token is not above the floor (see tellSQL); and if it was undone to end a deadlock: requests lock their
+// rows in the order of names, but a sharer's has several. Where ready finds no table, nothing is sent. lost:
+// see ask.
 func (b *Backend) query(
 	ctx context.Context, k keep, statements func(s *statements, trip *pgx.Batch),
 ) (lost int, err error) {
@@ -186,21 +186,7 @@ func (b *Backend) query(
 			err = &poolError{err}
 		} else if s != nil {
 			var more int
-			more, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
-				trip := &pgx.Batch{}
-				trip.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // which is what the statements are written for
-				trip.Queue(s.conditions[k])
-				statements(s, trip)
-				trip.Queue("COMMIT")
-				err := conn.SendBatch(ctx, trip).Close()
-				if err != nil && conn.Conn().PgConn().TxStatus() == 'E' {
-					_, _ = conn.Exec(ctx, "ROLLBACK") // or the pool closes the connection
-				}
-				if err == nil {
-					err = b.confirm(ctx, conn, k)
-				}
-				return err
-			})
+			more, err = b.send(ctx, k, s.conditions, func(trip *pgx.Batch) { statements(s, trip) })
 			lost += more
 		}
 		if err != nil && lost > 0 {
@@ -225,6 +211,27 @@ func (b *Backend) operate(ctx context.Context, k keep, statements func(s *statem
 		return b.failure(ctx, err)
 	}
 	return nil
+}
+
+// send is query for a table that is there. statements may be called more than once.
+func (b *Backend) send(
+	ctx context.Context, k keep, conditions string, statements func(*pgx.Batch),
+) (lost int, err error) {
+	return b.ask(ctx, func(conn *pgxpool.Conn) error {
+		trip := &pgx.Batch{}
+		trip.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // which is what the statements are written for
+		trip.Queue(conditions, k > untilACrash, k == onStandby && b.opts.FailoverSafe, k >= withLeases)
+		statements(trip)
+		trip.Queue("COMMIT")
+		err := conn.SendBatch(ctx, trip).Close()
+		if err != nil && conn.Conn().PgConn().TxStatus() == 'E' {
+			_, _ = conn.Exec(ctx, "ROLLBACK") // or the pool closes the connection
+		}
+		if err == nil {
+			err = b.confirm(ctx, conn, k)
+		}
+		return err
+	})
 }
 
 // ask calls do with a connection. One that is lost without an answer, as an idle one is that the server or

@@ -88,39 +88,24 @@ const schemaSQL = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 // sequenceSQL makes the sequence of a table that is there, and never the table.
 const sequenceSQL = `CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME`
 
-// conditionsSQL comes before each of the others, in its transaction and its round trip, and says what becomes
-// of its commit. Plans are made once for a connection (a new one each time would cost five times what the
-// statement does), and one that was made while the table was small must not go on reading all of it. What
-// reads all of it all the same, as List does, looks so dear then that it would be compiled first, for 200 ms
-// and more. A bitmap scan would not mark the index entries of sharers who have left as dead.
+// conditionsSQL comes before each of the others, in its transaction and its round trip. Plans are made once
+// for a connection (a new one each time would cost five times what the statement does), and one that was made
+// while the table was small must not go on reading all of it. What reads all of it all the same, as List
+// does, looks so dear then that it would be compiled first, for 200 ms and more. A bitmap scan would not mark
+// the index entries of sharers who have left as dead. $1 is whether the commit has to be on disk, and on the
+// synchronous standbys if there are any. $2 is whether there have to be some, each with its name: if not, it
+// divides by zero, and nothing is granted that would have to be taken back. $3 is whether the table has to be
+// one that outlives a crash, whatever was renamed or altered since it was found: if it is not, the root is
+// that of a negative number. EXISTS locks the table, which then stays as it is until the commit.
 const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-	set_config('jit', 'off', true), set_config('synchronous_commit', `
-
-// conditions are those of a change of which that is to become. One that may be undone by a crash waits for no
-// disk, and any other one for the server's, and the synchronous standbys' if there are any. Where the standbys
-// have to be there, each with its name, it divides by zero if they are not, so that nothing is granted that
-// would have to be taken back. A lease needs a table that outlives a crash, whatever was renamed or altered
-// since it was found: if it is another, the root is that of a negative number. EXISTS locks the table, which
-// then stays as it is until the commit. There are no parameters, which would have it planned each time.
-func conditions(k keep, failoverSafe bool) string {
-	sql := conditionsSQL
-	if k == untilACrash {
-		sql += `'off', true)`
-	} else {
-		sql += `CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)`
-	}
-	if k == onStandby && failoverSafe {
-		sql += `, 1 / (` + namedSQL + `)::int`
-	}
-	if k >= withLeases {
-		sql += `, sqrt((
-			SELECT c.relkind = 'r' AND c.relpersistence = 'p' AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE false)
-			FROM pg_class c WHERE c.oid = 'TABLE_NAME'::regclass
-		)::int - 1)`
-	}
-	return sql
-}
+	set_config('jit', 'off', true), set_config('synchronous_commit', CASE WHEN NOT $1::boolean THEN 'off'
+		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
+	1 / (NOT $2::boolean OR ` + namedSQL + `)::int,
+	sqrt((NOT $3::boolean OR (
+		SELECT c.relkind = 'r' AND c.relpersistence = 'p' AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE false)
+		FROM pg_class c WHERE c.oid = 'TABLE_NAME'::regclass
+	))::int - 1)`
 
 // namedSQL is whether synchronous_standby_names says which servers may take over.
 const namedSQL = `current_setting('synchronous_standby_names') ~ '^[^*]+$'`
@@ -147,8 +132,9 @@ const (
 	// countsSQL is whether a row s is a lock, or an entry with its lock's token.
 	countsSQL = `CASE WHEN s.sharer = '' THEN true ELSE s.token = (
 		SELECT g.token FROM TABLE_NAME g WHERE g.name = s.name AND g.sharer = '' AND g.owner = 'shared') END IS TRUE`
-	// timesSQL are those of a request a, for which the clock says now.
-	timesSQL = `a.now, a.now + a.min_hold * interval '1 microsecond', a.now + a.ttl * interval '1 microsecond'`
+	// timesSQL are those of a request a.
+	timesSQL = `clock_timestamp() AS since, clock_timestamp() + a.min_hold * interval '1 microsecond' AS kept,
+		clock_timestamp() + a.ttl * interval '1 microsecond' AS expires`
 	// nextSQL is a token above all that were swept (the floor), drawn or raised (the sequence), and given
 	// since a backup (the clock). It is read with the latch.
 	nextSQL = `GREATEST((SELECT f.token FROM TABLE_NAME f WHERE f.name = '' AND f.sharer = ''),
@@ -157,7 +143,7 @@ const (
 	// for.
 	latchedSQL = `ANY ((SELECT string_to_array(current_setting('locker.latched'), ',')::bigint[])::bigint[])`
 	columnsSQL = `(name, sharer, owner, label, token, since, kept, expires, waited, wanted, wanter)`
-	notifySQL  = `pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(l.name, 'hex')) IS NULL`
+	notifySQL  = `pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(name, 'hex')) IS NULL`
 )
 
 // grantedSQL is what a grant makes of the lock l; a copy of its request, which finds it its own, shortens
@@ -187,8 +173,8 @@ func leftOf(but string) string {
 // free, and the row says all there is to know: it is judged as the last transaction has left it. It waits for
 // nobody's lock but that of a holder that is just renewing what has expired.
 const grantSQL = `INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
-SELECT name, '', owner, label, token, ` + timesSQL + `, false, 'epoch', '' FROM (
-	SELECT a.*, clock_timestamp() AS now, ` + nextSQL + ` AS token FROM ` + callersSQL + `
+SELECT name, '', owner, label, token, since, kept, expires, false, 'epoch', '' FROM (
+	SELECT a.*, ` + timesSQL + `, ` + nextSQL + ` AS token FROM ` + callersSQL + `
 	WHERE CASE WHEN (
 			SELECT h.owner NOT IN ('', a.owner) AND (h.owner = 'shared' OR h.expires > clock_timestamp())
 			FROM TABLE_NAME h WHERE h.name = a.name AND h.sharer = ''
@@ -207,20 +193,15 @@ WHERE CASE WHEN l.owner = 'shared' AND NOT ` + sharedSQL + ` THEN pg_try_advisor
 // giveSQL grants names whose sharers have gone to those who have the latch, once no entry is left that might
 // still be renewed.
 var giveSQL = `WITH rest AS MATERIALIZED (
-	SELECT a.*, clock_timestamp() AS now, ` + nextSQL + ` AS token FROM ` + callersSQL + ` WHERE a.i = ` + latchedSQL + `
+	SELECT a.*, ` + timesSQL + `, ` + nextSQL + ` AS token FROM ` + callersSQL + ` WHERE a.i = ` + latchedSQL + `
 ), ended AS (
 	DELETE FROM TABLE_NAME WHERE ` + expiredOf("(SELECT array_agg(name) FROM rest)::bytea[]") + ` RETURNING name, sharer
 )
 INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
-SELECT name, '', owner, label, token, ` + timesSQL + `, false, 'epoch', '' FROM rest a
+SELECT name, '', owner, label, token, since, kept, expires, false, 'epoch', '' FROM rest a
 WHERE NOT ` + leftOf(" AND (s.name, s.sharer) NOT IN (SELECT name, sharer FROM ended)") + `
 ON CONFLICT (name, sharer) DO UPDATE SET ` + grantedSQL + ` WHERE l.owner = 'shared'
 RETURNING l.name, l.token`
-
-// in has in e until when sharers are in the lock l, if they are.
-func in(until string) string {
-	return ` LEFT JOIN LATERAL (SELECT ` + until + ` AS until FROM ` + entriesSQL + ` LIMIT 1) e ON l.owner = 'shared' `
-}
 
 // tell says for how many microseconds the name is still held at most, or sharers are kept out: until then,
 // for what is inTheWay beside a lock that is held alone. It says 0 if the name may be had (mayBe), as when
@@ -237,15 +218,15 @@ func tell(inTheWay, until, mayBe string) string {
 			THEN LEAST(coalesce(l.expires, clock_timestamp() - interval '1 minute'), clock_timestamp())
 		ELSE clock_timestamp() END - clock_timestamp()) * 1000000 AS bigint),
 	(a.waits AND NOT l.waited AND (` + aloneSQL + ` OR ` + inTheWay + `)) IS TRUE,
-	e.until IS NOT NULL, (l.owner = 'shared') IS TRUE`
+	` + sharedSQL + `, (l.owner = 'shared') IS TRUE`
 }
 
 // tellSQL tells of each name that was not granted; $5: giveSQL was asked, too. What was granted just now has
 // to have a token above the floor as it is by now, or the logarithm of 0 undoes it: the statement that grants
 // does not see what a sweep has just lifted.
-var tellSQL = `SELECT a.i, 0::bigint, false, ` + tell("e.until IS NOT NULL", "e.until",
+var tellSQL = `SELECT a.i, 0::bigint, false, ` + tell(sharedSQL, "(SELECT max(s.expires) FROM "+entriesSQL+")",
 	"l.owner = 'shared' AND NOT ($5::boolean[])[a.i]") + `
-FROM ` + askersSQL + rowSQL + in("max(s.expires)") + `
+FROM ` + askersSQL + rowSQL + `
 WHERE CASE WHEN l.owner = a.owner THEN ln(CASE WHEN l.since >= now() AND l.token <= (
 	SELECT f.token FROM TABLE_NAME f WHERE f.name = '' AND f.sharer = '') THEN 0 ELSE 1 END) > 0 ELSE true END`
 
@@ -283,7 +264,7 @@ FROM tried WHERE CASE WHEN beside THEN pg_try_advisory_xact_lock_shared(key)
 // generation. It returns the token of each, 0 if it was not let in, and whether the name has all the sharers
 // that it can have; and then what tell says. A late copy of a sharer that has left it, and is kept, never gets in.
 var joinSQL = `WITH asked AS MATERIALIZED (
-	SELECT a.*, clock_timestamp() AS now,
+	SELECT a.*, ` + timesSQL + `,
 		i = ANY ((SELECT string_to_array(current_setting('locker.alone'), ',')::bigint[])::bigint[]) AS alone
 	FROM ` + callersSQL + ` WHERE a.i = ` + latchedSQL + `
 ), live AS MATERIALIZED (
@@ -306,17 +287,17 @@ var joinSQL = `WITH asked AS MATERIALIZED (
 		AND s.expires > clock_timestamp() OFFSET 0) s ON true
 ), entered AS (
 	INSERT INTO TABLE_NAME AS s ` + columnsSQL + `
-	SELECT name, owner, owner, label, token, ` + timesSQL + `, false, 'epoch', '' FROM judged a WHERE fits AND NOT left_it
+	SELECT name, owner, owner, label, token, since, kept, expires, false, 'epoch', '' FROM judged WHERE fits AND NOT left_it
 	ON CONFLICT (name, sharer) DO UPDATE SET owner = excluded.owner, label = excluded.label, token = excluded.token,
 		since = CASE WHEN s.token = excluded.token THEN s.since ELSE excluded.since END,
 		kept = CASE WHEN s.token = excluded.token THEN s.kept ELSE excluded.kept END,
 		expires = CASE WHEN s.token = excluded.token THEN GREATEST(s.expires, excluded.expires) ELSE excluded.expires END
 	RETURNING name, sharer, token
 )
-SELECT a.i, coalesce(n.token, 0), (NOT j.fits) IS TRUE, ` + tell("l.wanted > clock_timestamp()", "l.wanted",
-	"j.left_it IS NOT TRUE AND e.until IS NOT NULL") + `
-FROM ` + askersSQL + rowSQL + in("s.expires") + `
-LEFT JOIN judged j ON j.i = a.i LEFT JOIN entered n ON n.name = a.name AND n.sharer = a.owner`
+SELECT a.i, coalesce(e.token, 0), (NOT j.fits) IS TRUE, ` + tell("l.wanted > clock_timestamp()", "l.wanted",
+	"j.left_it IS NOT TRUE AND "+sharedSQL) + `
+FROM ` + askersSQL + rowSQL + `
+LEFT JOIN judged j ON j.i = a.i LEFT JOIN entered e ON e.name = a.name AND e.sharer = a.owner`
 
 // markSQL marks the rows of what somebody waits for, so that its end is told; $3: sharers wait. It keeps new
 // sharers out for a second for a writer that waits for sharers. A row that is locked is just being renewed,
@@ -339,7 +320,7 @@ FROM held h WHERE l.ctid = ANY (ARRAY(SELECT at FROM held)) AND l.ctid = h.at`
 // unmarkSQL removes the note of a writer that leaves, and tells the sharers that it has kept out.
 const unmarkSQL = `WITH gone AS (
 	UPDATE TABLE_NAME SET wanted = 'epoch', wanter = '' WHERE name = $1 AND sharer = '' AND wanter = $2 RETURNING name
-) SELECT ` + notifySQL + ` FROM gone l`
+) SELECT ` + notifySQL + ` FROM gone`
 
 // renewSQL returns those that were still held, and whether they are renewed: a row that somebody has locked
 // is not waited for, since those beside it would wait, too.
@@ -361,35 +342,39 @@ JOIN LATERAL (SELECT * FROM TABLE_NAME WHERE name = a.name AND sharer = a.sharer
 LEFT JOIN renewed r ON r.i = a.i
 WHERE r.i IS NOT NULL OR s.owner = a.owner AND s.expires > clock_timestamp() AND ` + countsSQL
 
-// releaseSQL frees locks that were held alone, or kept; $2 has the name and the owner of each, one after the
-// other, which is looked up faster than a place in an array. Like leaveSQL and keepSQL, it returns those that
-// it finds, says which of them had not ended, and tells those who wait. NOTIFY makes commits wait for each other
-// in the whole server, so it is not said to nobody.
-const releaseSQL = `UPDATE TABLE_NAME l SET owner = '', label = '', expires = LEAST(l.expires, clock_timestamp())
-WHERE l.name = ANY ($1::bytea[]) AND l.sharer = ''
-	AND l.name || convert_to(replace(l.owner, 'kept ', ''), 'UTF8') = ANY ($2::bytea[])
-RETURNING l.name, '', l.expires >= statement_timestamp() AS in_time, CASE WHEN l.waited THEN ` + notifySQL + ` END`
-
-// leaveSQL deletes the entries of sharers, also those that do not count.
-const leaveSQL = `DELETE FROM TABLE_NAME s USING unnest($1::bytea[], $2::text[]) AS a (name, sharer)
-WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.sharer
-RETURNING s.name, s.sharer, s.expires > clock_timestamp() AND ` + countsSQL + ` AS in_time, (
-	SELECT ` + notifySQL + ` FROM TABLE_NAME l WHERE l.name = s.name AND l.sharer = '' AND l.waited)`
-
-// keepSQL keeps what was held, alone or shared, for the rest of a MinHold, once: those who wait learn for how
-// long.
-const keepSQL = `WITH mine AS MATERIALIZED (
-	SELECT a.*, s.at FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[]) AS a (name, sharer, owner, keep)
-	JOIN LATERAL (
-		SELECT s.ctid AS at FROM TABLE_NAME s WHERE s.name = a.name AND s.sharer = a.sharer
-			AND replace(s.owner, 'kept ', '') = a.owner AND s.expires > clock_timestamp() AND ` + countsSQL + `
-		FOR NO KEY UPDATE
-	) s ON true
-), kept AS (
-	UPDATE TABLE_NAME s SET owner = 'kept ' || m.owner, expires = clock_timestamp() + m.keep * interval '1 microsecond'
-	FROM mine m WHERE s.ctid = ANY (ARRAY(SELECT at FROM mine)) AND s.ctid = m.at AND s.owner = m.owner
+// releaseSQL says which of the locks were still held or kept, and tells those who wait, also when a row is
+// only kept from now on: they learn for how long. NOTIFY makes commits wait for each other in the whole
+// server, so it is not said to nobody.
+const releaseSQL = `WITH freed AS (
+	UPDATE TABLE_NAME l SET
+		owner = CASE WHEN a.keep > 0 THEN 'kept ' || a.owner ELSE '' END,
+		label = CASE WHEN a.keep > 0 THEN l.label ELSE '' END,
+		expires = CASE WHEN a.keep = 0 OR l.expires <= clock_timestamp() THEN LEAST(l.expires, clock_timestamp())
+			WHEN l.owner = a.owner THEN clock_timestamp() + a.keep * interval '1 microsecond'
+			ELSE l.expires END
+	FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, keep, i)
+	WHERE l.name = ANY ($1::bytea[]) AND l.name = a.name AND l.sharer = ''
+		AND l.owner IN (a.owner, 'kept ' || a.owner)
+	RETURNING a.i, l.name, l.waited, l.expires >= statement_timestamp() AS held
 )
-SELECT a.name, a.sharer, true, CASE WHEN l.waited THEN ` + notifySQL + ` END FROM mine a` + rowSQL
+SELECT i, held, CASE WHEN waited THEN ` + notifySQL + ` END FROM freed`
+
+// leaveSQL is releaseSQL for sharers, whose entries are deleted or kept. An entry that does not count is
+// deleted, too, and never kept.
+const leaveSQL = `WITH asked AS MATERIALIZED (
+	SELECT a.*, s.owner AS has, l.waited, s.expires > clock_timestamp() AND ` + countsSQL + ` AS held
+	FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, keep, i)
+	JOIN LATERAL (SELECT * FROM TABLE_NAME WHERE name = a.name AND sharer = a.owner OFFSET 0) s ON true ` + rowSQL + `
+), gone AS (
+	DELETE FROM TABLE_NAME s USING asked a
+	WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.owner AND a.keep = 0 RETURNING a.i
+), kept AS (
+	UPDATE TABLE_NAME s SET owner = 'kept ' || a.owner, expires = clock_timestamp() + a.keep * interval '1 microsecond'
+	FROM asked a WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.owner AND a.keep > 0
+		AND a.held AND s.owner = a.owner AND s.expires > clock_timestamp() RETURNING a.i
+)
+SELECT i, held, CASE WHEN waited THEN ` + notifySQL + ` END FROM asked
+WHERE i IN (SELECT i FROM gone UNION ALL SELECT i FROM kept) OR keep > 0 AND held AND has <> owner`
 
 // lookSQL is the state of one name, and stateSQL of what is held; a condition for the lock l follows it.
 const lookSQL = stateSQL + `l.name = $1`
@@ -415,14 +400,11 @@ const listSQL = `WITH next AS MATERIALIZED (
 UNION ALL SELECT name, '', '', 0, 'epoch', NULL, 0, 0, NULL FROM next`
 
 // breakSQL ends the hold of that owner, kept or not, or the generation with that token: no entry has the next
-// one. It deletes the entries that there are, which nobody may do who has left and is kept.
+// one.
 const breakSQL = `WITH broken AS (
 	UPDATE TABLE_NAME SET owner = '', label = '', token = token + 1, expires = clock_timestamp()
 	WHERE name = $1 AND sharer = '' AND owner IN ($2::text, 'kept ' || $2) AND token = $3 AND owner <> '' RETURNING name
-), ended AS (
-	DELETE FROM TABLE_NAME WHERE (SELECT true FROM broken) AND ctid = ANY (ARRAY(SELECT ctid FROM TABLE_NAME
-		WHERE name = $1 AND sharer > '' AND token = $3 FOR UPDATE SKIP LOCKED))
-) SELECT ` + notifySQL + ` FROM broken l`
+) SELECT ` + notifySQL + ` FROM broken`
 
 // latchSQL takes the latch $1 with others, as all do that keep a name from being granted until they end.
 const latchSQL = `SELECT pg_advisory_xact_lock_shared($1)`
@@ -490,10 +472,9 @@ type statements struct {
 	schemaName string
 	table      string // quoted, with its schema
 
-	schema, sequence                                               string
-	conditions                                                     [onStandby + 1]string
+	schema, sequence, conditions                                   string
 	grant, tell, take, give, takeShares, join, mark, unmark, renew string
-	release, leave, keep, look, list, evict, held, mine            string
+	release, leave, look, list, evict, held, mine                  string
 	floor, raise, turn, sweep                                      string
 }
 
@@ -511,7 +492,7 @@ func parse(table string) (schema, name string, err error) {
 }
 
 // statementsFor makes the statements for a table. If schema is "", they are only good for making the table.
-func statementsFor(schema, table string, failoverSafe bool) *statements {
+func statementsFor(schema, table string) *statements {
 	quote := func(name string) string {
 		if schema == "" {
 			return pgx.Identifier{name}.Sanitize()
@@ -529,20 +510,15 @@ func statementsFor(schema, table string, failoverSafe bool) *statements {
 		"KEY_OF_NAME", "('x' || encode(substring(sha256(convert_to("+literal(quote(table))+
 			", 'UTF8') || '\\x00'::bytea || name) FOR 8), 'hex'))::bit(64)::bigint",
 	).Replace
-	s := &statements{
+	return &statements{
 		schemaName: schema, table: quote(table),
-		schema: with(schemaSQL), sequence: with(sequenceSQL),
+		schema: with(schemaSQL), sequence: with(sequenceSQL), conditions: with(conditionsSQL),
 		grant: with(grantSQL), tell: with(tellSQL), take: with(takeSQL), give: with(giveSQL),
 		takeShares: with(takeSharesSQL), join: with(joinSQL),
-		mark: with(markSQL), unmark: with(unmarkSQL), renew: with(renewSQL),
-		release: with(releaseSQL), leave: with(leaveSQL), keep: with(keepSQL),
+		mark: with(markSQL), unmark: with(unmarkSQL), renew: with(renewSQL), release: with(releaseSQL), leave: with(leaveSQL),
 		look: with(lookSQL), list: with(listSQL), evict: with(breakSQL), held: with(heldSQL), mine: with(mineSQL),
 		floor: with(floorSQL), raise: with(raiseSQL), turn: with(turnSQL), sweep: with(sweepSQL),
 	}
-	for k := range s.conditions {
-		s.conditions[k] = with(conditions(keep(k), failoverSafe))
-	}
-	return s
 }
 
 // key is the latch of a name.
@@ -561,7 +537,7 @@ func Schema(table string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return statementsFor(schema, name, false).schema, nil
+	return statementsFor(schema, name).schema, nil
 }
 
 // invalid is an error that matches driver.ErrInvalid.

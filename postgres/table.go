@@ -75,7 +75,7 @@ func (b *Backend) locate(ctx context.Context) (s *statements, lacks, err error) 
 	var schema, fleeting string
 	var old, missing, sees bool
 	known := b.known.Load() // before: what is not there may be made, and found by another request, while this one asks
-	name := statementsFor(b.schema, b.table, b.opts.FailoverSafe).table
+	name := statementsFor(b.schema, b.table).table
 	_, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, locateSQL, name).Scan(&schema, &fleeting, &old, &missing, &sees)
 	})
@@ -89,7 +89,7 @@ func (b *Backend) locate(ctx context.Context) (s *statements, lacks, err error) 
 	case schema == "" && known:
 		return nil, nil, errGone
 	case schema != "":
-		s = statementsFor(schema, b.table, b.opts.FailoverSafe)
+		s = statementsFor(schema, b.table)
 		b.known.Store(true)
 	}
 	switch {
@@ -104,7 +104,7 @@ func (b *Backend) locate(ctx context.Context) (s *statements, lacks, err error) 
 // create makes the table and the sequence, or the sequence of the table that is there, and then never the
 // table.
 func (b *Backend) create(ctx context.Context, there *statements) (err error) {
-	schema := statementsFor(b.schema, b.table, b.opts.FailoverSafe).schema
+	schema := statementsFor(b.schema, b.table).schema
 	if there != nil {
 		schema = there.sequence
 	}
