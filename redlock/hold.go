@@ -37,7 +37,9 @@ type hold struct {
 	places  []place
 	refused *time.Timer // for nodes that have refused it: see complete
 	owing   bool        // see owe
-	doubted bool        // it was not known what a node had when the hold was given up
+	// owedUntil is how long what was not removed is asked for again; zero: a release has always been answered.
+	owedUntil time.Time
+	doubted   bool // it was not known what a node had when the hold was given up
 }
 
 // stage is the life of a hold:

@@ -266,3 +266,17 @@ func TestUndoWaitsForEarlierRounds(t *testing.T) {
 	before.undo.Sent(false)
 	assert.NoError(t, h.Undo(t.Context()))
 }
+
+// A node that stays down is asked to remove a lock for as long as it could last there, and not for good (R25).
+func TestANodeThatStaysDownIsGivenUp(t *testing.T) {
+	b := &Backend{ctx: t.Context()}
+	h := &hold{b: b, lasts: time.Minute, places: make([]place, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.owe()
+	assert.True(t, h.owing)
+	assert.WithinDuration(t, time.Now().Add(time.Minute), h.owedUntil, 10*time.Second)
+	h.owing, h.owedUntil = false, time.Now()
+	h.owe()
+	assert.False(t, h.owing)
+}

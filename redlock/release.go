@@ -226,15 +226,18 @@ func (h *hold) removal(i int, o redisnode.Outcome) verdict {
 }
 
 // owe has what was not removed asked for again, for as long as the lock could last: a minority that keeps the lock
-// would cost the next holders their spare nodes, and nobody else knows of it. h.mu is held.
+// would cost the next holders their spare nodes, and nobody else knows of it. A node that stays down is given up
+// then, or it would be asked for good. h.mu is held.
 func (h *hold) owe() {
-	if h.owing {
+	if h.owedUntil.IsZero() {
+		h.owedUntil = time.Now().Add(h.lasts + driver.Drift(h.lasts) + requestTimeout)
+	}
+	if h.owing || !time.Now().Before(h.owedUntil) {
 		return
 	}
 	h.owing = h.b.owed.Add(1) <= maxOwed && h.b.start(func() {
 		defer h.b.owed.Add(-1)
-		end := time.Now().Add(h.lasts + driver.Drift(h.lasts) + requestTimeout)
-		for delay := firstRelease; h.asksAgain(end, delay); delay = min(2*delay, lastRelease) {
+		for delay := firstRelease; h.asksAgain(delay); delay = min(2*delay, lastRelease) {
 		}
 	})
 	if !h.owing {
@@ -243,7 +246,7 @@ func (h *hold) owe() {
 }
 
 // asksAgain asks, after a pause, those nodes again that did not answer. It returns whether more is to come.
-func (h *hold) asksAgain(end time.Time, pause time.Duration) (more bool) {
+func (h *hold) asksAgain(pause time.Duration) (more bool) {
 	err := clock.Sleep(h.b.ctx, clock.Jitter(pause))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -254,6 +257,6 @@ func (h *hold) asksAgain(end time.Time, pause time.Duration) (more bool) {
 			h.remove(i, nil)
 		}
 	}
-	h.owing = more && err == nil && time.Now().Before(end)
+	h.owing = more && err == nil && time.Now().Before(h.owedUntil)
 	return h.owing
 }

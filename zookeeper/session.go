@@ -27,7 +27,8 @@ type session struct {
 	authenticated int  // how many credentials the driver has: it repeats them on each connection
 	warned        bool // that heartbeats are refused
 
-	paths int // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
+	paths  int        // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
+	asking sync.Mutex // whether the service still has it
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each change of what follows
@@ -302,11 +303,15 @@ func (s *session) over() error {
 }
 
 // stays returns nil if the service has ended a session that is over, with all nodes that it had or may yet get:
-// then its own node is gone, too. It asks on another session.
+// then its own node is gone, too. It asks on another session, for one of its holds at a time.
 func (s *session) stays(ctx context.Context) error {
 	if s.IsGone() {
 		return nil
 	}
+	if !s.asking.TryLock() {
+		return errStays
+	}
+	defer s.asking.Unlock()
 	other, err := s.backend.join(ctx, 0)
 	if errors.Is(err, driver.ErrClosed) {
 		return errStays // nobody can ask any more

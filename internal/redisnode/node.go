@@ -288,7 +288,11 @@ func patiently[T any](
 	select {
 	case r = <-done:
 	case <-limited.Done():
-		r.err = ErrTimeout
+		select {
+		case r = <-done: // the answer came at the same moment
+		default:
+			r.err = ErrTimeout
+		}
 	}
 	switch {
 	case r.err == nil:
