@@ -157,7 +157,7 @@ func (l *link) follow(head []byte) {
 		// again, and writes it when the first answer comes: the answer waits.
 		select {
 		case <-restore:
-		case <-time.After(l.session.backend.patience() / 4): // it had none after all
+		case <-time.After(l.session.backend.patience() / 2): // it had none after all
 		}
 		l.mu.Lock()
 		l.restore = nil

@@ -36,7 +36,9 @@ func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend
 	o := cas.Options{Timeout: u.Duration("timeout", 0)}
 	table := sqlstore.Options{Table: u.Param("table", ""), NoCreate: !u.Bool("create", true)}
 	c := mysql.NewConfig()
-	c.InterpolateParams = true                      // one round trip for a statement
+	c.InterpolateParams = true // one round trip for a statement
+	// The pool dials without a context: a network that swallows everything must not hold up the next connection.
+	c.Timeout, c.ReadTimeout, c.WriteTimeout = openTimeout, 2*openTimeout+2*o.Timeout, openTimeout
 	c.Params = map[string]string{"autocommit": "1"} // whatever the server's default is
 	c.Logger = &mysql.NopLogger{}                   // it would write to standard error
 	if u.Scheme == "mysqls" {
@@ -66,6 +68,7 @@ func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend
 	s.db.SetMaxOpenConns(connections)
 	s.db.SetMaxIdleConns(connections)
 	s.db.SetConnMaxIdleTime(time.Minute)
+	s.db.SetConnMaxLifetime(time.Minute) // the address may lead to another server after a switch-over
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if s.Store, err = sqlstore.New(ctx, s.db, sqlstore.MySQL(), &table); err != nil {

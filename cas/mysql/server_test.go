@@ -196,7 +196,7 @@ func TestProveWhatIsInTheWay(t *testing.T) {
 
 func TestProveCheck(t *testing.T) {
 	lab.NeedProve(t)
-	good := start(t, "--innodb-flush-log-at-trx-commit=1", "--log-bin", "--server-id=1")
+	good := start(t, "--innodb-flush-log-at-trx-commit=1", "--log-bin", "--sync-binlog=1", "--server-id=1")
 	bad := start(t, "--sysdate-is-now", "--wsrep-on=ON", "--wsrep-provider=none", "--binlog-format=ROW", "--read-only", "--server-id=2")
 	findings := func(s *lab.Process) map[string]driver.Severity {
 		c, err := locker.Open(t.Context(), urlOf(s.Addr()), nil, mysql.Openers)
@@ -226,4 +226,29 @@ func TestProveCheck(t *testing.T) {
 		require.NoError(t, err, q)
 	}
 	require.Eventually(t, func() bool { return findings(good)["replicas"] == warning }, 30*time.Second, 100*time.Millisecond)
+}
+
+// Names are bytes, whatever character set a connection has been given: neither does a name change a statement, nor do
+// two names become one, nor is one name two.
+func TestProveNamesInOtherCharacterSets(t *testing.T) {
+	lab.NeedProve(t)
+	s := start(t)
+	plain := storeOn(t, open(t, dsn(s.Addr())))
+	for _, params := range []string{
+		"?interpolateParams=true&character_set_client=gbk", "?character_set_connection=latin1", "?character_set_client=latin1",
+	} {
+		other := storeOn(t, open(t, dsn(s.Addr())+params))
+		versions := map[string]string{"victim" + params: swap(t, plain, "victim"+params, "")}
+		for _, name := range []string{"中", "文", "中' OR 1=1 -- x", `\`} {
+			versions[name+params] = swap(t, other, name+params, "")
+		}
+		for name, version := range versions {
+			for _, s := range []*sqlstore.Store{plain, other} {
+				e, err := s.Load(t.Context(), name)
+				require.NoError(t, err)
+				assert.Equal(t, version, e.Version, name)
+				assert.Equal(t, "value", string(e.Value))
+			}
+		}
+	}
 }

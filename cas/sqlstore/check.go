@@ -47,7 +47,13 @@ func checkMySQL(ctx context.Context, db *sql.DB) (all []driver.Finding, err erro
 	is("--sysdate-is-now", yes(ahead == 0), ahead == 0, driver.SeverityWarning,
 		"a write that waited seems older than it is, so a MinHold can end early: start the server without it")
 	flush := variables["innodb_flush_log_at_trx_commit"]
-	is("innodb_flush_log_at_trx_commit", flush, flush != "1", driver.SeverityProblem, "a crash loses locks and sets tokens back: set it to 1")
+	is("innodb_flush_log_at_trx_commit", flush, flush != "1" && flush != "3", driver.SeverityProblem,
+		"a crash loses locks and sets tokens back: set it to 1")
+	if variables["log_bin"] == "ON" {
+		binlog := variables["sync_binlog"]
+		is("sync_binlog", binlog, binlog != "1" && flush != "3", driver.SeverityProblem,
+			"after a crash, what the binary log has lost is undone, locks and tokens too: set it to 1")
+	}
 	galera := variables["wsrep_on"] == "ON"
 	is("Galera", yes(galera), galera, driver.SeverityProblem,
 		"a node that was cut off, or applies late, shows old data; a cluster that lost its majority, or starts anew from a node that "+

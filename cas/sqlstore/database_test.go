@@ -173,7 +173,7 @@ func (a *answer) Next(to []sqldriver.Value) error {
 // dialect is that of the database.
 func dialect() sqlstore.Dialect {
 	d := sqlstore.MySQL()
-	d.Make = "MAKE $1"
+	d.Make, d.Hex = "MAKE $1", false
 	return d
 }
 

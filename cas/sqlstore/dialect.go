@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -35,9 +36,12 @@ type Dialect struct {
 	// CommitOn makes the connection do so, and CommitOff undoes that.
 	Commits, CommitOn, CommitOff string
 
-	// Quote is what encloses identifiers. Placeholder returns the nth parameter; nil: "?".
+	// Quote is what encloses identifiers. Placeholder returns the nth parameter; nil: "?". With Hex, parameters are
+	// sent as hexadecimal digits, and UNHEX decodes them: neither a driver's quoting nor a conversion between
+	// character sets can change what is in them.
 	Quote       string
 	Placeholder func(n int) string
+	Hex         bool
 
 	// Code returns the database's number of a driver's error, 0 if there is none. Of a statement with one of these numbers
 	// nothing was written: Again, it met another, and is repeated; Refused, no repetition helps;
@@ -45,9 +49,9 @@ type Dialect struct {
 	Code                      func(err error) int64
 	Again, Refused, Unwritten []int64
 
-	// Suits, if not nil, returns an error if a database cannot keep locks, and Check is
+	// Suits, if not nil, returns an error if a table of a database cannot keep locks, and Check is
 	// [driver.Checker]'s.
-	Suits func(ctx context.Context, db *sql.DB) error
+	Suits func(ctx context.Context, db *sql.DB, table string) error
 	Check func(ctx context.Context, db *sql.DB) ([]driver.Finding, error)
 }
 
@@ -70,6 +74,9 @@ func (d Dialect) fill(statement, table string) string {
 		if d.Placeholder != nil {
 			parameter = d.Placeholder(n)
 		}
+		if d.Hex {
+			parameter = "UNHEX(" + parameter + ")"
+		}
 		words = append(words, fmt.Sprint("$", n), parameter)
 	}
 	statement = strings.NewReplacer("AGE,", d.Age+",").Replace(statement)
@@ -87,17 +94,19 @@ const mysqlNow = `UTC_TIMESTAMP(6) + INTERVAL GREATEST(0, ` +
 func MySQL() Dialect {
 	return Dialect{
 		Promises: promises("mysql", driver.ScopeNetwork, true,
-			"one MySQL or MariaDB that keeps what it has committed (innodb_flush_log_at_trx_commit = 1): no Galera, and no "+
-				"fail-over to a replica that may be behind"),
+			"one MySQL or MariaDB that keeps what it has committed (innodb_flush_log_at_trx_commit = 1, with a binary log "+
+				"sync_binlog = 1): no Galera, and no fail-over to a replica that may be behind"),
 		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name VARBINARY(640) NOT NULL PRIMARY KEY, ` +
 			`version VARBINARY(32) NOT NULL, written DATETIME(6) NOT NULL, value MEDIUMBLOB NOT NULL) ENGINE = InnoDB`,
-		Make:    `INSERT IGNORE INTO TABLE_NAME (name, version, written, value) VALUES ($1, '-', NOW, '-')`,
+		Make: `INSERT IGNORE INTO TABLE_NAME (name, version, written, value) ` +
+			`SELECT $1, '-', NOW, '-' FROM DUAL WHERE COMMITS = 1`,
 		Now:     mysqlNow,
 		Age:     `TIMESTAMPDIFF(MICROSECOND, r.written, NOW) - 1`,
 		Commits: "@@autocommit", CommitOn: "SET autocommit = 1", CommitOff: "SET autocommit = 0",
-		Quote: "`", Code: sqlstate.MySQL, Again: sqlstate.MySQLMet,
-		// No right, no such user, database, table or column, a host that is not allowed, a table without transactions.
-		Refused: []int64{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1146, 1054, 1130, 1665},
+		Quote: "`", Hex: true, Code: sqlstate.MySQL, Again: sqlstate.MySQLMet,
+		// No right, no such user, database, table or column, no database chosen, a host that is not allowed, an account
+		// that is locked or whose password has expired, an isolation level that the format of the binary log excludes.
+		Refused: []int64{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1146, 1054, 1046, 1130, 4151, 3118, 1820, 1862, 1665},
 		// A server or a session that is read only; too many connections.
 		Unwritten: []int64{1290, 1792, 1836, 1040, 1203, 1226, 1129},
 		Check:     checkMySQL,
@@ -125,15 +134,22 @@ func promises(name string, scope driver.Scope, restarts bool, restsOn string) ca
 		SurvivesRestart: restarts, RestsOn: restsOn, Ages: true, MinTTL: 100 * time.Millisecond}
 }
 
-// suitsSQLite returns an error if the file is not on a disk of this host, or there is none.
-func suitsSQLite(ctx context.Context, db *sql.DB) error {
-	var file string
-	err := db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file)
-	if err != nil {
-		return fmt.Errorf("sqlite: %w: %w", err, driver.ErrUnavailable)
+// suitsSQLite returns an error if the table's file is not on a disk of this host, or there is none.
+func suitsSQLite(ctx context.Context, db *sql.DB, table string) error {
+	schema, _, named := strings.Cut(table, ".")
+	if !named {
+		schema = "main"
 	}
-	if file == "" {
-		return fmt.Errorf("sqlite: %w: a database in memory: each connection has its own", driver.ErrInvalid)
+	var file string
+	const path = "SELECT file FROM pragma_database_list WHERE lower(name) = lower('%s')" // which Options' check let pass
+	err := db.QueryRowContext(ctx, fmt.Sprintf(path, schema)).Scan(&file)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("sqlite: %w: no database is attached as %s", driver.ErrInvalid, schema)
+	case err != nil:
+		return fmt.Errorf("sqlite: %w: %w", err, driver.ErrUnavailable)
+	case file == "":
+		return fmt.Errorf("sqlite: %w: a database in memory, or a temporary one: each connection has its own", driver.ErrInvalid)
 	}
 	if at, err := filepath.EvalSymlinks(file); err == nil {
 		file = at

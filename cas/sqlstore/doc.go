@@ -1,5 +1,6 @@
-// Package sqlstore keeps locks in a table of MySQL, MariaDB or SQLite, through [database/sql] and any
-// driver: each lock is a record there, which package cas reads and replaces.
+// Package sqlstore keeps locks in a table of MySQL, MariaDB or SQLite, through [database/sql]: each lock is
+// a record there, which package cas reads and replaces. It knows the errors of go-sql-driver/mysql,
+// modernc.org/sqlite and mattn/go-sqlite3.
 //
 //	store, err := sqlstore.New(ctx, db, sqlstore.MySQL(), nil)
 //	backend, err := cas.New(store, nil)
@@ -12,7 +13,8 @@
 //
 // A record's age counts by the database's clock, so a dead holder's lock is free when its TTL has passed,
 // also for a process that tries once, and MinHold is possible. A step of that clock forward can give a
-// lock to a second holder. A record stays when its lock is free, because it counts the fencing tokens.
+// lock to a second holder. The age counts from the write, and others see a write when it is committed: a
+// MinHold whose commit waits (for a disk, or a semi-synchronous replica) ends that much earlier. A record stays when its lock is free, because it counts the fencing tokens.
 //
 // A transaction of the application cannot check a lock here: the holder could not renew a record that
 // the transaction has locked. Let it check the token, with package fencing/sqlguard.
@@ -24,7 +26,7 @@
 // are lost, so that a second holder can get a lock, and tokens repeat. Galera certifies writes on all nodes,
 // but a node may read old data, and a cluster that starts anew from a node that was behind has lost
 // locks. locker check looks for both, for servers that are read-only, and for --sysdate-is-now, which
-// makes a write that waited seem older than it is. We have not tested Group Replication, nor proxies such
+// makes a write that waited seem older than it is. READ COMMITTED needs a binary log in the format row or mixed. We have not tested Group Replication, nor proxies such
 // as ProxySQL, which may send reads to a replica.
 //
 // # SQLite

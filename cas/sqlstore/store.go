@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -51,7 +52,7 @@ func New(ctx context.Context, db *sql.DB, d Dialect, opts *Options) (*Store, err
 	s := &Store{db: db, d: d}
 	s.load, s.make, s.swap, s.list = d.fill(load, o.Table), d.fill(d.Make, o.Table), d.fill(swap, o.Table), d.fill(list, o.Table)
 	if d.Suits != nil {
-		if err := d.Suits(ctx, db); err != nil {
+		if err := d.Suits(ctx, db, o.Table); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +76,8 @@ const (
 	// No two Swaps have the same version, so the row always changes: a driver that counts changed rows
 	// counts as one that counts matching rows.
 	swap = `UPDATE TABLE_NAME SET value = $1, version = $2, written = NOW WHERE name = $3 AND version = $4 AND COMMITS = 1`
-	list = `SELECT name FROM TABLE_NAME WHERE name >= $1 AND name < $2 AND version <> '-'`
+	list = `SELECT name FROM TABLE_NAME WHERE name >= $1 AND name < $2 AND version <> '-' ` +
+		`LIMIT 9223372036854775807` // whatever sql_select_limit is
 
 	// empty is the version of a row that only reserves the name, so that all writes are updates. No
 	// number counts versions: after a dirty read, a fail-over or a restored backup, it would come back.
@@ -83,6 +85,21 @@ const (
 )
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$`)
+
+// bytes and text are parameters.
+func (s *Store) bytes(b string) any {
+	if s.d.Hex {
+		return hex.EncodeToString([]byte(b))
+	}
+	return []byte(b)
+}
+
+func (s *Store) text(t string) any {
+	if s.d.Hex {
+		return hex.EncodeToString([]byte(t))
+	}
+	return t
+}
 
 // Promises is [cas.Store].
 func (s *Store) Promises() cas.Promises { return s.d.Promises }
@@ -99,7 +116,7 @@ func (s *Store) Load(ctx context.Context, key string) (e cas.Entry, err error) {
 func (s *Store) read(ctx context.Context, conn *sql.Conn, key string) (e cas.Entry, commits bool, err error) {
 	var version sql.NullString
 	var age sql.NullInt64
-	err = conn.QueryRowContext(ctx, s.load, []byte(key)).Scan(&e.Value, &version, &age, &commits)
+	err = conn.QueryRowContext(ctx, s.load, s.bytes(key)).Scan(&e.Value, &version, &age, &commits)
 	if version.String == "" || version.String == empty {
 		return cas.Entry{}, commits, err
 	}
@@ -112,12 +129,12 @@ func (s *Store) Swap(ctx context.Context, key, version string, value []byte) (st
 	next, version := rand.Text(), cmp.Or(version, empty)
 	return next, s.run(ctx, func(conn *sql.Conn) (commits bool, err error) {
 		if version == empty {
-			if _, err := conn.ExecContext(ctx, s.make, []byte(key)); err != nil {
+			if _, err := conn.ExecContext(ctx, s.make, s.bytes(key)); err != nil {
 				return true, err
 			}
 		}
 		var n int64
-		result, err := conn.ExecContext(ctx, s.swap, value, next, []byte(key), version)
+		result, err := conn.ExecContext(ctx, s.swap, s.bytes(string(value)), s.text(next), s.bytes(key), s.text(version))
 		if err == nil {
 			n, err = result.RowsAffected()
 		}
@@ -135,7 +152,8 @@ func (s *Store) Swap(ctx context.Context, key, version string, value []byte) (st
 // List is [cas.Store].
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		from, to := []byte(prefix), []byte(prefix+"\xff") // which is in no UTF-8
+		// "" is NULL in some modes, and no name is empty; \xff is in no UTF-8.
+		from, to := s.bytes(cmp.Or(prefix, "\x00")), s.bytes(prefix+"\xff")
 		var keys []string
 		err := s.run(ctx, func(conn *sql.Conn) (bool, error) {
 			_, commits, err := s.read(ctx, conn, prefix)
