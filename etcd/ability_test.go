@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -46,88 +46,6 @@ func TestListTellsWhoWaits(t *testing.T) {
 	_, err := locktest.Break(ctx, b, "b")
 	require.NoError(t, err)
 	require.NoError(t, s.get(t, answer, 30*time.Second).lease.Unlock(ctx))
-}
-
-// A Break breaks nobody but the holder that its State tells of: not those who hold when it comes late, and not by
-// a State of another cluster, or of before a restore, with higher revisions.
-func TestBreakOfAnotherHolderBreaksNobody(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	b := backend(t, s.Addrs())
-	share := request("n", time.Minute, false)
-	share.Shared = true
-	first := locktest.Acquire(t, b, share)
-	late, err := b.Inspect(ctx, "n")
-	require.NoError(t, err)
-	require.NoError(t, first.Hold.Release(ctx, 0))
-	share.Owner = "next"
-	next := locktest.Acquire(t, b, share)
-	require.NoError(t, b.Break(ctx, late))
-	_, err = next.Hold.Renew(ctx)
-	require.NoError(t, err, "it was late")
-
-	alone := locktest.Acquire(t, b, request("alone", time.Minute, false))
-	for _, name := range []string{"n", "later"} { // one before, and one after
-		if name == "later" {
-			locktest.Acquire(t, b, request(name, time.Minute, false))
-		}
-		other, err := b.Inspect(ctx, name)
-		require.NoError(t, err)
-		other.Name = "alone"
-		require.NoError(t, b.Break(ctx, other))
-		_, err = alone.Hold.Renew(ctx)
-		require.NoError(t, err, name)
-	}
-	require.NoError(t, b.Break(ctx, driver.State{Name: "alone", Held: true, Holder: "etcd 1-9000000000"}))
-	_, err = alone.Hold.Renew(ctx)
-	require.NoError(t, err, "it is no sharer")
-}
-
-// The first of two copies of a Break breaks one, and its answer is lost; or it is lost, and the holder's lease ends
-// before the second, which breaks the floor.
-func TestBreakThatIsSentTwice(t *testing.T) {
-	s := parallelScene(t, 1)
-	addr := s.Nodes[0].Addr()
-	for _, arrives := range []bool{true, false} {
-		name := fmt.Sprint(arrives)
-		first := locktest.Acquire(t, backendWith(t, strict, s.Addrs()), request(name, time.Minute, false))
-		answer := lockLater(t.Context(), client(t, s.Addrs(), time.Minute), name)
-		leases, _ := s.queued(t, name, 3)
-		var lost atomic.Bool
-		b := backend(t, []string{addr, addr}, onCalls(func(c call) error {
-			if c.txn == nil || len(c.txn.Success) == 0 || c.txn.Success[0].GetRequestTxn() == nil || !lost.CompareAndSwap(false, true) {
-				return c.send()
-			}
-			if arrives {
-				assert.NoError(t, c.send())
-			} else {
-				s.revoke(t, *leases[0])
-			}
-			return status.Error(codes.Unavailable, "no answer")
-		}))
-		broken, err := locktest.Break(t.Context(), b, name)
-		require.NoError(t, err)
-		assert.Equal(t, first.Token, broken.Token)
-		next := s.get(t, answer, 30*time.Second)
-		s.queued(t, name, 1)
-		require.NoError(t, next.lease.Unlock(t.Context()))
-	}
-}
-
-// A key of the same name that was put later is not the one that is held.
-func TestKeyThatIsPutAgainIsNotTheLock(t *testing.T) {
-	s := parallelScene(t, 1)
-	g := locktest.Acquire(t, backend(t, s.Addrs()), request("n", time.Minute, false))
-	_, names := s.queued(t, "n", 1)
-	s.delete(t, names[0])
-	_, err := s.admin.Put(t.Context(), names[0], "again:")
-	require.NoError(t, err)
-	_, err = g.Hold.Renew(t.Context())
-	require.ErrorIs(t, err, driver.ErrLost)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = g.Hold.Renew(ctx)
-	require.ErrorIs(t, err, driver.ErrLost, "that is known, also to a renewal that is not answered")
 }
 
 // A page of the service may end between the keys of one name.
@@ -175,11 +93,75 @@ func TestListGoesOverPages(t *testing.T) {
 	assert.Len(t, told, names+1)
 }
 
+// MinHold counts from the grant, is kept whatever becomes of the client, and ends when it is over: for a job that
+// runs in a process of its own. With StrictExpiry it was kept until somebody asked, and for a whole MinHold from
+// then on, so that an hourly job ran every second hour. It still is where the backend is closed under a holder.
+func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
+	t.Parallel()
+	const keep = 4 * time.Second
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("strict=%v", strict), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1, version(strict)...)
+			ctx := t.Context()
+			b, other := keepingBackend(t, s.Addrs(), strict), client(t, s.Addrs(), time.Minute)
+			before := locktest.Lock(t, other, "n")
+			ask := func(name string) driver.Grant {
+				req := request(name, keep, true)
+				req.MinHold = keep
+				return locktest.Acquire(t, b, req)
+			}
+			waits := make(chan driver.Grant, 1)
+			go func() { waits <- ask("n") }()
+			s.queued(t, "n", 2)
+			time.Sleep(1500 * time.Millisecond)
+			began := time.Now()
+			require.NoError(t, before.Unlock(ctx))
+			require.NoError(t, (<-waits).Hold.Release(ctx, keep-time.Since(began)))
+			ask("held") // when it is closed
+			require.NoError(t, b.Close())
+			for _, name := range []string{"n", "held"} {
+				_, err := other.TryLock(ctx, name)
+				require.ErrorIs(t, err, driver.ErrHeld)
+			}
+			eventually(t, keep+5*time.Second, "it is over", func() bool { return len(all(t, s.admin)) == 0 })
+			assert.Greater(t, time.Since(began), keep)
+		})
+	}
+}
+
+// Inspect counts what keeps the lock beside the session, and who takes back an attempt with MinHold takes its
+// lease back, too.
+func TestMinHoldIsToldAndTakenBack(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	for i, strict := range []bool{false, true} {
+		b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
+		require.NoError(t, err)
+		defer func() { _ = b.Close() }()
+		for n := range 6 {
+			req := request("n", time.Minute, n%2 > 0)
+			req.MinHold = time.Hour
+			g := locktest.Acquire(t, b, req)
+			st, err := b.Inspect(ctx, "n")
+			require.NoError(t, err)
+			assert.Greater(t, st.Remaining, req.MinHold-time.Minute)
+			assert.Less(t, st.Remaining, req.MinHold+2*req.TTL)
+			require.NoError(t, g.Hold.Undo(ctx))
+		}
+		leases, err := s.admin.Leases(ctx)
+		require.NoError(t, err)
+		assert.Len(t, leases.Leases, 1+i, "the sessions'")
+	}
+}
+
 func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 	s := parallelScene(t, 3)
 	ctx := t.Context()
-	findings := func(addrs []string, o etcd.Options) (text string, worst driver.Severity) {
-		b := backendWith(t, o, addrs)
+	findings := func(addrs []string, o *etcd.Options) (text string, worst driver.Severity) {
+		b, err := etcd.New(dial(t, addrs), o)
+		require.NoError(t, err)
+		defer func() { _ = b.Close() }()
 		claimed := b.Guarantees()
 		all, err := b.Check(ctx)
 		require.NoError(t, err)
@@ -190,14 +172,14 @@ func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 		}
 		return text, worst
 	}
-	text, worst := findings(s.Addrs(), etcd.Options{Members: 3})
+	text, worst := findings(s.Addrs(), &etcd.Options{Members: 3})
 	assert.Equal(t, driver.SeverityOK, worst, text)
-	text, worst = findings([]string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, etcd.Options{Members: 5})
+	text, worst = findings([]string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, &etcd.Options{Members: 5})
 	assert.Equal(t, driver.SeverityProblem, worst)
 	assert.Contains(t, text, "5, and the cluster has 3")
 	assert.Contains(t, text, "give all of them")
 	s.Follower(t).Kill()
-	text, worst = findings(s.Addrs(), etcd.Options{})
+	text, worst = findings(s.Addrs(), nil)
 	assert.Equal(t, driver.SeverityWarning, worst)
 	assert.Contains(t, text, "does not answer")
 }
@@ -211,14 +193,20 @@ func TestCheckTellsARefusalFromSilence(t *testing.T) {
 		"does not answer: ": status.Error(codes.Unavailable, "the connection broke"),
 	} {
 		var sick atomic.Bool
-		b := backendWith(t, patient, []string{s.Nodes[0].Addr(), road.Addr()}, onCalls(func(c call) error {
-			var at peer.Peer
-			err := c.send(grpc.Peer(&at))
-			if sick.Load() && at.Addr != nil && at.Addr.String() == road.Addr() && c.is("Status") {
-				return answer
-			}
-			return err
-		}))
+		b := patientBackend(t, []string{s.Nodes[0].Addr(), road.Addr()}, func(c *clientv3.Config) {
+			c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
+				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+					invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+				) error {
+					var at peer.Peer
+					err := invoker(ctx, method, req, reply, cc, append(opts, grpc.Peer(&at))...)
+					if sick.Load() && at.Addr != nil && at.Addr.String() == road.Addr() && strings.HasSuffix(method, "/Status") {
+						return answer
+					}
+					return err
+				},
+			))
+		})
 		locktest.Acquire(t, b, request(says, time.Minute, false))
 		sick.Store(true)
 		found, err := b.Check(t.Context())
@@ -232,9 +220,22 @@ func TestCheckTellsARefusalFromSilence(t *testing.T) {
 
 func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
 	s := parallelScene(t, 1)
-	s.spaceAlarm(t, pb.AlarmRequest_ACTIVATE)
+	s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
 	_, err := locker.Open(t.Context(), "etcd://"+s.Nodes[0].Addr(), nil, openers)
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "etcdctl alarm disarm")
 	assert.Empty(t, all(t, s.admin), "it writes nothing")
+}
+
+// The engine waits 1.5 seconds for a Close.
+func TestCloseOfStrictLocksDoesNotWaitForASilentService(t *testing.T) {
+	s := parallelScene(t, 1)
+	network := lab.StartProxy(t)
+	b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
+	require.NoError(t, err)
+	locktest.Acquire(t, b, request("n", time.Minute, false))
+	network.Set(lab.Drop)
+	began := time.Now()
+	require.NoError(t, b.Close())
+	assert.Less(t, time.Since(began), 1800*time.Millisecond)
 }

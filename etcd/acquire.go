@@ -1,10 +1,10 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -78,38 +78,38 @@ func (b *Backend) attempt(ctx context.Context, req driver.Request) (driver.Grant
 	if left {
 		return driver.Grant{Hold: h}, err // for the engine to take back (R7)
 	}
-	h.become(settled)
+	h.settle()
 	return driver.Grant{}, err
 }
 
-// name gives h a key of this client's that nothing can be under way for: that of the same attempt, if the request
-// is repeated (R11), or one that nobody uses. Etcd keeps deleted keys in its index until it is compacted, so they are
-// used again, but for that of a MinHold: its floor may be there for longer than anybody here knows. It reports whether
-// this client has another place in the queue, which may not be free then.
+var seed = maphash.MakeSeed()
+
+// name gives h a key of this client's that nothing can be under way for. Etcd keeps deleted keys in its index
+// until it is compacted, so they are used again, but for that of a MinHold: its floor may be there for longer
+// than anybody here knows. It reports whether this client has another place in the queue, which may not be
+// free then.
 //
-// A sharer draws numbers: four times 0, four times one of the lowest two, then four, eight, and so on. Some fifty
-// tries find a free one among thousands, not much above them.
+// A sharer tries numbers that its owner draws: four times 0, four times one of the lowest two, then four,
+// eight, and so on. Some fifty tries find a free one among thousands, not much above them, and a repeated
+// request finds the same (R11).
 func (b *Backend) name(h *hold) (follows bool) {
 	mark, once, number := "", "", func(try int) int { return try }
 	if h.minHold > 0 {
 		once = "." + escape.Replace(h.owner)
 	}
 	if h.shared {
-		mark, number = sharedMark, func(try int) int { return rand.IntN(1 << min(try/4, 30)) } //nolint:gosec // no secret
+		draw := rand.New(rand.NewPCG(maphash.String(seed, h.owner), 0)) //nolint:gosec // nobody has to guess it
+		mark, number = sharedMark, func(try int) int { return draw.IntN(1 << min(try/4, 30)) }
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.asked = h.queue + mark + once + voidMark + h.owner
-	if before := b.inUse[h.asked]; before != nil && before.l == h.l {
-		h.key = before.key
-		return false
-	}
-	b.inUse[h.asked] = h
 	for try := 0; ; try++ {
 		h.key = h.queue + mark + b.id + once + "." + strconv.Itoa(number(try))
-		if b.inUse[h.key] == nil {
+		if user := b.inUse[h.key]; user == nil {
 			b.inUse[h.key] = h
 			return !h.shared && (try > 0 || b.inUse[h.queue+b.id+".1"] != nil)
+		} else if user.owner == h.owner && user.l == h.l {
+			return false // a repeated request (R11)
 		}
 	}
 }
@@ -160,23 +160,34 @@ var errTakenBack = errors.New("the attempt was taken back before it arrived")
 // it is made only where the name may be free. Behind others, the transaction looks for who is in the way
 // before it puts the key.
 func (a *attempt) enter(ctx context.Context, wait bool) (first bool, ahead *mvccpb.KeyValue, err error) {
+	h := a.h
 	for last := wait && a.follows; ; last = true {
 		resp, err := a.put(ctx, last, wait)
 		switch {
 		case err != nil:
 			return false, nil, err
 		case resp.Succeeded && last:
+			a.inQueue(resp.Header.Revision)
 			ahead, err = a.ahead(ctx, resp.Responses)
 			return ahead == nil, ahead, err
 		case resp.Succeeded:
+			a.inQueue(resp.Header.Revision)
 			return true, nil, a.learn(ctx, resp.Responses)
-		case a.h.created > 0:
-			return false, nil, nil // the request was carried out before (R11)
-		case last: // a key of that name which a copy has put is as good as the void key
-			return false, nil, errTakenBack
-		case !wait:
-			return false, nil, a.refused(ctx, resp)
 		}
+		if mine := resp.Responses[0].GetResponseRange().Kvs; len(mine) > 0 && h.isAt(mine[0]) {
+			a.inQueue(mine[0].CreateRevision)
+			return false, nil, nil // the request was carried out before (R11)
+		}
+		if wait && !last {
+			continue
+		}
+		if last || !isHeld(resp) { // a key of that name which a copy has put is as good as the void key
+			return false, nil, errTakenBack
+		}
+		if err := a.discover(ctx, resp); err != nil {
+			return false, nil, err
+		}
+		return false, nil, driver.ErrHeld
 	}
 }
 
@@ -205,34 +216,35 @@ func (a *attempt) put(ctx context.Context, last, wait bool) (*clientv3.TxnRespon
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
 	h.sent(f, err)
-	switch {
-	case err != nil:
-	case resp.Succeeded:
-		h.found(resp.Header.Revision)
-	default:
-		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-			if h.isAt(kv) {
-				h.found(kv.CreateRevision)
-			}
-		}
-	}
 	return resp, err
 }
 
-// refused says why an attempt that does not wait was refused. It has the time of dead holders begin: it found a floor on
-// no lease that may not be that of the oldest place, which lives, or that of a sharer, behind which such floors may stand.
-func (a *attempt) refused(ctx context.Context, resp *clientv3.TxnResponse) error {
-	floors, oldest := resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Kvs
-	if len(floors)+len(oldest) == 0 {
-		return errTakenBack
-	}
-	for _, floor := range floors {
-		lives := len(oldest) > 0 && string(oldest[0].Key) == placeOf(floor.Key)
-		if isShared(floor.Key) || floor.Lease == 0 && !lives {
-			return cmp.Or(a.h.b.sweep(ctx, a.h.queue), driver.ErrHeld)
+// inQueue notes that the key has been put.
+func (a *attempt) inQueue(created int64) {
+	a.h.b.mu.Lock()
+	defer a.h.b.mu.Unlock()
+	a.h.found(created)
+}
+
+// isHeld reports whether somebody was in the way of a transaction that was to take a free name.
+func isHeld(resp *clientv3.TxnResponse) bool {
+	floors, places := resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Kvs
+	return len(floors)+len(places) > 0
+}
+
+// discover has the time of dead holders begin for one that is refused: it found a floor on no lease that may
+// not be that of the oldest place, which lives, or that of a sharer, behind which such floors may stand.
+func (a *attempt) discover(ctx context.Context, resp *clientv3.TxnResponse) error {
+	for _, floor := range resp.Responses[1].GetResponseRange().Kvs {
+		oldest := ""
+		for _, kv := range resp.Responses[2].GetResponseRange().Kvs {
+			oldest = string(kv.Key)
+		}
+		if isShared(floor.Key) || floor.Lease == 0 && placeOf(floor.Key) != oldest {
+			return a.h.b.sweep(ctx, a.h.queue)
 		}
 	}
-	return driver.ErrHeld
+	return nil
 }
 
 // looks are for what is in the way: the last place of those that came before, or, if there is none, a floor
@@ -298,7 +310,7 @@ func (a *attempt) learn(ctx context.Context, found []*pb.ResponseOp) (err error)
 	if before < driver.MaxSharers {
 		return nil
 	}
-	if _, err := h.end(ctx, false); err != nil {
+	if _, err := h.remove(ctx); err != nil {
 		return err
 	}
 	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(h.queue, h.b.keys.locks()), "/"))

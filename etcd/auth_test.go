@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -105,16 +106,17 @@ func TestTokenThatHasExpiredIsRenewed(t *testing.T) {
 			const callers = 20
 			var refused, logins atomic.Int64
 			var counts atomic.Bool
-			b := backendWith(t, patient, s.Addrs(), as("locker"), onCalls(func(c call) error {
-				if c.is("Authenticate") {
+			b := patientBackend(t, s.Addrs(), as("locker"), intercepted(func(ctx context.Context, method string, send func() error) error {
+				if strings.HasSuffix(method, "/Authenticate") {
 					for logins.Add(1); 0 < refused.Load() && refused.Load() < callers; { // all are to meet it
-						if err := clock.Sleep(c.ctx, time.Millisecond); err != nil {
+						if err := clock.Sleep(ctx, time.Millisecond); err != nil {
 							return err
 						}
 					}
+					return send()
 				}
-				err := c.send()
-				if counts.Load() && c.is("Txn") && errors.Is(rpctypes.Error(err), rpctypes.ErrInvalidAuthToken) {
+				err := send()
+				if counts.Load() && strings.HasSuffix(method, "/Txn") && errors.Is(rpctypes.Error(err), rpctypes.ErrInvalidAuthToken) {
 					refused.Add(1)
 				}
 				return err

@@ -61,7 +61,7 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	t.Run("when it is opened", func(t *testing.T) {
 		refused(t, refusal(t, "etcd://"+a+","+b), a, b)
 	})
-	both := backendWith(t, patient, []string{a, b})
+	both := patientBackend(t, []string{a, b})
 	t.Run("before the first grant", func(t *testing.T) {
 		for range 3 { // and it is not forgotten
 			_, err := locktest.Ask(ctx, both, request("n", time.Minute, false))
@@ -72,8 +72,8 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	t.Run("check", func(t *testing.T) {
 		var turn atomic.Int64
 		for what, c := range map[string]driver.Checker{
-			"two endpoints": backendWith(t, patient, []string{a, b}),
-			"one endpoint of a balancer": backendWith(t, patient, []string{a}, leading(func(string) string {
+			"two endpoints": patientBackend(t, []string{a, b}),
+			"one endpoint of a balancer": patientBackend(t, []string{a}, leading(func(string) string {
 				return []string{a, b}[turn.Add(1)%2]
 			})),
 		} {
@@ -91,13 +91,13 @@ func TestEndpointsOfTwoClustersAreRefused(t *testing.T) {
 	})
 	t.Run("at a fail-over, and after a restore", func(t *testing.T) {
 		var late, moved atomic.Bool
-		failsOver := backendWith(t, patient, []string{a, b}, leading(func(addr string) string {
+		failsOver := patientBackend(t, []string{a, b}, leading(func(addr string) string {
 			if addr == b && !late.Load() {
 				return ""
 			}
 			return addr
 		}))
-		restored := backendWith(t, patient, []string{a}, leading(func(string) string {
+		restored := patientBackend(t, []string{a}, leading(func(string) string {
 			if moved.Load() {
 				return b
 			}
@@ -139,20 +139,21 @@ func TestAForeignEndpointDoesNotHideAnOutage(t *testing.T) {
 	one, two := newScene(t, 1), newScene(t, 1)
 	proxy := lab.StartProxy(t, one.Nodes[0].Addr())
 	var late atomic.Bool
-	members := []string{proxy.Addr(), two.Nodes[0].Addr()}
-	b := backendWith(t, etcd.Options{Timeout: 2 * time.Second}, members, leading(func(addr string) string {
+	b, err := etcd.New(dial(t, []string{proxy.Addr(), two.Nodes[0].Addr()}, leading(func(addr string) string {
 		if addr != proxy.Addr() && !late.Load() {
 			return ""
 		}
 		return addr
-	}))
+	})), &etcd.Options{Timeout: 2 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
 	eventually(t, 30*time.Second, "it works", func() bool {
 		g, err := locktest.Ask(t.Context(), b, request("n", time.Minute, false))
 		return err == nil && g.Hold.Release(t.Context(), 0) == nil
 	})
 	proxy.Set(lab.Hold)
 	late.Store(true)
-	_, err := locktest.Ask(t.Context(), b, request("n", time.Minute, false))
+	_, err = locktest.Ask(t.Context(), b, request("n", time.Minute, false))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.NotErrorIs(t, err, driver.ErrRefused)
 	assert.ErrorContains(t, err, "belongs to cluster")
@@ -165,7 +166,9 @@ func TestASilentEndpointIsNotWaitedFor(t *testing.T) {
 	silent := lab.StartProxy(t, s.Nodes[0].Addr())
 	silent.Set(lab.Hold)
 	const limit = 30 * time.Second // of which each pool waited a third
-	b := backendWith(t, etcd.Options{Timeout: limit}, []string{s.Nodes[0].Addr(), silent.Addr()})
+	b, err := etcd.New(dial(t, []string{s.Nodes[0].Addr(), silent.Addr()}), &etcd.Options{Timeout: limit})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
 	began := time.Now()
 	locktest.Acquire(t, b, request("n", time.Minute, false))
 	assert.Less(t, time.Since(began), limit/3)
@@ -180,10 +183,10 @@ func TestTheStatusOfAMember(t *testing.T) {
 		t.Run(code.String(), func(t *testing.T) {
 			t.Parallel()
 			var asked atomic.Int64
-			b := backendWith(t, patient, s.Addrs(), func(c *clientv3.Config) {
+			b := patientBackend(t, s.Addrs(), func(c *clientv3.Config) {
 				c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string,
 					req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					if method == "/pb.Maintenance/Status" {
+					if method == "/etcdserverpb.Maintenance/Status" {
 						asked.Add(1)
 						time.Sleep(100 * time.Millisecond)
 						if code != codes.OK {

@@ -54,7 +54,7 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 			return nil
 		}
 		if createRevision(resp.Responses[1]) != h.created {
-			return h.isLost()
+			return h.isLost("is")
 		}
 		if now, err = readTokens(resp.Responses[0]); err != nil {
 			return err

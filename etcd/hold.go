@@ -21,7 +21,6 @@ type hold struct {
 	l       *lease
 	queue   string
 	key     string // one of this client's, used again when the hold is over
-	asked   string // what a repetition of the request asks for, and nothing else
 	shared  bool
 	owner   string // new for each attempt (R10)
 	label   string
@@ -73,25 +72,32 @@ func (h *hold) grant(ctx context.Context) error {
 // minLook is the least that a look gets.
 const minLook = 200 * time.Millisecond
 
-// Renew implements [driver.Hold]: it looks whether the key is there, and returns how far the session has been kept
-// alive. A look that gets no answer does not matter: the key can only be missing if somebody has deleted it by hand.
+// Renew implements [driver.Hold]: it returns how far the session has been kept
+// alive, and looks whether the key is there. A look that gets no answer does
+// not matter: the key can only be missing if somebody has deleted it by hand.
 func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
-	if !h.isOver() {
-		limited, cancel := context.WithTimeout(ctx, max(h.l.ttl/10, minLook))
-		defer cancel()
-		if h.l.isMissing(limited, h.key, h.created) {
-			// A floor may be left, or a copy of the request may still come: it is not settled before it is taken back.
-			h.b.mu.Lock()
-			h.absent = true
-			h.b.mu.Unlock()
-			h.lost()
-		}
+	if h.isOver() {
+		return driver.Validity{}, h.isLost("is")
+	}
+	limited, cancel := context.WithTimeout(ctx, max(h.l.ttl/10, minLook))
+	defer cancel()
+	if h.l.isMissing(limited, h.key, h.created) {
+		// A floor may be left, or a copy of the request may come yet: it is not
+		// settled before it is taken back.
+		h.b.mu.Lock()
+		h.absent = true
+		h.b.mu.Unlock()
+		h.lost()
+		return driver.Validity{}, h.isLost("is")
 	}
 	v, err := h.l.Validity()
-	if h.isOver() { // another renewal may have found it
-		return driver.Validity{}, h.isLost()
+	switch {
+	case h.isOver(): // as another renewal has found meanwhile
+		return driver.Validity{}, h.isLost("is")
+	case err != nil:
+		return driver.Validity{}, h.b.failure(ctx, err)
 	}
-	return v, h.b.failure(ctx, err)
+	return v, nil
 }
 
 func (h *hold) isOver() bool {
@@ -100,8 +106,8 @@ func (h *hold) isOver() bool {
 	return h.stage >= kept || h.absent || h.l.IsGone() || errors.Is(h.l.Err(), session.ErrGone)
 }
 
-func (h *hold) isLost() error {
-	return fmt.Errorf("etcd %s: its key is gone: %w", h.b.addr(), driver.ErrLost)
+func (h *hold) isLost(is string) error {
+	return fmt.Errorf("etcd %s: its key %s gone: %w", h.b.addr(), is, driver.ErrLost)
 }
 
 // Release implements [driver.Hold]. A lock that is kept has no place any more: the floor of its MinHold,
@@ -111,20 +117,26 @@ func (h *hold) Release(ctx context.Context, keep time.Duration) error {
 	if err == nil {
 		found, err = h.end(ctx, keep > 0)
 	}
-	if err == nil && !found {
-		return h.isLost()
+	if err != nil {
+		return h.b.failure(ctx, err)
 	}
-	return h.b.failure(ctx, err)
+	if !found {
+		return h.isLost("was")
+	}
+	return nil
 }
 
 // Undo implements [driver.Hold].
 func (h *hold) Undo(ctx context.Context) error {
-	_, err := h.end(ctx, false)
+	_, err := h.remove(ctx)
 	return h.b.failure(ctx, err)
 }
 
-// end deletes the key and its floors, but for that of a MinHold if the lock is to be kept, and makes what may be under
-// way come to nothing. It reports whether there was anything that it ends.
+// remove deletes the key and its floors, and makes what may be under way come to nothing.
+func (h *hold) remove(ctx context.Context) (found bool, err error) { return h.end(ctx, false) }
+
+// end is remove, but leaves the floor of a MinHold if the lock is to be kept. It reports whether there was
+// anything that it ends.
 func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
 	for {
 		gone := h.l.IsGone()
@@ -132,7 +144,7 @@ func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
 		needed, makeVoid := h.removal(gone)
 		h.b.mu.Unlock()
 		if !needed {
-			h.become(settled)
+			h.settle()
 			return false, nil
 		}
 		found, err = h.delete(ctx, keep, makeVoid)
@@ -141,26 +153,29 @@ func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
 			// the lock.
 			_, _ = h.delete(ctx, keep, false)
 		}
-		if !leaseGone(err) {
-			break
+		switch {
+		case leaseGone(err):
+			h.l.Ended()
+			continue
+		case err != nil:
+			return false, err
 		}
-		h.l.Ended()
-	}
-	switch {
-	case err != nil:
-		return false, err
-	case keep:
-		h.become(kept)
+		if makeVoid {
+			h.l.addVoid()
+		}
+		if keep {
+			h.become(kept)
+			return found, nil
+		}
+		h.b.mu.Lock()
+		keeps := h.keeps
+		h.b.mu.Unlock()
+		if keeps != 0 {
+			_ = h.b.pool.revokeLease(ctx, keeps) // nothing is on it any more
+		}
+		h.settle()
 		return found, nil
 	}
-	h.b.mu.Lock()
-	keeps := h.keeps
-	h.b.mu.Unlock()
-	if keeps != 0 {
-		_ = h.b.pool.revokeLease(ctx, keeps) // nothing is on it any more
-	}
-	h.become(settled)
-	return found, nil
 }
 
 // delete makes the one request. It compares the whole owner (R9). The void key lives as long as the lease: as
@@ -191,11 +206,11 @@ func (h *hold) delete(ctx context.Context, keep, makeVoid bool) (found bool, err
 	isKept := err == nil && !there && hasFloors && resp.Responses[0].GetResponseTxn().Succeeded
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
-	if makeVoid && err == nil {
-		h.l.addVoid()
-	}
 	return h.removed(f, err, keep, there, isKept), err
 }
+
+// settle notes that nothing of the hold is at etcd any more, nor can come.
+func (h *hold) settle() { h.become(settled) }
 
 // become notes that nothing of the hold is on the session's lease any more, nor can come: it is kept, or
 // settled.
@@ -207,10 +222,8 @@ func (h *hold) become(as stage) {
 		if h.forget != nil {
 			h.forget()
 		}
-		for _, key := range []string{h.key, h.asked} {
-			if b.inUse[key] == h {
-				delete(b.inUse, key)
-			}
+		if b.inUse[h.key] == h {
+			delete(b.inUse, h.key)
 		}
 		h.l.Leave()
 	}

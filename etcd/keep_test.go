@@ -3,12 +3,17 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/locktest"
@@ -38,9 +43,12 @@ func keepable(name string, shared bool) driver.Request {
 	return req
 }
 
-func keepingBackend(t *testing.T, s scene, strict bool) *etcd.Backend {
+func keepingBackend(t *testing.T, addrs []string, strict bool, opts ...func(*clientv3.Config)) *etcd.Backend {
 	t.Helper()
-	return backendWith(t, etcd.Options{StrictExpiry: strict, MaxTTL: time.Minute}, s.Addrs())
+	b, err := etcd.New(dial(t, addrs, opts...), &etcd.Options{StrictExpiry: strict, MaxTTL: time.Minute})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
 }
 
 // ends checks that a lock which was granted at began is kept for keepTime, and not much longer, by a
@@ -60,7 +68,7 @@ func TestKeptLockEnds(t *testing.T) {
 	kinds(t, func(t *testing.T, strict, shared bool) {
 		s := newScene(t, 1)
 		ctx := t.Context()
-		b := keepingBackend(t, s, strict)
+		b := keepingBackend(t, s.Addrs(), strict)
 		g := locktest.Acquire(t, b, keepable("n", shared))
 		began := time.Now()
 		held, err := b.Inspect(ctx, "n")
@@ -93,12 +101,34 @@ func TestKeptLockEnds(t *testing.T) {
 	})
 }
 
+// To who writes beside it, a lock that is kept is no longer held.
+func TestKeptLockIsNotHeld(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	b := backend(t, s.Addrs())
+	g := locktest.Acquire(t, b, keepable("n", false))
+	held, err := etcd.Held(lease{g.Hold.(driver.Aser)})
+	require.NoError(t, err)
+	for _, want := range []bool{true, false} {
+		resp, err := s.admin.Txn(ctx).If(held).Commit()
+		require.NoError(t, err)
+		require.Equal(t, want, resp.Succeeded)
+		require.NoError(t, g.Hold.Release(ctx, time.Second))
+	}
+}
+
+// lease is as much of one as Held asks for.
+type lease struct{ driver.Aser }
+
+func (lease) Name() string { return "" }
+func (lease) Err() error   { return nil }
+
 // What is kept is removed by all that removes a lock.
 func TestKeptLockIsRemoved(t *testing.T) {
 	kinds(t, func(t *testing.T, strict, shared bool) {
 		s := newScene(t, 1)
 		ctx := t.Context()
-		b := keepingBackend(t, s, strict)
+		b := keepingBackend(t, s.Addrs(), strict)
 		for how, remove := range map[string]func(driver.Hold) error{
 			"Release": func(h driver.Hold) error { return h.Release(ctx, 0) },
 			"Undo":    func(h driver.Hold) error { return h.Undo(ctx) },
@@ -128,97 +158,119 @@ func TestKeptLockIsRemoved(t *testing.T) {
 	})
 }
 
-// Inspect counts what keeps the lock beside the session, and who takes back an attempt with MinHold takes its
-// lease back, too.
-func TestMinHoldIsToldAndTakenBack(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	for i, strict := range []bool{false, true} {
-		b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
-		require.NoError(t, err)
-		defer func() { _ = b.Close() }()
-		for n := range 6 {
-			req := request("n", time.Minute, n%2 > 0)
-			req.MinHold = time.Hour
-			g := locktest.Acquire(t, b, req)
+// A sharer that is kept keeps out who wants the lock alone, and no sharer, and it goes while another stays.
+// The other may be of the same client, whose MinHold does not end that of the first.
+func TestKeptSharerBesideOthers(t *testing.T) {
+	kinds(t, func(t *testing.T, strict, _ bool) {
+		s := newScene(t, 1)
+		ctx := t.Context()
+		b := keepingBackend(t, s.Addrs(), strict)
+		first := locktest.Acquire(t, b, keepable("n", true))
+		began := time.Now()
+		require.NoError(t, first.Hold.Release(ctx, keepTime))
+		short := keepable("n", true)
+		short.MinHold = time.Millisecond
+		stays := locktest.Acquire(t, b, short)
+		_, err := locktest.Ask(ctx, b, request("n", time.Minute, false))
+		require.ErrorIs(t, err, driver.ErrHeld)
+		eventually(t, time.Minute, "it is over", func() bool {
 			st, err := b.Inspect(ctx, "n")
-			require.NoError(t, err)
-			assert.Greater(t, st.Remaining, req.MinHold-time.Minute)
-			assert.Less(t, st.Remaining, req.MinHold+2*req.TTL)
-			require.NoError(t, g.Hold.Undo(ctx))
-		}
-		leases, err := s.admin.Leases(ctx)
-		require.NoError(t, err)
-		assert.Len(t, leases.Leases, 1+i, "the sessions'")
-	}
-}
-
-// MinHold counts from the grant, is kept whatever becomes of the client, and ends when it is over: for a job that
-// runs in a process of its own. With StrictExpiry it was kept until somebody asked, and for a whole MinHold from
-// then on, so that an hourly job ran every second hour. It still is where the backend is closed under a holder.
-func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
-	t.Parallel()
-	const keep = 4 * time.Second
-	for _, strict := range []bool{false, true} {
-		t.Run(fmt.Sprintf("strict=%v", strict), func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, 1, version(strict)...)
-			ctx := t.Context()
-			b, other := keepingBackend(t, s, strict), client(t, s.Addrs(), time.Minute)
-			before := locktest.Lock(t, other, "n")
-			ask := func(name string) driver.Grant {
-				req := request(name, keep, true)
-				req.MinHold = keep
-				return locktest.Acquire(t, b, req)
-			}
-			waits := make(chan driver.Grant, 1)
-			go func() { waits <- ask("n") }()
-			s.queued(t, "n", 2)
-			time.Sleep(1500 * time.Millisecond)
-			began := time.Now()
-			require.NoError(t, before.Unlock(ctx))
-			require.NoError(t, (<-waits).Hold.Release(ctx, keep-time.Since(began)))
-			ask("held") // when it is closed
-			require.NoError(t, b.Close())
-			for _, name := range []string{"n", "held"} {
-				_, err := other.TryLock(ctx, name)
-				require.ErrorIs(t, err, driver.ErrHeld)
-			}
-			eventually(t, keep+5*time.Second, "it is over", func() bool { return len(all(t, s.admin)) == 0 })
-			assert.Greater(t, time.Since(began), keep)
+			return err == nil && st.Sharers == 1
 		})
-	}
+		assert.GreaterOrEqual(t, time.Since(began), keepTime)
+		_, err = stays.Hold.Renew(ctx)
+		require.NoError(t, err)
+		require.NoError(t, stays.Hold.Release(ctx, 0))
+		assert.Empty(t, all(t, s.admin))
+	})
 }
 
-type lease struct{ driver.Aser }
+// The session of a holder ends, who then unlocks, or whose Client is closed: what is left keeps the
+// lock for its MinHold.
+func TestMinHoldOfALockWhoseSessionEnds(t *testing.T) {
+	kinds(t, func(t *testing.T, strict, shared bool) {
+		s := newScene(t, 1)
+		opts := []locker.Option{locker.MinHold(keepTime)}
+		if shared {
+			opts = append(opts, locker.Shared())
+		}
+		var checks []func()
+		for how, end := range map[string]func(*locker.Client, *locker.Lease) error{
+			"Unlock": func(_ *locker.Client, l *locker.Lease) error { return l.Unlock(t.Context()) },
+			"Unlock after the loss": func(_ *locker.Client, l *locker.Lease) error {
+				<-l.Done()
+				return l.Unlock(t.Context())
+			},
+			"Close": func(c *locker.Client, _ *locker.Lease) error {
+				assert.NoError(t, c.Close())
+				return driver.ErrLost
+			},
+		} {
+			c := locktest.Client(t, keepingBackend(t, s.Addrs(), strict), &locker.Options{TTL: time.Minute})
+			began := time.Now()
+			l := locktest.Lock(t, c, how, opts...)
+			var k etcd.Key
+			require.True(t, l.As(&k))
+			s.revoke(t, k.Lease)
+			require.ErrorIs(t, end(c, l), driver.ErrLost)
+			writer := lockLater(t.Context(), client(t, s.Addrs(), time.Minute), how)
+			checks = append(checks, func() { ends(t, s, began, writer) })
+		}
+		for _, check := range checks {
+			check()
+		}
+	})
+}
 
-func (lease) Name() string { return "" }
+// keeps reports whether a transaction releases a lock, and keeps it.
+func keeps(req *etcdserverpb.TxnRequest) bool {
+	return len(req.Success) > 0 && req.Success[0].GetRequestDeleteRange() != nil &&
+		len(req.Failure) > 0 && req.Failure[0].GetRequestTxn().GetSuccess()[0].GetRequestRange() != nil
+}
 
-func (lease) Err() error { return nil }
-
-// For a transaction that checks it, a lock that is kept is no longer held.
-func TestKeptLockIsNotHeld(t *testing.T) {
+// The answer to a Release that keeps the lock is lost, and a copy of it is sent, or it is made again: it is
+// kept, and that is what is told.
+func TestKeepThatIsSentTwice(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
-	b := backend(t, s.Addrs())
-	g := locktest.Acquire(t, b, keepable("n", false))
-	held, err := etcd.Held(lease{g.Hold.(driver.Aser)})
-	require.NoError(t, err)
-	for _, want := range []bool{true, false} {
-		resp, err := s.admin.Txn(ctx).If(held).Commit()
-		require.NoError(t, err)
-		require.Equal(t, want, resp.Succeeded)
-		require.NoError(t, g.Hold.Release(ctx, time.Second))
+	addr := s.Nodes[0].Addr()
+	for members, addrs := range [][]string{{addr}, {addr, addr}} {
+		b := backend(t, addrs, loseAnswer(keeps))
+		name := fmt.Sprint(members)
+		g := locktest.Acquire(t, b, keepable(name, false))
+		began := time.Now()
+		require.NoError(t, g.Hold.Release(ctx, keepTime))
+		require.NoError(t, g.Hold.Release(ctx, time.Hour))
+		s.queued(t, name, 1)
+		ends(t, s, began, lockLater(ctx, client(t, s.Addrs(), time.Minute), name))
 	}
+}
+
+// A request that is made again finds its own lock: its floors are not in its way.
+func TestRequestThatIsMadeAgainHasTheLock(t *testing.T) {
+	kinds(t, func(t *testing.T, strict, shared bool) {
+		s := newScene(t, 1)
+		b := keepingBackend(t, s.Addrs(), strict)
+		req := keepable("n", shared)
+		first := locktest.Acquire(t, b, req)
+		for _, req.Wait = range []bool{false, true} {
+			again, err := locktest.Ask(within(t, 20*time.Second), b, req)
+			require.NoError(t, err)
+			assert.Equal(t, first.Token, again.Token)
+		}
+		require.NoError(t, first.Hold.Release(t.Context(), 0))
+		assert.Empty(t, all(t, s.admin))
+	})
 }
 
 // A Release that keeps the lock arrives when it has been removed, and the name taken again.
 func TestKeepThatArrivesLate(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
-	network := laggard{queue: queue("n"), skip: 2, kept: make(chan struct{})}
-	b := backend(t, s.Addrs(), onCalls(network.take))
+	var network laggard
+	b := backend(t, s.Addrs(), network.config)
 	g := locktest.Acquire(t, b, keepable("n", false))
+	network.keep(0, queue("n"))
 	given, cancel := context.WithCancel(ctx)
 	go func() {
 		<-network.kept
@@ -234,19 +286,59 @@ func TestKeepThatArrivesLate(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A request that is made again finds its own lock: its floors are not in its way.
-func TestRequestThatIsMadeAgainHasTheLock(t *testing.T) {
+// The floor of a MinHold is there when Acquire returns, or the lock is given back: an answer that took too
+// long leaves less of its lease than MinHold.
+func TestGrantThatTakesTooLongForItsMinHold(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	var slow atomic.Bool
+	slow.Store(true)
+	b := backend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		err := send()
+		if strings.HasSuffix(string(req.Success[0].GetRequestPut().GetKey()), "+") && slow.CompareAndSwap(true, false) {
+			time.Sleep(1100 * time.Millisecond)
+		}
+		return err
+	}))
+	g, err := locktest.Ask(ctx, b, keepable("n", false))
+	require.ErrorIs(t, err, driver.ErrUnavailable)
+	require.ErrorContains(t, err, "the answer took")
+	require.NoError(t, g.Hold.Undo(ctx))
+	assert.Empty(t, all(t, s.admin))
+	locktest.Acquire(t, b, keepable("n", false))
+	assert.Len(t, all(t, s.admin), 2)
+}
+
+// While a lock of its own is kept, a client can wait for the name, share what sharers have, and hold others.
+func TestClientComesAgainWhileItsLockIsKept(t *testing.T) {
 	kinds(t, func(t *testing.T, strict, shared bool) {
 		s := newScene(t, 1)
-		b := keepingBackend(t, s, strict)
-		req := keepable("n", shared)
-		first := locktest.Acquire(t, b, req)
-		for _, req.Wait = range []bool{false, true} {
-			again, err := locktest.Ask(within(t, 20*time.Second), b, req)
-			require.NoError(t, err)
-			assert.Equal(t, first.Token, again.Token)
+		ctx := t.Context()
+		b := keepingBackend(t, s.Addrs(), strict)
+		for range 2 { // kept, and waited for
+			req := keepable("n", shared)
+			req.Wait = true
+			g := locktest.Acquire(t, b, req)
+			require.NoError(t, g.Hold.Release(ctx, keepTime))
+			req = request("n", time.Minute, true)
+			req.Shared = shared
+			g = locktest.Acquire(t, b, req)
+			require.NoError(t, g.Hold.Release(ctx, 0))
 		}
-		require.NoError(t, first.Hold.Release(t.Context(), 0))
-		assert.Empty(t, all(t, s.admin))
+	})
+}
+
+// A client stands still after etcd has granted the lock, and before its caller is told: MinHold counts from then, and
+// the floor, which began before, lasts for longer.
+func TestMinHoldOfAClientThatStoodStill(t *testing.T) {
+	kinds(t, func(t *testing.T, strict, shared bool) {
+		s := newScene(t, 1)
+		b := keepingBackend(t, s.Addrs(), strict)
+		g := locktest.Acquire(t, b, keepable("n", shared))
+		time.Sleep(keepTime + time.Second)
+		told := time.Now()
+		require.NoError(t, g.Hold.Release(t.Context(), keepTime))
+		require.NoError(t, g.Hold.Release(t.Context(), keepTime-time.Since(told)), "again")
+		ends(t, s, told, lockLater(t.Context(), client(t, s.Addrs(), time.Minute), "n"))
 	})
 }

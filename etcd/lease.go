@@ -90,12 +90,17 @@ func (l *lease) run() {
 	l.Keep(func() (time.Time, error) { return l.b.beat(l) })
 	// All holders have been notified: revoking lets the next ones in, whether it is answered or not.
 	l.hangUp()
-	l.b.mu.Lock()
-	if l.b.leases[l.seconds] == l {
-		delete(l.b.leases, l.seconds)
-	}
-	l.b.mu.Unlock()
+	l.b.forget(l)
 	l.revoke()
+}
+
+// forget takes no more locks on a session.
+func (b *Backend) forget(l *lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leases[l.seconds] == l {
+		delete(b.leases, l.seconds)
+	}
 }
 
 // retry is the pause after a beat that failed.
@@ -109,7 +114,7 @@ func (l *lease) open() error {
 	if err := b.pool.agree(l.Context()); err != nil {
 		return err
 	}
-	granted, err := b.pool.grantLease(l.Context(), 0, l.seconds)
+	granted, err := b.pool.grantLease(l.Context(), ordinary, 0, l.seconds)
 	if err != nil {
 		return err
 	}
@@ -202,13 +207,16 @@ func (l *lease) ask(ctx context.Context) (since time.Time, err error) {
 // is a deletion, since that is let through when the store is full.
 func (l *lease) confirm(ctx context.Context) (revision int64, term uint64, err error) {
 	get := []clientv3.Op{clientv3.OpGet(l.key, clientv3.WithKeysOnly())}
-	var resp *clientv3.TxnResponse
 	if l.misses > 0 {
 		never := []clientv3.Cmp{clientv3.Compare(clientv3.Version(l.key), "<", 0)}
-		resp, _, err = l.b.pool.txn(ctx, urgent, never, []clientv3.Op{clientv3.OpDelete(l.key)}, get)
-	} else {
-		resp, err = l.b.pool.read(ctx, urgent, get...)
+		resp, _, err := l.b.pool.txn(ctx, urgent, never, []clientv3.Op{clientv3.OpDelete(l.key)}, get)
+		return created(resp, err)
 	}
+	return created(l.b.pool.read(ctx, urgent, get...))
+}
+
+// created returns at which revision the key was created that the first request was for, and the term.
+func created(resp *clientv3.TxnResponse, err error) (int64, uint64, error) {
 	if err != nil {
 		return 0, 0, err
 	}
@@ -331,8 +339,10 @@ func createRevision(get *pb.ResponseOp) (revision int64) {
 	return revision
 }
 
-// addVoid notes that the session has one more void key. b.mu is held.
+// addVoid notes that the session has one more void key.
 func (l *lease) addVoid() {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
 	if l.voids++; l.voids >= maxVoids {
 		l.Retire()
 	}

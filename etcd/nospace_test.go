@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
@@ -32,11 +32,11 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 				before = locktest.Acquire(t, backend(t, s.Addrs()), request("n", time.Minute, false))
 			}
 			var asked atomic.Int32
-			b := backend(t, s.Addrs(), onCalls(func(of call) error {
-				err := of.send()
-				if of.txn != nil && strings.Contains(of.txn.String(), queue("n")) && int(asked.Add(1)) == 1+c.held && err == nil {
+			b := backend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+				err := send()
+				if strings.Contains(req.String(), queue("n")) && int(asked.Add(1)) == 1+c.held && err == nil {
 					assert.Len(t, locksIn(t, s.admin, "n"), 1+c.held, "it was carried out")
-					s.spaceAlarm(t, pb.AlarmRequest_ACTIVATE)
+					s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
 					return rpctypes.ErrGRPCNoSpace
 				}
 				return err
@@ -52,7 +52,7 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 			if c.held > 0 {
 				require.NoError(t, before.Hold.Release(ctx, 0), "so is a release")
 			}
-			s.spaceAlarm(t, pb.AlarmRequest_DEACTIVATE)
+			s.spaceAlarm(t, etcdserverpb.AlarmRequest_DEACTIVATE)
 			grant = locktest.Acquire(t, b, request("n", time.Minute, c.wait))
 			require.NoError(t, grant.Hold.Release(ctx, 0))
 			assert.Empty(t, all(t, s.admin))
@@ -65,15 +65,9 @@ func TestSessionIsKeptAliveUnderTheAlarm(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
 	var hangs atomic.Bool
-	b := backend(t, s.Addrs(), onAnswers(func(s grpc.ClientStream, m any) error {
-		if _, ok := m.(*pb.LeaseKeepAliveResponse); ok && hangs.CompareAndSwap(true, false) {
-			<-s.Context().Done()
-			return s.Context().Err()
-		}
-		return nil
-	}))
+	b := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return &lateOnce{s, &hangs} }))
 	g := locktest.Acquire(t, b, request("n", 8*time.Second, false))
-	s.spaceAlarm(t, pb.AlarmRequest_ACTIVATE)
+	s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
 	hangs.Store(true)
 	eventually(t, 30*time.Second, "a member that was late", func() bool { return !hangs.Load() })
 	late := time.Now()
@@ -85,10 +79,25 @@ func TestSessionIsKeptAliveUnderTheAlarm(t *testing.T) {
 	require.NoError(t, g.Hold.Release(ctx, 0))
 }
 
+// lateOnce gives no answer to the next keep-alive.
+type lateOnce struct {
+	grpc.ClientStream
+	hangs *atomic.Bool
+}
+
+func (s *lateOnce) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if _, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && s.hangs.CompareAndSwap(true, false) {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	return err
+}
+
 // spaceAlarm raises or ends the alarm of a full store.
-func (s scene) spaceAlarm(t testing.TB, action pb.AlarmRequest_AlarmAction) {
+func (s scene) spaceAlarm(t testing.TB, action etcdserverpb.AlarmRequest_AlarmAction) {
 	t.Helper()
-	_, err := pb.NewMaintenanceClient(s.admin.ActiveConnection()).Alarm(within(t, 5*time.Second),
-		&pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE})
+	_, err := etcdserverpb.NewMaintenanceClient(s.admin.ActiveConnection()).Alarm(within(t, 5*time.Second),
+		&etcdserverpb.AlarmRequest{Action: action, Alarm: etcdserverpb.AlarmType_NOSPACE})
 	require.NoError(t, err)
 }

@@ -24,9 +24,11 @@ func TestProveLocksOutliveAllVersions(t *testing.T) {
 		lab.WithConfig("snapshot-count", "50")) // 3.6 does not read what 3.4 has logged since the last snapshot
 	var clients []*locker.Client
 	for i := range 4 {
-		b := backendWith(t, etcd.Options{StrictExpiry: i%2 == 0, MaxTTL: 10 * time.Second}, s.Addrs())
+		b, err := etcd.New(dial(t, s.Addrs()),
+			&etcd.Options{StrictExpiry: i%2 == 0, MaxTTL: 10 * time.Second})
+		require.NoError(t, err)
 		c := locktest.Must(locker.New(b, &locker.Options{TTL: 10 * time.Second, OutageTimeout: 20 * time.Second}))
-		t.Cleanup(func() { _ = c.Close() })
+		t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
 		clients = append(clients, c)
 	}
 	admin := dial(t, s.Addrs())

@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -120,24 +119,4 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 	}
 	all.Wait()
 	assert.EqualValues(t, 2*clients*each, revision()-before)
-}
-
-func TestTryLockLeavesNoKeyWhenRefused(t *testing.T) {
-	s := lab.StartEtcd(t, 1)
-	admin := dial(t, s.Addrs())
-	a, b := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute)
-	l, err := a.TryLock(t.Context(), "n")
-	require.NoError(t, err)
-	_, err = b.TryLock(t.Context(), "n") // it opens a session
-	require.ErrorIs(t, err, driver.ErrHeld)
-	before, err := admin.Get(t.Context(), "x")
-	require.NoError(t, err)
-	for range 10 {
-		_, err = b.TryLock(t.Context(), "n")
-		require.ErrorIs(t, err, driver.ErrHeld)
-	}
-	after, err := admin.Get(t.Context(), "x")
-	require.NoError(t, err)
-	assert.Equal(t, before.Header.Revision, after.Header.Revision, "a refusal writes nothing")
-	require.NoError(t, l.Unlock(t.Context()))
 }

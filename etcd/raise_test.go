@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
@@ -63,7 +63,7 @@ func TestRaiseIsRepeated(t *testing.T) {
 	b := backend(
 		t,
 		[]string{s.Nodes[0].Addr(), s.Nodes[0].Addr()},
-		loseAnswer(func(req *pb.TxnRequest) bool {
+		loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
 			return len(req.Success) == 1 && string(req.Success[0].GetRequestPut().GetKey()) == queue("n")+"~/tokens"
 		}),
 	)

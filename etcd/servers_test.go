@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -177,11 +178,11 @@ func TestRequestCarriesWhatTheCallerSends(t *testing.T) {
 	s := parallelScene(t, 1)
 	type key struct{}
 	sent := make(chan context.Context, 10)
-	b := backend(t, s.Addrs(), onCalls(func(c call) error {
-		if c.txn != nil && c.ctx.Value(key{}) == "value" { // and none of the session's own
-			sent <- c.ctx
+	b := backend(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
+		if strings.HasSuffix(method, "/Txn") && ctx.Value(key{}) == "value" { // and none of the session's own
+			sent <- ctx
 		}
-		return c.send()
+		return send()
 	}))
 	ctx := context.WithValue(within(t, time.Minute), key{}, "value")
 	for _, theirs := range [][]string{nil, {"their", "header"}} {
@@ -214,16 +215,22 @@ func TestRequestWhoseCallerHasNoTimeLeftBlamesNobody(t *testing.T) {
 	var hangs atomic.Bool
 	asked := make(chan *grpc.ClientConn, 100)
 	addr := s.Nodes[0].Addr()
-	b := backend(t, []string{addr, addr}, onCalls(func(c call) error {
-		if c.txn != nil {
-			asked <- c.to
-			if hangs.Load() {
-				<-c.ctx.Done()
-				return status.FromContextError(c.ctx.Err()).Err()
-			}
-		}
-		return c.send()
-	}))
+	b := backend(t, []string{addr, addr}, func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+			) error {
+				if strings.HasSuffix(method, "/Txn") {
+					asked <- cc
+					if hangs.Load() {
+						<-ctx.Done()
+						return status.FromContextError(ctx.Err()).Err()
+					}
+				}
+				return invoker(ctx, method, req, reply, cc, opts...)
+			},
+		))
+	})
 	g := locktest.Acquire(t, b, request("n", time.Minute, false))
 	hangs.Store(true)
 	soon := clock.Within(t.Context(), 20*time.Millisecond)

@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
@@ -31,12 +33,17 @@ func sharedRequest(name string, ttl time.Duration, wait bool) driver.Request {
 func TestFreeNamesTakeOneTransaction(t *testing.T) {
 	s := parallelScene(t, 1)
 	sent := 0
-	b := backend(t, s.Addrs(), onCalls(func(c call) error {
-		if c.txn != nil && strings.Contains(c.txn.String(), queue("n")) {
-			sent++
-		}
-		return c.send()
-	}))
+	b := backend(t, s.Addrs(), func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker,
+			opts ...grpc.CallOption,
+		) error {
+			if txn, ok := req.(*pb.TxnRequest); ok && strings.Contains(txn.String(), queue("n")) {
+				sent++
+			}
+			return next(ctx, method, req, reply, cc, opts...)
+		}))
+	})
 	ctx := t.Context()
 	take := func(req driver.Request) driver.Grant {
 		before := sent
@@ -60,85 +67,6 @@ func TestFreeNamesTakeOneTransaction(t *testing.T) {
 		release(take(request("n", time.Minute, wait)))
 		_, err := s.admin.Put(ctx, queue("n")+"~"+strings.Repeat("0", 40), "")
 		require.NoError(t, err)
-	}
-}
-
-// As many as may be share a name, with a floor each, and one more is told so. A writer gets in behind them.
-func TestProveAsManySharersAsMayBe(t *testing.T) {
-	lab.NeedProve(t)
-	s := newScene(t, 1)
-	ctx := t.Context()
-	b := backendWith(t, etcd.Options{StrictExpiry: true, MaxTTL: time.Minute}, s.Addrs())
-	locktest.MaxSharers(t, b, func() {
-		in := make(chan driver.Grant, 1)
-		go func() {
-			grant, err := backend(t, s.Addrs()).Acquire(ctx, request("n", time.Minute, true))
-			assert.NoError(t, err)
-			in <- grant
-		}()
-		s.queued(t, "n", 2*driver.MaxSharers+1)
-		st, err := locktest.Break(ctx, b, "n")
-		require.NoError(t, err)
-		assert.Equal(t, driver.MaxSharers, st.Sharers)
-		require.NoError(t, (<-in).Hold.Release(ctx, 0))
-		s.queued(t, "n", 0)
-	})
-}
-
-// Sharers who get in together, more than may read a queue at one time, and all find that dead ones have left
-// something.
-func TestManySharersWhoFindDeadOnes(t *testing.T) {
-	const many = 40
-	s := parallelScene(t, 1)
-	ctx := within(t, 2*time.Minute)
-	b := backendWith(t, etcd.Options{Timeout: 30 * time.Second}, s.Addrs())
-	writer := locktest.Acquire(t, b, request("n", time.Minute, false))
-	granted := make(chan error, many)
-	for range many {
-		go func() {
-			_, err := locktest.Ask(ctx, b, sharedRequest("n", time.Minute, true))
-			granted <- err
-		}()
-	}
-	s.queued(t, "n", many+1)
-	for i := range many + 1 {
-		_, err := s.admin.Put(ctx, fmt.Sprintf("%s!sDEAD.%d", queue("n"), i), fmt.Sprintf("%040d/1/1:", i))
-		require.NoError(t, err)
-	}
-	require.NoError(t, writer.Hold.Release(ctx, 0))
-	for range many {
-		require.NoError(t, <-granted)
-	}
-}
-
-// The time of a sharer that died begins when a writer tries or waits, also if others, released before their MinHold
-// was over, keep the name for longer.
-func TestADeadSharerIsFoundAmongThoseThatAreKept(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	for range 6 { // so that the floor of one stands before that of the dead
-		req := sharedRequest("n", time.Minute, false)
-		req.MinHold = time.Minute
-		g := locktest.Acquire(t, backend(t, s.Addrs()), req)
-		require.NoError(t, g.Hold.Release(ctx, time.Minute))
-	}
-	for _, wait := range []bool{false, true} {
-		g := locktest.Acquire(t, backendWith(t, strict, s.Addrs()), sharedRequest("n", 2*time.Second, false))
-		var k etcd.Key
-		require.True(t, g.Hold.(driver.Aser).As(&k))
-		s.revoke(t, k.Lease)
-		asking, cancel := context.WithCancel(ctx)
-		asked := make(chan error, 1)
-		go func() {
-			_, err := locktest.Ask(asking, backend(t, s.Addrs()), request("n", time.Minute, wait))
-			asked <- err
-		}()
-		eventually(t, 10*time.Second, "its floor is gone, after its TTL", func() bool {
-			resp, err := s.admin.Get(ctx, queue("n"), clientv3.WithRange(queue("n")+"\""))
-			return err == nil && len(resp.Kvs) == 6
-		})
-		cancel()
-		require.ErrorIs(t, <-asked, driver.ErrHeld)
 	}
 }
 
@@ -251,5 +179,88 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 			assert.Less(t, took, declared)
 			assert.Greater(t, took, 2*ttl-time.Second)
 		})
+	}
+}
+
+// As many as may be share a name, with a floor each, and one more is told so. A writer gets in behind them.
+func TestProveAsManySharersAsMayBe(t *testing.T) {
+	lab.NeedProve(t)
+	s := newScene(t, 1)
+	ctx := t.Context()
+	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true, MaxTTL: time.Minute})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	locktest.MaxSharers(t, b, func() {
+		in := make(chan driver.Grant, 1)
+		go func() {
+			grant, err := backend(t, s.Addrs()).Acquire(ctx, request("n", time.Minute, true))
+			assert.NoError(t, err)
+			in <- grant
+		}()
+		s.queued(t, "n", 2*driver.MaxSharers+1)
+		st, err := locktest.Break(ctx, b, "n")
+		require.NoError(t, err)
+		assert.Equal(t, driver.MaxSharers, st.Sharers)
+		require.NoError(t, (<-in).Hold.Release(ctx, 0))
+		s.queued(t, "n", 0)
+	})
+}
+
+// Sharers who get in together, more than may read a queue at one time, and all find that dead ones have left
+// something.
+func TestManySharersWhoFindDeadOnes(t *testing.T) {
+	const many = 40
+	s := parallelScene(t, 1)
+	ctx := within(t, 2*time.Minute)
+	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{Timeout: 30 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	writer := locktest.Acquire(t, b, request("n", time.Minute, false))
+	granted := make(chan error, many)
+	for range many {
+		go func() {
+			_, err := locktest.Ask(ctx, b, sharedRequest("n", time.Minute, true))
+			granted <- err
+		}()
+	}
+	s.queued(t, "n", many+1)
+	for i := range many + 1 {
+		_, err := s.admin.Put(ctx, fmt.Sprintf("%s!sDEAD.%d", queue("n"), i), fmt.Sprintf("%040d/1/1:", i))
+		require.NoError(t, err)
+	}
+	require.NoError(t, writer.Hold.Release(ctx, 0))
+	for range many {
+		require.NoError(t, <-granted)
+	}
+}
+
+// The time of a sharer that died begins when a writer tries or waits, also if others, released before their MinHold
+// was over, keep the name for longer.
+func TestADeadSharerIsFoundAmongThoseThatAreKept(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	for range 6 { // so that the floor of one stands before that of the dead
+		req := sharedRequest("n", time.Minute, false)
+		req.MinHold = time.Minute
+		g := locktest.Acquire(t, backend(t, s.Addrs()), req)
+		require.NoError(t, g.Hold.Release(ctx, time.Minute))
+	}
+	for _, wait := range []bool{false, true} {
+		g := locktest.Acquire(t, strictBackend(t, s), sharedRequest("n", 2*time.Second, false))
+		var k etcd.Key
+		require.True(t, g.Hold.(driver.Aser).As(&k))
+		s.revoke(t, k.Lease)
+		asking, cancel := context.WithCancel(ctx)
+		asked := make(chan error, 1)
+		go func() {
+			_, err := locktest.Ask(asking, backend(t, s.Addrs()), request("n", time.Minute, wait))
+			asked <- err
+		}()
+		eventually(t, 10*time.Second, "its floor is gone, after its TTL", func() bool {
+			resp, err := s.admin.Get(ctx, queue("n"), clientv3.WithRange(queue("n")+"\""))
+			return err == nil && len(resp.Kvs) == 6
+		})
+		cancel()
+		require.ErrorIs(t, <-asked, driver.ErrHeld)
 	}
 }

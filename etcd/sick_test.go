@@ -18,6 +18,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -122,7 +123,8 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			s := newScene(t, 1, version(oldest)...)
 			ctx := t.Context()
 			network := lab.StartProxy(t)
-			b := backendWith(t, strict, s.Addrs(), through(network))
+			b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
+			require.NoError(t, err)
 			holder := locktest.Must(locker.New(b, &locker.Options{TTL: 4 * time.Second}))
 			t.Cleanup(func() { _ = holder.Close(); _ = b.Close() })
 			held := locktest.Lock(t, holder, "n")
@@ -130,7 +132,7 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			leases, _ := s.queued(t, "n", 3)                                // the holder has a floor
 			network.Set(lab.Hold)
 			s.revoke(t, *leases[0])
-			_, err := client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
+			_, err = client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
 			require.ErrorIs(t, err, driver.ErrHeld)
 			got := s.get(t, waits, 30*time.Second)
 			assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
@@ -140,6 +142,30 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			eventually(t, 30*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
 		})
 	}
+}
+
+// A holder that dies while nobody waits: TryLock alone gets the lock in the end.
+func TestStrictExpiryDoesNotKeepALockForEver(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
+	require.NoError(t, err)
+	locktest.Acquire(t, b, request("n", time.Second, false))
+	t.Cleanup(func() { _ = b.Close() })
+	leases, _ := s.queued(t, "n", 2)
+	_, err = s.admin.Revoke(ctx, *leases[0]) // nobody releases it
+	require.NoError(t, err)
+	require.Len(t, all(t, s.admin), 1, "the floor")
+	next := client(t, s.Addrs(), time.Minute)
+	began := time.Now()
+	_, err = next.TryLock(ctx, "n")
+	require.ErrorIs(t, err, driver.ErrHeld)
+	eventually(t, 30*time.Second, "a TTL after the first has asked", func() bool {
+		l, err := next.TryLock(ctx, "n")
+		return err == nil && l.Unlock(ctx) == nil
+	})
+	assert.Greater(t, time.Since(began), time.Second)
+	assert.Empty(t, locksIn(t, s.admin, "n"))
 }
 
 // A leader is stopped for longer than a TTL and goes on, while the lock passes
@@ -152,7 +178,8 @@ func TestProveLeaderThatWakesUpNeverMakesTwoStrictHolders(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	for range 3 {
-		b := backendWith(t, strict, s.Addrs())
+		b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
+		require.NoError(t, err)
 		c := locktest.Must(locker.New(b, &locker.Options{TTL: ttl}))
 		t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
 		workers.Go(func() {
@@ -195,7 +222,9 @@ func TestProveLeaderThatHangsCostsFewLeases(t *testing.T) {
 			var leases []*locker.Lease
 			var next []<-chan locked
 			for i := range many {
-				b := backendWith(t, strict, s.Addrs())
+				b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = b.Close() })
 				c := locktest.Client(t, b, &locker.Options{TTL: ttl, OutageTimeout: 30 * time.Second})
 				leases = append(leases, locktest.Lock(t, c, fmt.Sprint(i)))
 				next = append(next, lockLater(t.Context(), client(t, s.Addrs(), time.Minute), fmt.Sprint(i)))
@@ -252,9 +281,9 @@ func TestProveManyWaitersCostNextToNothing(t *testing.T) {
 				grants = append(grants, g)
 			}
 			var asked atomic.Int64
-			b := backend(t, s.Addrs(), onCalls(func(c call) error {
+			b := backend(t, s.Addrs(), intercepted(func(_ context.Context, _ string, send func() error) error {
 				asked.Add(1)
-				return c.send()
+				return send()
 			}))
 			before := runtime.NumGoroutine()
 			var lost atomic.Int32

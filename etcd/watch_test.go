@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -114,6 +114,19 @@ func TestProveMemberThatHangsCostsAReleaseLittle(t *testing.T) {
 	assert.Empty(t, all(t, s.admin))
 }
 
+// deaf never tells that something is gone.
+type deaf struct{ grpc.ClientStream }
+
+func (s deaf) RecvMsg(m any) error {
+	for {
+		err := s.ClientStream.RecvMsg(m)
+		if resp, ok := m.(*etcdserverpb.WatchResponse); !ok || err != nil || len(resp.Events) == 0 {
+			return err
+		}
+		m.(*etcdserverpb.WatchResponse).Reset()
+	}
+}
+
 // The watch does not tell that the key before is gone, and a key of the same name is there
 // again when the rare look comes: it is another one, and behind.
 func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
@@ -121,13 +134,7 @@ func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
 	ctx := t.Context()
 	holder := backend(t, s.Addrs())
 	held := locktest.Acquire(t, holder, request("n", time.Minute, true))
-	waiter := backend(t, s.Addrs(), onAnswers(func(s grpc.ClientStream, m any) (err error) {
-		for resp, ok := m.(*pb.WatchResponse); ok && err == nil && len(resp.Events) > 0; { // it never tells
-			resp.Reset()
-			err = s.RecvMsg(m)
-		}
-		return err
-	}))
+	waiter := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return deaf{s} }))
 	waits := make(chan error, 1)
 	var mine, again driver.Grant
 	go func() {

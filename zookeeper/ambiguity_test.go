@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -19,15 +21,43 @@ import (
 
 func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
 	req := asking("a", true)
 	grant := locktest.Acquire(t, b, asking("a", false))
 	require.NoError(t, grant.Hold.Release(within(t, soon), 0))
-	old := create(t, adminOf(t, z.Addr()), "a", req.Owner+"-lock-")
+	old, err := admin.Create("/locker/a/"+req.Owner+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
+		zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
 	grant = locktest.Acquire(t, b, req)
 	nodes := queueOf(t, z.Addr(), "a")
 	require.Len(t, nodes, 1)
 	assert.NotEqual(t, old, nodes[0])
 	require.NoError(t, grant.Hold.Release(within(t, soon), 0))
+}
+
+// lockWhenBack takes a lock with a client whose connection breaks, or broke a
+// moment ago: until it has another one, it may say that the service is
+// unavailable, and nothing else.
+func lockWhenBack(t *testing.T, c *locker.Client, name string) *locker.Lease {
+	t.Helper()
+	for ctx := within(t, soon); ; time.Sleep(10 * time.Millisecond) {
+		l, err := c.Lock(ctx, name)
+		if err == nil {
+			return l
+		}
+		require.ErrorIs(t, err, driver.ErrUnavailable)
+		require.NoError(t, ctx.Err())
+	}
+}
+
+// useWhenBack takes a lock with such a client, and gives it back: the engine
+// goes on with a release that is not confirmed.
+func useWhenBack(t *testing.T, c *locker.Client, name string) {
+	t.Helper()
+	if err := lockWhenBack(t, c, name).Unlock(within(t, soon)); err != nil {
+		require.ErrorIs(t, err, driver.ErrUnavailable)
+	}
 }
 
 // A client whose session is over by its own clock does not know whether the service has ended it: until then its
@@ -37,13 +67,19 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
 	other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
-	held := locktest.Acquire(t, b, asking("given-up", false))
-	locktest.Acquire(t, other, asking("given-up-too", false))
-	waiting := later(t, func() (driver.Grant, error) {
-		g, err := locktest.Ask(within(t, 2*soon), b, asking("given-up-too", true))
+	acquire := func(b *zookeeper.Backend, name string, wait bool) (driver.Grant, error) {
+		return locktest.Ask(within(t, 2*soon), b, asking(name, wait))
+	}
+	held, err := acquire(b, "given-up", false)
+	require.NoError(t, err)
+	_, err = acquire(other, "given-up-too", false)
+	require.NoError(t, err)
+	waiting := make(chan driver.Grant, 1)
+	go func() {
+		g, err := acquire(b, "given-up-too", true)
 		assert.ErrorIs(t, err, driver.ErrUnavailable)
-		return g, nil
-	})
+		waiting <- g
+	}()
 	eventuallyLen(t, z.Addr(), "given-up-too", 2)
 	p.Replies(lab.Drop)
 	waited := <-waiting
@@ -52,7 +88,7 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 		_, err := held.Hold.Renew(within(t, soon))
 		return errors.Is(err, driver.ErrLost)
 	}, soon, time.Millisecond)
-	err := held.Hold.Release(within(t, time.Second/10), 0)
+	err = held.Hold.Release(within(t, time.Second/10), 0)
 	require.ErrorIs(t, err, driver.ErrUnavailable, "its node is still there")
 	require.NotErrorIs(t, err, driver.ErrLost)
 	p.Replies(lab.Pass)

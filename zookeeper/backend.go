@@ -15,11 +15,12 @@ import (
 // Backend is a ZooKeeper service as a lock service. Make it with [New] or [Open].
 type Backend struct {
 	servers []string
+	prefix  string // begins with a slash and does not end with one
 	acl     []zk.ACL
 	opts    Options
 	slots   chan struct{} // bounds the requests under way
 
-	running sync.WaitGroup // the sessions' goroutines: the first of each begins with mu held, and ends last
+	running sync.WaitGroup // the sessions' goroutines; added to with mu held
 
 	mu     sync.Mutex
 	closed bool
@@ -50,6 +51,7 @@ func New(servers []string, opts *Options) (*Backend, error) {
 	if b.servers, err = checkServers(servers); err != nil {
 		return nil, invalid("%w", err)
 	}
+	b.prefix = b.opts.Prefix
 	b.acl = zk.WorldACL(zk.PermAll)
 	if len(b.opts.Auth) > 0 {
 		b.acl = zk.AuthACL(zk.PermAll)
@@ -123,7 +125,7 @@ func (b *Backend) Prompt() bool { return true }
 const deadHolderSlack = 4 * time.Second
 
 // dir returns the node of a lock.
-func (b *Backend) dir(name string) string { return b.opts.Prefix + "/" + encode(name) }
+func (b *Backend) dir(name string) string { return b.prefix + "/" + encode(name) }
 
 // patience is how long a server gets to answer a greeting or a heartbeat
 // before another one is tried.

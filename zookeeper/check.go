@@ -24,20 +24,11 @@ type server struct {
 	tick          time.Duration
 }
 
-// What a server says of itself in answer to srvr and conf.
 var (
 	versionLine = regexp.MustCompile(`(?m)^Zookeeper version: ([^ ,-]+)`)
 	modeLine    = regexp.MustCompile(`(?m)^Mode: (\w+)`)
 	tickLine    = regexp.MustCompile(`(?m)^tickTime=(\d+)`)
 )
-
-// told is what a line in text says; "" if there is none.
-func told(text string, line *regexp.Regexp) string {
-	if m := line.FindStringSubmatch(text); m != nil {
-		return m[1]
-	}
-	return ""
-}
 
 // findings are what a Check has found so far.
 type findings []driver.Finding
@@ -71,7 +62,7 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 		return found, err
 	}
 	defer s.leave(0)
-	found.add(driver.SeverityOK, "rights under "+b.opts.Prefix, "enough to make nodes", "")
+	found.add(driver.SeverityOK, "rights under "+b.prefix, "enough to make nodes", "")
 	const what = "session timeout"
 	switch _, timeout := s.granted(); {
 	case timeout < b.opts.SessionTimeout:
@@ -98,7 +89,10 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 
 // checkEnsemble looks whether a server has the node of a session: if not, it belongs to another ensemble.
 func (b *Backend) checkEnsemble(ctx context.Context, s *session, addr string, found *findings) {
-	one, _ := New([]string{addr}, &b.opts) // as good as b itself
+	one, err := New([]string{addr}, &b.opts)
+	if err != nil {
+		return // as b itself would not have been made
+	}
 	defer func() { _ = one.Close() }()
 	there := false
 	other, err := one.join(ctx, 0)
@@ -140,21 +134,20 @@ func (f *findings) server(s server, timeout time.Duration) {
 
 // servers adds what is found of all of them together.
 func (f *findings) servers(servers []server) {
-	alone, leaders := 0, 0
+	modes := map[string]int{}
 	for _, s := range servers {
-		switch s.mode {
-		case "standalone":
-			alone++
-		case "leader":
-			leaders++
-		}
+		modes[s.mode]++
 	}
 	const what = "number of servers"
 	switch n := len(servers); {
-	case n > 1 && (alone > 0 || leaders > 1):
-		f.add(driver.SeverityProblem, "the servers", fmt.Sprintf("%d of %d stand alone, %d lead", alone, n, leaders),
-			"one server has several of these addresses, or they are of several ensembles, each with locks of its own, "+
-				"and two can hold one: name each member of one ensemble once")
+	case modes["standalone"] > 1 || modes["standalone"] == 1 && n > 1:
+		f.add(driver.SeverityProblem, "the servers", fmt.Sprintf("%d of %d stand alone", modes["standalone"], n),
+			"they are no ensemble, or one server under several names: each has locks of its own, "+
+				"and two can hold one. Name the members of one ensemble")
+	case modes["leader"] > 1:
+		f.add(driver.SeverityProblem, "the servers", fmt.Sprintf("%d of them lead", modes["leader"]),
+			"one server has several of these addresses, or they are of several ensembles: "+
+				"name each member of one ensemble once")
 	case n == 1:
 		f.add(driver.SeverityInfo, what, n, "no lock can be had while it is down: an ensemble of three serves on")
 	case n%2 == 0:
@@ -167,15 +160,26 @@ func (f *findings) servers(servers []server) {
 
 // look asks one server what it is.
 func (b *Backend) look(ctx context.Context, addr string) server {
-	text, err := b.say(ctx, addr, "srvr")
-	if strings.Contains(text, "not currently serving requests") {
-		err = errors.New("it has no quorum")
+	s := server{addr: addr}
+	var text string
+	if text, s.err = b.say(ctx, addr, "srvr"); s.err != nil {
+		return s
 	}
-	s := server{addr: addr, err: err, version: told(text, versionLine), mode: told(text, modeLine)}
-	if err == nil {
-		text, _ = b.say(ctx, addr, "conf")
-		ms, _ := strconv.Atoi(told(text, tickLine))
-		s.tick = time.Duration(ms) * time.Millisecond
+	if strings.Contains(text, "not currently serving requests") {
+		s.err = errors.New("it has no quorum")
+		return s
+	}
+	if m := versionLine.FindStringSubmatch(text); m != nil {
+		s.version = m[1]
+	}
+	if m := modeLine.FindStringSubmatch(text); m != nil {
+		s.mode = m[1]
+	}
+	if text, err := b.say(ctx, addr, "conf"); err == nil {
+		if m := tickLine.FindStringSubmatch(text); m != nil {
+			ms, _ := strconv.Atoi(m[1])
+			s.tick = time.Duration(ms) * time.Millisecond
+		}
 	}
 	return s
 }

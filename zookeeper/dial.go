@@ -40,9 +40,8 @@ const (
 )
 
 // Next implements [zk.HostProvider]. It pauses when all servers have failed. A
-// session that is over gets no server any more, since the driver would open a new one,
-// and do there what was asked in this: with startAgain, it looks whether it is closed,
-// and gives up.
+// session that is over gets no server any more: with startAgain, the driver looks
+// whether it is closed, and gives up.
 func (h *hosts) Next() (server string, startAgain bool) {
 	s := (*session)(h)
 	s.mu.Lock()
@@ -50,7 +49,14 @@ func (h *hosts) Next() (server string, startAgain bool) {
 	s.mu.Unlock()
 	if streak > 0 {
 		most := min(lastPause, s.backend.opts.SessionTimeout/20)
-		s.pause(clock.Jitter(clock.BackOff(streak, firstPause, most)))
+		timer := time.NewTimer(clock.Jitter(clock.BackOff(streak, firstPause, most)))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.Context().Done():
+		case <-s.hurry:
+			s.pause(firstPause)
+		}
 	}
 	return "ZooKeeper", s.isOver()
 }
@@ -71,7 +77,7 @@ const stagger = 20 * time.Millisecond
 // all that are tried at nearly the same time. Those that failed last come last.
 func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 	if s.isOver() {
-		return nil, s.Err()
+		return nil, s.Err() // the driver would open a new session, and do there what was asked in this one
 	}
 	s.mu.Lock()
 	order, patience := s.servers.order(), s.backend.patience()
@@ -88,40 +94,41 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 	}
 	answers := make(chan dialed)
 	for i, server := range order {
-		s.backend.running.Go(func() {
-			a := dialed{server: server, err: clock.Sleep(ctx, time.Duration(i)*stagger)}
-			if a.err == nil {
-				a.conn, a.err = s.backend.opts.dial(ctx, server)
+		s.goroutines.Go(func() {
+			if clock.Sleep(ctx, time.Duration(i)*stagger) != nil {
+				return
 			}
+			conn, err := s.backend.opts.dial(ctx, server)
 			select {
-			case answers <- a:
+			case answers <- dialed{server, conn, err}:
 			case <-ctx.Done():
-				if a.conn != nil {
-					_ = a.conn.Close()
+				if conn != nil {
+					_ = conn.Close()
 				}
 			}
 		})
 	}
-	var err error
-	for len(order) > 0 {
+	for left := order; ; {
 		select {
 		case a := <-answers:
-			if err = a.err; err == nil {
+			if a.err == nil {
 				return newLink(s, a.conn, a.server, patience), nil
 			}
-			if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
-				err = hungUp(err) // sooner than we looked
+			if errors.Is(a.err, syscall.EPIPE) || errors.Is(a.err, syscall.ECONNRESET) {
+				a.err = fmt.Errorf("%w (%w): %s", errNotServing, a.err, whyNotServing) // it hung up sooner than we looked
 			}
-			s.failed(a.server, err)
-			order = slices.DeleteFunc(order, func(server string) bool { return server == a.server })
+			s.failed(a.server, a.err)
+			left = slices.DeleteFunc(left, func(server string) bool { return server == a.server })
+			if len(left) == 0 {
+				return nil, a.err
+			}
 		case <-ctx.Done():
-			for _, server := range order {
+			for _, server := range left {
 				s.failed(server, fmt.Errorf("no connection after %v", patience))
 			}
 			return nil, ctx.Err()
 		}
 	}
-	return nil, err
 }
 
 // dial connects to a server, by the caller's function or TCP, and TLS.
@@ -151,27 +158,6 @@ func (o *Options) dial(ctx context.Context, server string) (net.Conn, error) {
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
 	return secure, nil
-}
-
-// speaksTLS tries whether a server that hung up speaks TLS. It is asked once, before
-// any server has taken up the session.
-func (s *session) speaksTLS(server string) bool {
-	s.mu.Lock()
-	known := s.timeout != 0 || s.servers.streak > 0 || s.backend.opts.TLS != nil
-	s.mu.Unlock()
-	if known {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(s.Context(), time.Second)
-	defer cancel()
-	config := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing is sent but the greeting of TLS
-	o := Options{Dial: s.backend.opts.Dial, TLS: config}
-	conn, err := o.dial(ctx, server)
-	if err == nil {
-		_ = conn.Close()
-	}
-	var alert tls.AlertError
-	return err == nil || errors.As(err, &alert)
 }
 
 // checkServers returns the addresses with a port each.

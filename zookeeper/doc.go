@@ -94,8 +94,7 @@
 // Each row is an interleaving and what makes it harmless; the tests make them happen on real servers.
 //
 //   - The answer to a create is lost, or the caller gives up while it is in flight: the node has the random owner of its
-//     attempt. On the next connection, after a sync, the backend looks for it and deletes it, until it is definite. A
-//     release without an answer is repeated in the background in the same way.
+//     attempt. On the next connection, after a sync, the backend looks for it and deletes it, until it is definite.
 //   - The create arrives late: a server drops a connection that the session has left, and the leader refuses what a
 //     server passes on for a session that has moved or ended. So nothing arrives after the session's next connection, on
 //     which the look that counts is made. The driver would open a new session and go on, but gets no server for it.
@@ -111,14 +110,16 @@
 //     place in the queue.
 //   - The holder, its server or the network stops: the lease ends at its deadline, which only an answered heartbeat
 //     moves. A follower may acknowledge a heartbeat and be cut off before the leader knows of it: the deadline counts
-//     from one that is proven to have reached the leader. When the leader changes, sessions count anew from the change,
-//     so no deadline is too late.
+//     from one that is proven to have reached the leader.
+//   - The leader changes: sessions count anew from the change, so no deadline is too late. A disconnection alone is no
+//     loss.
 //   - A server accepts and does not answer: a greeting or heartbeat without an answer for a quarter of the timeout (at
 //     most 5 s; 1 s for the first greeting, where there are other servers) makes the session try another server. All are
 //     dialled at nearly the same time, those that failed last.
-//   - Somebody changes the ACL of the session's node: its heartbeats are refused, leases end at their deadlines, and then
-//     the backend ends the session, which the driver would keep alive. If the node is removed, the next heartbeat makes
-//     it again.
+//   - The heartbeats are refused, since somebody has changed the ACL of the session's node: leases end at their
+//     deadlines, and then the backend ends the session, which the driver would keep alive.
+//   - Somebody removes the session's node: the next heartbeat makes it again.
+//   - A release gets no answer: it is repeated in the background until the node is gone.
 //   - The container is removed between two requests: it is made again. A caller that gives up after it was made still
 //     has its node made, and deleted, so that the service removes the container.
 //   - The sequence number would roll over, after 2³¹ locks of one name that was never free for a minute, in which its

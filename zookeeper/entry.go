@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -11,12 +12,12 @@ import (
 // [driver.Hold] when it was granted, and beside an error when there may be
 // something to take back.
 type entry struct {
-	s      *session
-	dir    string // the lock's node
-	id     string // what the name of the entry's node begins with, and no other attempt's: the owner, and a mark
-	shared bool
-	label  string
-	lost   func()
+	s     *session
+	dir   string // the lock's node
+	owner string // marks the attempt and no other
+	label string
+	mark  string // lockMark, or readMark of a sharer
+	lost  func()
 
 	// Of the goroutine that acquires, until the lock is granted.
 	asked  time.Time // from before it was known that nobody is in its way
@@ -24,7 +25,7 @@ type entry struct {
 	tokens tokens    // as they were when the lock was granted
 
 	mu      sync.Mutex
-	guard   *time.Timer // watches the node of a holder, and marks it
+	guard   *time.Timer // sets the watch on a holder's node, and marks it
 	forget  func()      // has the session not notify a holder of its end any more
 	state   state
 	room    int    // bytes taken of the session's room for paths
@@ -33,6 +34,7 @@ type entry struct {
 	sending chan struct{} // closed when the driver is through with the creation
 	removal chan struct{} // closed when the last removal that was begun has ended; nil: there was none
 	void    bool          // no creation may be sent any more
+	guarded bool          // the watch on the node is set
 }
 
 var (
@@ -43,20 +45,42 @@ var (
 
 // state is what became of an entry's node:
 //
-//	none ──> sent ──> queued ──> held ──> leaving
-//	                    └───────────────────^
+//	absent ──> sent ──> queued ──> held ──┐
+//	   ^         │         ├──────────────┼──> lost
+//	   └─────────┘         │              │     ^
+//	                       └──────────────┴──> leaving ──> freed
 //
-// In each state the node may turn out to be gone: that is none, again. The end of the session ends an entry in
-// whatever state it is.
+// The end of the session ends it, in whatever state it is.
 type state int
 
 const (
-	none    state = iota // there is no node, and none can come
+	absent  state = iota // there is none, and none can come
 	sent                 // its creation was sent, and not answered
 	queued               // it is there
 	held                 // and the lock is ours
 	leaving              // its deletion was begun
+	lost                 // it is gone, and not by us
+	freed                // it is gone by us
 )
+
+// next has the states that may follow each state.
+var next = [...][]state{
+	absent:  {sent},
+	sent:    {absent, queued},
+	queued:  {held, leaving, lost},
+	held:    {leaving, lost},
+	leaving: {freed, lost},
+	lost:    nil,
+	freed:   nil,
+}
+
+// isOver reports whether the node was there and is gone.
+func (s state) isOver() bool { return len(next[s]) == 0 }
+
+func (e *entry) shared() bool { return e.mark == readMark }
+
+// id is what the name of the entry's node begins with, and no other attempt's.
+func (e *entry) id() string { return e.owner + e.mark }
 
 // become moves the entry on, if its state may be followed by that one, and returns
 // the state before. An entry that has no node any more takes no room, and has nothing
@@ -65,10 +89,10 @@ func (e *entry) become(to state) (was state) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	was = e.state
-	if to == none || to == was+1 || to == leaving && was == queued {
+	if slices.Contains(next[was], to) {
 		e.state = to
 	}
-	if e.state == none {
+	if e.state == absent || e.state.isOver() {
 		if e.room > 0 {
 			e.s.leave(e.room)
 			e.room = 0
@@ -88,24 +112,31 @@ func (e *entry) found(path string, czxid int64) {
 	e.path, e.czxid = path, czxid
 }
 
-// now returns the entry's state, and the path of its node once that is known.
-func (e *entry) now() (state, string) {
+// current returns the entry's state.
+func (e *entry) current() state {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.state, e.path
+	return e.state
 }
 
 // settled reports whether nothing of the entry is in the service, nor can come, as far as that is known without
 // asking.
 func (e *entry) settled() bool {
-	state, _ := e.now()
-	return state == none || e.s.IsGone()
+	state := e.current()
+	return state == absent || state.isOver() || e.s.IsGone()
+}
+
+// node returns the path of the entry's node.
+func (e *entry) node() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.path
 }
 
 // gone notes that the node is not there any more, and tells the holder, unless
 // it was removed on purpose. It does not block.
 func (e *entry) gone() {
-	if e.become(none) == held {
+	if e.become(lost) == held && e.lost != nil {
 		e.lost()
 	}
 }

@@ -4,46 +4,47 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	lasting "github.com/golockers/locker/internal/session"
+	"github.com/stretchr/testify/assert"
 )
 
 // From each state, an entry moves to the states in the drawing and to no others,
 // however late a watch or an answer comes; its room is given back, once, when it has
 // no node and can get none.
 func TestStatesOfAnEntry(t *testing.T) {
-	names := []string{"none", "sent", "queued", "held", "leaving"}
-	//              none, sent, queued, held, leaving
+	names := []string{"absent", "sent", "queued", "held", "leaving", "lost", "freed"}
+	//              absent, sent, queued, held, leaving, lost, freed
 	becomes := [][]state{
-		none:    {none, sent, none, none, none},
-		sent:    {none, sent, queued, sent, sent},
-		queued:  {none, queued, queued, held, leaving},
-		held:    {none, held, held, held, leaving},
-		leaving: {none, leaving, leaving, leaving, leaving},
+		absent:  {absent, sent, absent, absent, absent, absent, absent},
+		sent:    {absent, sent, queued, sent, sent, sent, sent},
+		queued:  {queued, queued, queued, held, leaving, lost, queued},
+		held:    {held, held, held, held, leaving, lost, held},
+		leaving: {leaving, leaving, leaving, leaving, leaving, lost, freed},
+		lost:    {lost, lost, lost, lost, lost, lost, lost},
+		freed:   {freed, freed, freed, freed, freed, freed, freed},
 	}
 	const room, others = 100, 1000
 	for from, row := range becomes {
 		for to, want := range row {
 			told := 0
 			on := &session{Session: lasting.New(time.Hour), backend: new(Backend), paths: room + others}
-			e := &entry{s: on, state: state(from), room: room, lost: func() { told++ }}
+			e := &entry{s: on, state: state(from), room: room,
+				lost: func() { told++ }}
 			what := names[from] + " → " + names[to]
 			for range 2 {
-				if state(to) == none {
+				if state(to) == lost {
 					e.gone()
 				} else {
 					e.become(state(to))
 				}
-				is, _ := e.now()
-				assert.Equal(t, names[want], names[is], what)
+				assert.Equal(t, names[want], names[e.current()], what)
 			}
 			taken := others
-			if want != none {
+			if want != absent && want != lost && want != freed {
 				taken += room
 			}
-			assert.Equal(t, taken, on.paths, what)
-			if state(from) == held && state(to) == none {
+			assert.Equal(t, taken, e.s.paths, what)
+			if state(from) == held && state(to) == lost {
 				assert.Equal(t, 1, told, what)
 			} else {
 				assert.Zero(t, told, what)

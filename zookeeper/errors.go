@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 
@@ -58,10 +60,15 @@ const (
 
 // codeOf returns the number of an error that the driver has no name for; 0 if err
 // is not such an error.
-func codeOf(err error) (code int) {
-	if err != nil {
-		_, _ = fmt.Sscanf(err.Error(), "unknown error: %d", &code)
+func codeOf(err error) int {
+	if err == nil {
+		return 0
 	}
+	text, ok := strings.CutPrefix(err.Error(), "unknown error: ")
+	if !ok {
+		return 0
+	}
+	code, _ := strconv.Atoi(text)
 	return code
 }
 
@@ -107,21 +114,18 @@ func (s *session) failure(err error) error {
 	return fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
 }
 
-// unanswered is the error of a caller whose context ended before the answer, in an outage if there is one.
-func unanswered(ctx context.Context, outage error) error {
-	switch {
-	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("zookeeper: given up before the answer: %w", ctx.Err())
-	case outage == nil:
-		outage = driver.ErrUnavailable
+// unanswered is the error of a caller whose context ended before the answer.
+func unanswered(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("zookeeper: no answer in time: %w: %w", ctx.Err(), driver.ErrUnavailable)
 	}
-	return fmt.Errorf("zookeeper: no answer in time: %w: %w", ctx.Err(), outage)
+	return fmt.Errorf("zookeeper: given up before the answer: %w", ctx.Err())
 }
 
 // forbidden says of a refusal what the service refuses, and what to do. Other
 // errors pass as they are.
 func (s *session) forbidden(err error) error {
-	prefix := s.backend.opts.Prefix
+	prefix := s.backend.prefix
 	switch {
 	case !isRefusal(err):
 		return err

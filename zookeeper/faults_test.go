@@ -2,7 +2,13 @@ package zookeeper_test
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,14 +26,17 @@ import (
 // next one. That passes: Open waits for it, and says what it was if it does not.
 func TestLimitOfConnectionsPerHost(t *testing.T) {
 	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithConfig("maxClientCnxns", "1"))
+	z := lab.StartZooKeeper(t, lab.WithConfig("maxClientCnxns", "3"))
 	url := "zookeeper://" + z.Addr() + "/locks?ttl=8s"
-	other, leave := dial(t, []string{z.Addr()})
-	t.Cleanup(leave)
-	_, _, err := other.Exists("/")
-	require.NoError(t, err)
+	var all []func()
+	for range 3 {
+		c, done := dial(t, []string{z.Addr()})
+		_, _, err := c.Exists("/")
+		require.NoError(t, err)
+		all = append(all, done)
+	}
 	began := time.Now()
-	_, err = locker.Open(within(t, time.Second), url, nil, zookeeper.Openers)
+	_, err := locker.Open(within(t, time.Second), url, nil, zookeeper.Openers)
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Contains(t, err.Error(), "maxClientCnxns")
@@ -39,7 +48,14 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	assert.Contains(t, err.Error(), "maxClientCnxns")
 
-	time.AfterFunc(300*time.Millisecond, leave)
+	timer := time.AfterFunc(300*time.Millisecond, all[0])
+	t.Cleanup(func() {
+		if timer.Stop() {
+			all[0]()
+		}
+		all[1]()
+		all[2]()
+	})
 	c, err := locker.Open(within(t, soon), url, nil, zookeeper.Openers)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
@@ -89,6 +105,101 @@ func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
 	assert.Less(t, lock(append(servers, z.Addr()), nil), 7*time.Second)
 }
 
+// On a network that is silent from now on, each call returns, although its context does not end: a connection
+// without an answer is given up after a quarter of the session, a second here. (With a context: see the suite.)
+func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
+	const session = 4 * time.Second
+	opts := zookeeper.Options{SessionTimeout: session}
+	b, fresh := newBackend(t, []string{p.Addr()}, opts), newBackend(t, []string{p.Addr()}, opts)
+	g := locktest.Acquire(t, b, asking("silent", false))
+	p.Set(lab.Drop)
+	calls := map[string]func(context.Context) error{
+		"Inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "silent"); return err },
+		"List": func(ctx context.Context) error {
+			return locktest.Lists(ctx, b)
+		},
+		"Break":      func(ctx context.Context) error { _, err := locktest.Break(ctx, b, "silent"); return err },
+		"RaiseToken": func(ctx context.Context) error { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, g.Token+far) },
+		"Check":      func(ctx context.Context) error { _, err := b.Check(ctx); return err },
+		"Release":    func(ctx context.Context) error { return g.Hold.Release(ctx, 0) },
+		"Renew":      func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },
+	}
+	for _, b := range []*zookeeper.Backend{b, fresh} {
+		for _, wait := range []bool{false, true} {
+			calls[fmt.Sprintf("Acquire, wait %t, fresh %t", wait, b == fresh)] = func(ctx context.Context) error {
+				_, err := locktest.Ask(ctx, b, asking("other", wait))
+				return err
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for what, call := range calls {
+		all.Go(func() {
+			began := time.Now()
+			err := call(context.Background())
+			assert.Less(t, time.Since(began), 30*time.Second, what)
+			if what != "Check" && what != "Renew" { // it may be known, or is a finding
+				assert.Error(t, err, what)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Waiters cost nothing while nothing changes, and two goroutines each.
+func TestProveManyWaitersAreQuiet(t *testing.T) {
+	lab.NeedProve(t)
+	t.Parallel()
+	z := lab.StartZooKeeper(t)
+	const clients = 2
+	names := 1000 // the machine that runs the gate is small
+	if n, err := strconv.Atoi(os.Getenv("LOCKER_ZOOKEEPER_WAITERS")); err == nil {
+		names = n / clients
+	}
+	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 60 * time.Second})
+	p := lab.StartProxy(t, z.Addr())
+	ctx, cancel := context.WithCancel(t.Context())
+	var all, locks sync.WaitGroup
+	var got atomic.Int64
+	leases := make([]*locker.Lease, names)
+	for i := range names {
+		locks.Go(func() {
+			var err error
+			leases[i], err = holder.Lock(ctx, fmt.Sprint("quiet-", i))
+			assert.NoError(t, err)
+		})
+	}
+	locks.Wait()
+	before := runtime.NumGoroutine()
+	for range clients {
+		c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 60 * time.Second})
+		for i := range names {
+			all.Go(func() {
+				l, err := c.Lock(ctx, fmt.Sprint("quiet-", i))
+				if assert.NoError(t, err) {
+					got.Add(1)
+					assert.NoError(t, l.Unlock(context.Background()))
+				}
+			})
+		}
+	}
+	settled := func() bool { return watchesOf(t, z) >= names+names*2 }
+	require.Eventually(t, settled, time.Minute+time.Duration(names)*10*time.Millisecond, 50*time.Millisecond)
+	assert.LessOrEqual(t, runtime.NumGoroutine()-before, 2*clients*names+100, "two goroutines each")
+	sent := p.Stats().Packets
+	time.Sleep(3 * time.Second)
+	more := p.Stats().Packets - sent
+	t.Logf("%d waiters sent %d requests in 3 s", clients*names, more)
+	assert.Less(t, more, int64(3*20), "fewer than 20 requests a second, heartbeats included")
+	for _, l := range leases {
+		all.Go(func() { assert.NoError(t, l.Unlock(context.Background())) })
+	}
+	all.Wait()
+	cancel()
+	assert.EqualValues(t, clients*names, got.Load(), "nobody is forgotten")
+}
+
 // A leader that was stopped past the session's timeout and goes on takes nothing
 // from those who were served by its successor.
 func testLeaderStoppedPastTheTimeout(t *testing.T, e *lab.ZooKeeperEnsemble) {
@@ -102,25 +213,26 @@ func testLeaderStoppedPastTheTimeout(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	t.Cleanup(old.Resume)
 	e.Leader(t, e.Others(old)...)
 	stopped := time.Now()
+	in := make(chan time.Time, 1)
 	other := newClient(t, addrsOf(e.Others(old)), zookeeper.Options{SessionTimeout: session})
-	in := later(t, func() (entrance, error) {
-		next, err := other.Lock(within(t, time.Minute), "stopped")
-		return entrance{next, time.Now()}, err
-	})
+	go func() {
+		if next, err := other.Lock(within(t, time.Minute), "stopped"); assert.NoError(t, err) {
+			in <- time.Now()
+			assert.NoError(t, next.Unlock(within(t, soon)))
+		}
+		close(in)
+	}()
 	time.Sleep(time.Until(stopped.Add(session + session/4)))
 	old.Resume()
-	next := entrance{}
 	select {
-	case next = <-in:
-		assert.False(t, next.at.Before(l.Until()), "another got in %v before Until", l.Until().Sub(next.at))
+	case at := <-in:
+		assert.False(t, at.Before(l.Until()), "two held at once: another got in %v before Until", l.Until().Sub(at))
 	case <-time.After(session):
 		assert.NoError(t, l.Err())
 	}
 	_ = l.Unlock(within(t, soon))
-	if next.Lease == nil {
-		next = <-in
+	for range in {
 	}
-	require.NoError(t, next.Unlock(within(t, soon)))
 }
 
 func addrsOf(servers []*lab.ZooKeeper) (addrs []string) {

@@ -53,84 +53,110 @@ func (e *entry) hold() error {
 	defer e.mu.Unlock()
 	// R5: the engine has known by its deadline; this is for those who close early.
 	forget, err := e.s.Grant(func() {
-		if state, _ := e.now(); state == held {
+		if e.current() == held {
 			e.lost()
 		}
 	})
 	e.forget = forget
+	e.guard = time.AfterFunc(guardAfter, e.guardHeld)
 	if err != nil {
-		return e.s.over()
-	}
-	e.later(guardAfter, func() {
-		_, path := e.now()
-		_ = e.watch(e.s.Context(), path) // if it fails, Renew sets it
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.later(markAfter-guardAfter, func() { // if it fails, nobody is told since when it is held
-			mark := func(c *zk.Conn) error { _, err := c.Set(path, []byte(e.label), 0); return err }
-			_ = e.s.do(e.s.Context(), mark)
-		})
-	})
-	return nil
-}
-
-// later has f called if the lock is still held then. e.mu is held.
-func (e *entry) later(d time.Duration, f func()) {
-	e.guard = time.AfterFunc(d, func() {
-		if state, _ := e.now(); state == held {
-			e.s.spawn(f)
-		}
-	})
-}
-
-// watch sets the watch on the entry's own node, unless it is set.
-func (e *entry) watch(ctx context.Context, path string) error {
-	_, err := e.s.watch(ctx, path, e)
-	if gone(err) {
-		e.gone()
-		err = errGone
+		err = e.s.over()
 	}
 	return err
 }
 
+// watchOwn sets the watch on the entry's own node.
+func (e *entry) watchOwn(ctx context.Context) error {
+	_, err := e.s.watch(ctx, e.node(), e)
+	if gone(err) {
+		e.gone()
+	} else if err == nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.guarded = true
+	}
+	return err
+}
+
+// guardHeld sets the watch, and marks the node later.
+func (e *entry) guardHeld() {
+	e.s.spawn(e.watchAgain)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == held {
+		e.guard = time.AfterFunc(markAfter-guardAfter, func() { e.s.spawn(e.markHeld) })
+	}
+}
+
+// markHeld marks the node of a holder. If that fails, nobody is told since when it is held.
+func (e *entry) markHeld() {
+	if e.current() == held {
+		_ = e.s.do(e.s.Context(), func(c *zk.Conn) error { _, err := c.Set(e.node(), []byte(e.label), 0); return err })
+	}
+}
+
+// watchAgain sets the watch on a holder's node; if that fails, Renew does.
+func (e *entry) watchAgain() {
+	if e.current() == held {
+		_ = e.watchOwn(e.s.Context())
+	}
+}
+
+// happened is called by the driver when something happened to the node.
+func (e *entry) happened(gone bool) {
+	if gone {
+		e.gone()
+		return
+	}
+	e.mu.Lock() // that used the watch up: Renew sets the next
+	defer e.mu.Unlock()
+	e.guarded = false
+}
+
 // Renew implements [driver.Hold]: it costs no request once the node is watched,
 // since the session's heartbeat renews all its holds.
-func (e *entry) Renew(ctx context.Context) (v driver.Validity, err error) {
-	path, err := e.heldNode(ctx)
-	if err == nil {
-		err = e.watch(ctx, path)
+func (e *entry) Renew(ctx context.Context) (driver.Validity, error) {
+	e.mu.Lock()
+	watch := e.state == held && !e.guarded
+	e.mu.Unlock()
+	if watch {
+		if err := e.watchOwn(ctx); err != nil && !gone(err) && !e.s.isOver() {
+			return driver.Validity{}, err
+		}
 	}
-	if err == nil {
-		v, err = e.s.validity(ctx, time.Now())
+	if _, err := e.heldNode(ctx); err != nil {
+		return driver.Validity{}, err
 	}
+	v, err := e.s.validity(ctx, time.Now())
 	if err != nil && e.s.isOver() {
-		err = e.ended()
+		return driver.Validity{}, e.ended()
 	}
 	return v, err
 }
 
 // heldNode returns the path of the node of an entry that is held. It waits for the end of a removal under way.
 func (e *entry) heldNode(ctx context.Context) (string, error) {
-	e.mu.Lock()
-	state, removal := e.state, e.removal
-	e.mu.Unlock()
-	if state == leaving {
+	for {
+		e.mu.Lock()
+		state, path, removal := e.state, e.path, e.removal
+		e.mu.Unlock()
+		switch {
+		case e.s.isOver():
+			return "", e.ended()
+		case state == held:
+			return path, nil
+		case state != leaving:
+			return "", errGone
+		case isClosed(removal):
+			return "", errLeaving
+		}
 		select {
 		case <-removal:
 		case <-e.s.Context().Done():
 		case <-ctx.Done():
-			return "", unanswered(ctx, nil)
+			return "", unanswered(ctx)
 		}
 	}
-	switch state, path := e.now(); {
-	case e.s.isOver():
-		return "", e.ended()
-	case state == held:
-		return path, nil
-	case state == leaving:
-		return "", errLeaving
-	}
-	return "", errGone
 }
 
 // errLeaving is what a hold says whose release has failed: its node may still be there.
@@ -158,15 +184,15 @@ func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 			return err
 		}
 		answer, err := ask(ctx, e.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-			ops := []any{&zk.CheckVersionRequest{Path: path, Version: -1}}
-			switch text := []byte(then.String()); {
-			case then == now.Tokens: // it has to be held all the same
-			case now.version < 0:
-				ops = append(ops, &zk.CreateRequest{Path: node, Data: text, Acl: e.s.backend.acl})
-			default:
-				ops = append(ops, &zk.SetDataRequest{Path: node, Data: text, Version: now.version})
+			if then == now.Tokens { // it has to be held all the same
+				_, _, err := c.Get(path)
+				return []zk.MultiResponse{{Error: err}}, err
 			}
-			return c.Multi(ops...)
+			var put any = &zk.SetDataRequest{Path: node, Data: []byte(then.String()), Version: now.version}
+			if now.version < 0 {
+				put = &zk.CreateRequest{Path: node, Data: []byte(then.String()), Acl: e.s.backend.acl}
+			}
+			return c.Multi(&zk.CheckVersionRequest{Path: path, Version: -1}, put)
 		})
 		switch {
 		case err == nil:
@@ -209,21 +235,31 @@ func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error
 
 // Release implements [driver.Hold].
 func (e *entry) Release(ctx context.Context, _ time.Duration) error {
-	if state, _ := e.now(); state == none {
+	switch e.current() {
+	case absent, sent:
+		return e.Undo(ctx)
+	case lost, freed:
 		return errGone
+	case queued, held, leaving:
 	}
-	err := e.takeBack(ctx, true)
+	err := e.remove(ctx, true)
 	if err != nil && e.s.isOver() && !e.settled() { // its node may still be there
 		err = cmp.Or(e.s.stays(ctx), err)
 	}
 	return err
 }
 
-// Undo implements [driver.Hold]. A request that was not answered has been carried out, or never will be, once the
-// session has another connection: the package documentation says why. A look that begins with a sync then sees the
-// node if it is there. A session that is over for this client may go on at the service, and keep the node.
+// Undo implements [driver.Hold].
+//
+// A request that was not answered has been carried out, or never will be, once
+// the session has another connection: a server drops the connections of a
+// session that comes back on another one, and the leader refuses what a server
+// passes on for a session that has moved. A look that begins with a sync then
+// sees the node if it is there.
+//
+// A session that is over for this client may go on at the service, and keep the node.
 func (e *entry) Undo(ctx context.Context) error {
-	err := e.takeBack(ctx, false)
+	err := e.takeBack(ctx)
 	switch {
 	case e.settled():
 		return nil
@@ -233,38 +269,35 @@ func (e *entry) Undo(ctx context.Context) error {
 	return err
 }
 
-// takeBack deletes the node, if there is one or may be.
-func (e *entry) takeBack(ctx context.Context, patience bool) error {
+func (e *entry) takeBack(ctx context.Context) error {
 	e.mu.Lock()
 	e.void = true
-	sending, state := e.sending, e.state
+	sending := e.sending
 	e.mu.Unlock()
-	if state == sent && sending != nil { // it ends with the answer, or with the connection
+	if sending != nil { // it ends with the answer, or with the connection
 		select {
 		case <-sending:
 		case <-e.s.Context().Done():
 			return e.ended()
 		case <-ctx.Done():
-			return unanswered(ctx, nil)
+			return unanswered(ctx)
 		}
-		state, _ = e.now()
 	}
-	if state == sent {
-		q, err := e.s.queueOf(ctx, e.dir, e.id, true)
+	if e.current() == sent {
+		q, err := e.s.queueOf(ctx, e.dir, e.id(), true)
 		if err != nil {
 			return err
 		}
-		if q.found {
-			e.found(e.dir+"/"+q.self.name, 0)
-		} else {
-			state = none
-			e.become(none)
+		if !q.found {
+			e.become(absent)
+			return nil
 		}
+		e.found(e.dir+"/"+q.self.name, 0)
 	}
-	if state == none {
+	if e.settled() {
 		return nil
 	}
-	return e.remove(ctx, patience)
+	return e.remove(ctx, false)
 }
 
 // remove deletes the node, whose path is known. With patience, an outage is sat
@@ -284,10 +317,11 @@ func (e *entry) remove(ctx context.Context, patience bool) error {
 	for again := false; ; again = true {
 		err := e.s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
 		switch {
-		case err == nil, gone(err):
-			if e.become(none); err == nil || again {
-				return nil
-			}
+		case err == nil, gone(err) && again:
+			e.become(freed)
+			return nil
+		case gone(err):
+			e.become(lost)
 			return errGone
 		case e.s.isOver():
 			return e.ended()

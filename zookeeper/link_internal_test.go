@@ -19,7 +19,7 @@ type quick struct {
 }
 
 func (c *quick) Write(p []byte) (int, error) {
-	c.answers <- make([]byte, packetHead)
+	c.answers <- make([]byte, answerHead)
 	time.Sleep(time.Millisecond)
 	return len(p), nil
 }
@@ -31,11 +31,11 @@ func TestAnswersWaitForTheWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &quick{answers: make(chan []byte, 2)}
 		l := &link{Conn: c, in: bufio.NewReader(c), session: &session{backend: &Backend{opts: Options{SessionTimeout: time.Minute}}},
-			restore: make(chan struct{})}
+			greeted: true, restore: make(chan struct{})}
 		packet := func(op uint32) []byte { return binary.BigEndian.AppendUint32(make([]byte, 8), op) }
 		var passed atomic.Bool
 		go func() {
-			_, _ = l.Read(make([]byte, packetHead))
+			_, _ = l.Read(make([]byte, answerHead))
 			passed.Store(true)
 		}()
 		_, _ = l.Write(packet(1))

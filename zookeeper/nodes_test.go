@@ -2,7 +2,10 @@ package zookeeper_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -24,11 +28,23 @@ func TestParentIsRemovedByTheService(t *testing.T) {
 	z := lab.StartZooKeeper(t, lab.WithJavaFlag("-Dznode.container.checkIntervalMs=100"))
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	warm(t, c, "a")
-	admin := adminOf(t, z.Addr())
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
 	require.Eventually(t, func() bool {
 		there, _, err := admin.Exists("/locker/a")
 		return err == nil && !there
 	}, soon, 10*time.Millisecond)
+}
+
+// That may happen between any two requests.
+func testParentMayGo(t *testing.T, z *lab.ZooKeeper) {
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: "/of/containers"})
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	for range 3 {
+		warm(t, c, "a")
+		require.NoError(t, admin.Delete("/of/containers/a", -1))
+	}
 }
 
 // One write keeps a session, however many locks hang on it, and renewing them
@@ -40,13 +56,21 @@ func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
 	var leases []*locker.Lease
 	for i := range 50 {
-		leases = append(leases, locktest.Lock(t, c, fmt.Sprint("beat-", i)))
+		l := locktest.Lock(t, c, fmt.Sprint("beat-", i))
+		leases = append(leases, l)
 	}
-	admin := adminOf(t, z.Addr())
-	beat := beatsOf(t, admin, "/locker")[0]
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	children, _, err := admin.Children("/locker")
+	require.NoError(t, err)
+	i := slices.IndexFunc(children, func(c string) bool { return strings.HasPrefix(c, "%beat-") })
+	require.GreaterOrEqual(t, i, 0)
+	beat := "/locker/" + children[i]
 	for _, l := range leases {
+		var node zookeeper.Node
+		require.True(t, l.As(&node))
 		require.Eventually(t, func() bool {
-			_, stat, err := admin.Exists(nodeOf(t, l).Path)
+			_, stat, err := admin.Exists(node.Path)
 			return err == nil && stat.Version == 1
 		}, soon, 10*time.Millisecond)
 	}
@@ -74,37 +98,70 @@ func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
 // was written.
 func stateOf(c *zk.Conn, node string) (zxid int64, version int32, err error) {
 	_, stat, err := c.Get(node)
-	if err != nil {
-		return 0, 0, err
+	if err == nil {
+		var made string
+		// The transaction that makes a node says how many there were before.
+		if made, err = c.Create("/locker/now-", nil, zk.FlagEphemeral|zk.FlagSequence,
+			zk.WorldACL(zk.PermAll)); err == nil {
+			var now *zk.Stat
+			_, now, err = c.Get(made)
+			if err == nil {
+				return now.Czxid, stat.Version, c.Delete(made, -1)
+			}
+		}
 	}
-	made, err := c.Create("/locker/now-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
-	if err != nil {
-		return 0, 0, err
-	}
-	_, now, err := c.Get(made) // the transaction that makes a node says how many there were before
-	if err != nil {
-		return 0, 0, err
-	}
-	return now.Czxid, stat.Version, c.Delete(made, -1)
+	return 0, 0, err
+}
+
+// A session that has expired comes back as another: what its locks' holders
+// hear, and that the client goes on.
+func testSessionExpiresWhileHolding(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: time.Second})
+	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	l := locktest.Lock(t, c, "expires")
+	var first, second zookeeper.Node
+	require.True(t, l.As(&first))
+	p.Set(lab.Drop)
+	next := locktest.Lock(t, other, "expires")
+	assert.False(t, time.Now().Before(l.Until()), "the holder's time was over before")
+	require.ErrorIs(t, l.Err(), driver.ErrLost)
+	p.Set(lab.Pass)
+	require.ErrorIs(t, l.Unlock(within(t, soon)), driver.ErrLost)
+	require.NoError(t, next.Unlock(within(t, soon)))
+	l = lockWhenBack(t, c, "expires")
+	require.True(t, l.As(&second))
+	assert.NotEqual(t, first.Session, second.Session)
+	assert.Greater(t, second.Czxid, first.Czxid)
+	require.NoError(t, l.Unlock(within(t, soon)))
 }
 
 // Every lock lasts as long as the session, also one that was asked for less:
 // what is said of dead holders is true of that one, too.
 func testDeadHolderWithAShortTTL(t *testing.T, z *lab.ZooKeeper) {
-	const ttl = 100 * time.Millisecond
-	opts := zookeeper.Options{SessionTimeout: 5500 * time.Millisecond}
+	const session, ttl = 5500 * time.Millisecond, 100 * time.Millisecond
 	p := lab.StartProxy(t, z.Addr())
-	dead, other := newBackend(t, []string{p.Addr()}, opts), newBackend(t, []string{z.Addr()}, opts)
-	req := asking("dies", false)
-	req.TTL = ttl
-	locktest.Acquire(t, dead, req)
+	client := func(addr string) *locker.Client {
+		c := locktest.Must(locker.New(newBackend(t, []string{addr}, zookeeper.Options{SessionTimeout: session}),
+			&locker.Options{TTL: ttl}))
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	dead, c := client(p.Addr()), client(z.Addr())
+	g := c.Guarantees()
+	require.NoError(t, locker.Require(c, driver.Guarantees{DeadHolder: driver.RecoveryAfterTTL,
+		DeadHolderSlack: session + 4*time.Second, MinTTL: ttl}))
+	assert.ErrorIs(t, locker.Require(c, driver.Guarantees{DeadHolderSlack: 4 * time.Second}),
+		errors.ErrUnsupported)
+	assert.Contains(t, g.RestsOn, session.String())
+	locktest.Lock(t, dead, "dies")
 	p.Set(lab.Drop)
 	began := time.Now()
-	next := <-ask(t, other, asking("dies", true))
-	took, promised := time.Since(began), other.Guarantees().DeadHolderSlack
-	t.Logf("free after %v, promised after %v + %v", took, ttl, promised)
-	assert.Less(t, took, ttl+promised)
-	require.NoError(t, next.Hold.Release(within(t, soon), 0))
+	l := locktest.Lock(t, c, "dies")
+	took := time.Since(began)
+	t.Logf("free after %v, promised after %v + %v", took, ttl, g.DeadHolderSlack)
+	assert.Less(t, took, ttl+g.DeadHolderSlack)
+	require.NoError(t, l.Unlock(within(t, soon)))
 }
 
 // A process hands a lock on to another with the two writes that each of them
@@ -119,7 +176,8 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 		warm(t, c, "handed")
 		locks = append(locks, c)
 	}
-	admin := adminOf(t, z.Addr())
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
 	before, _, err := stateOf(admin, "/locker")
 	require.NoError(t, err)
 	began := time.Now()

@@ -62,19 +62,25 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 	return b, nil
 }
 
-// opened waits until a session is ready. It sits out what passes, for as long as a session lasts: servers that are
-// there and do not take it up, in an election or over their limit of connections. An address where nobody answers is
-// told at once.
+// opened returns the session when it is ready. It sits out what passes, for as
+// long as a session lasts: servers that are there and do not take it up, in an
+// election or over their limit of connections. An address where nobody answers
+// is told at once.
 func (b *Backend) opened(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.SessionTimeout)
 	defer cancel()
+	var last error
 	for {
 		s, err := b.join(ctx, 0)
-		if err == nil {
+		switch {
+		case err == nil:
 			s.leave(0)
+			return s, nil
+		case ctx.Err() != nil && last != nil:
+			return nil, fmt.Errorf("%w: %w", last, ctx.Err())
+		case !errors.Is(err, errNotServing):
+			return nil, err
 		}
-		if err == nil || errors.Is(err, ctx.Err()) || !errors.Is(err, errNotServing) {
-			return s, err
-		}
+		last = err
 	}
 }

@@ -20,7 +20,9 @@ var (
 	_ driver.Checker  = (*Backend)(nil)
 )
 
-// Inspect implements [driver.Operator]. The package comment says what is not known.
+// Inspect implements [driver.Operator]. How long a lock still lasts is not
+// known to any client but its holder; since when it is held, only if nobody has come
+// or left since it was granted, or it has been held for a second.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := b.join(ctx, 0)
 	if err != nil {
@@ -134,7 +136,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 			return
 		}
 		defer s.leave(0)
-		nodes, err := s.children(ctx, b.opts.Prefix, true)
+		nodes, err := s.children(ctx, b.prefix, true)
 		if err != nil {
 			yield(driver.State{}, err)
 			return
@@ -165,9 +167,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 	}
 }
 
-// Break implements [driver.Operator]: it takes the lock from the holder that inspect has named, or from all that share
-// it with one who did then. They are told at once. A copy of the request finds others, or nobody. The oldest sharers
-// go last: as long as one is there, they are the same. One that comes meanwhile stays.
+// Break implements [driver.Operator].
 func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	var first, last int64
 	_, _ = fmt.Sscanf(st.Holder, holderForm, &first, &last)
@@ -179,7 +179,13 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 		return err
 	}
 	defer s.leave(0)
-	dir := b.dir(st.Name)
+	return s.remove(ctx, b.dir(st.Name), first, last)
+}
+
+// remove takes a lock from the holder that inspect has named, or from all that share it with one who did then:
+// they are told at once. A copy of it finds others, or nobody. The oldest sharers go last: as long as one is
+// there, they are the same. One that comes meanwhile stays.
+func (s *session) remove(ctx context.Context, dir string, first, last int64) error {
 	h, err := s.headOf(ctx, dir, true)
 	if err != nil || len(h.have) == 0 || h.first.stat.Czxid < first || h.first.stat.Czxid > last ||
 		first != last && !h.have[0].isShared() {

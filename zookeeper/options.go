@@ -39,7 +39,8 @@ type Options struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Logger is told, at debug level, what the driver says, and warned of
-	// heartbeats that are refused. nil: nothing is logged.
+	// heartbeats that are refused and of what cannot be cleaned up. nil: nothing
+	// is logged.
 	Logger *slog.Logger
 
 	_ struct{}

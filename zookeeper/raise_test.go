@@ -25,11 +25,10 @@ func tokenOf(t testing.TB, l *locker.Lease) uint64 {
 	return token
 }
 
-// What every backend does is in conformance's check. Whose node is gone raises nothing, before it knows that, too.
+// What every backend does is in conformance's check.
 func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 	ctx := within(t, time.Minute)
-	p := lab.StartProxy(t, z.Addr())
-	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	raiser := locktest.Lock(t, c, "raised")
 	own := tokenOf(t, raiser)
 	require.NoError(t, raiser.RaiseToken(ctx, own), "every later one is greater anyway")
@@ -39,18 +38,16 @@ func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 	assert.NotEmpty(t, st.Label)
 	assert.Equal(t, own, st.Token, "the holder keeps its own")
 	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), driver.ErrInvalid)
-	require.NoError(t, raiser.Unlock(ctx))
-	assert.Greater(t, tokenOf(t, locktest.Lock(t, c, "raised")), uint64(far<<10))
-
-	late := locktest.Lock(t, c, "raised-late")
-	p.OnRequest("/locker/raised-late/%tokens", func(*lab.Link) {
-		assert.NoError(t, adminOf(t, z.Addr()).Delete(nodeOf(t, late).Path, -1))
-	})
-	require.ErrorIs(t, late.RaiseToken(ctx, far), driver.ErrLost)
-	next := locktest.Lock(t, c, "raised-late")
-	assert.Less(t, tokenOf(t, next), uint64(far))
+	_, err = locktest.Break(ctx, c, "raised")
+	require.NoError(t, err)
+	require.Error(t, raiser.RaiseToken(ctx, far<<11))
+	_ = raiser.Unlock(ctx)
+	next := locktest.Lock(t, c, "raised")
+	token := tokenOf(t, next)
+	assert.Greater(t, token, uint64(far<<10))
+	assert.Less(t, token, uint64(far<<11), "by whom it was taken from")
 	require.NoError(t, next.Unlock(ctx))
-	for e, err := range c.List(ctx, "raised-late") {
+	for e, err := range c.List(ctx, "raised") {
 		t.Error("nobody holds it", e.Name, err)
 	}
 }
@@ -58,13 +55,18 @@ func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 // The next in line learns of it whenever the tokens are raised: before it looks, between
 // its look and its watch, and after.
 func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
-	holder := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	next := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	holder, next := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()},
+		zookeeper.Options{})
 	ctx := within(t, time.Minute)
 	for i := range 200 {
-		name := fmt.Sprint("under", i)
-		g := locktest.Acquire(t, holder, asking(name, true))
-		in := ask(t, next, asking(name, true))
+		acquire := func(b *zookeeper.Backend) driver.Grant {
+			g, err := locktest.Ask(ctx, b, asking(fmt.Sprint("under", i), true))
+			assert.NoError(t, err)
+			return g
+		}
+		g := acquire(holder)
+		in := make(chan driver.Grant, 1)
+		go func() { in <- acquire(next) }()
 		time.Sleep(time.Duration(i%50) * 50 * time.Microsecond) // any moment will do
 		to := g.Token + 1<<32
 		require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, to))
@@ -81,7 +83,9 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
 	ctx := within(t, time.Minute)
-	g := locktest.Acquire(t, b, asking("repeated", false))
+	req := driver.Request{Name: "repeated", TTL: time.Second, Lost: func() {}}
+	req.Owner = owner()
+	g := locktest.Acquire(t, b, req)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() { assert.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
@@ -94,7 +98,8 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	require.Eventually(t, func() bool { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, 2*far) == nil },
 		soon, 10*time.Millisecond)
 	require.NoError(t, g.Hold.Release(ctx, 0))
-	g2 := locktest.Acquire(t, b, asking("repeated", false))
+	req.Owner = owner()
+	g2 := locktest.Acquire(t, b, req)
 	assert.Greater(t, g2.Token, uint64(2*far))
 	assert.Less(t, g2.Token, uint64(2*far+1000))
 	require.NoError(t, g2.Hold.Release(ctx, 0))

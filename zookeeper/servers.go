@@ -53,11 +53,8 @@ var (
 	errOtherProtocol = errors.New("one side speaks TLS, the other does not")
 )
 
-// hungUp is why a server closes a connection without a word.
-func hungUp(err error) error {
-	return fmt.Errorf("%w (%w): it has no quorum (an election), or more connections of this host than its limit "+
-		"(maxClientCnxns, 60 if it is not set)", errNotServing, err)
-}
+const whyNotServing = "it has no quorum (an election), or more connections of this host than its limit " +
+	"(maxClientCnxns, 60 if it is not set)"
 
 // failed notes why a server could not be used. It reports whether all have failed now, since one had taken up the
 // session or all had failed before.

@@ -35,16 +35,20 @@ func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 		b := newBackend(t, []string{follower.Addr()}, zookeeper.Options{SessionTimeout: session})
 		holder := locktest.Must(locker.New(b, &locker.Options{OutageTimeout: soon}))
 		l := locktest.Lock(t, holder, name)
-		in := later(t, func() (entrance, error) {
-			l, err := other.Lock(within(t, soon), name)
-			return entrance{l, time.Now()}, err
-		})
+		in := make(chan time.Time, 1)
+		var got *locker.Lease
+		var err error
+		go func() {
+			got, err = other.Lock(within(t, 4*session), name)
+			in <- time.Now()
+		}()
 		eventuallyLen(t, leader.Addr(), name, 2)
 		time.Sleep(session/2 + rand.N(session/2))
 		e.Isolate(follower, lab.Drop)
-		got := <-in
-		t.Logf("round %d: the next got in %v after Until", round, got.at.Sub(l.Until()))
-		assert.False(t, got.at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(got.at))
+		at := <-in
+		require.NoError(t, err)
+		t.Logf("round %d: the next got in %v after Until", round, at.Sub(l.Until()))
+		assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
 		require.ErrorIs(t, l.Err(), driver.ErrLost)
 		e.Isolate(follower, lab.Pass)
 		require.NoError(t, got.Unlock(within(t, soon)))
@@ -128,14 +132,16 @@ func testTokenIsTheCzxid(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	var all sync.WaitGroup
 	for i := range 6 {
 		c := newClient(t, []string{e.Addrs()[i%3]}, zookeeper.Options{})
-		admin := adminOf(t, e.Addrs()[i%3])
 		all.Go(func() {
+			admin, done := dial(t, []string{e.Addrs()[i%3]})
+			defer done()
 			for n := range 60 {
 				l, err := c.Lock(within(t, soon), fmt.Sprintf("token-%d", n%3+i/3*3))
 				if !assert.NoError(t, err) {
 					return
 				}
-				node := nodeOf(t, l)
+				var node zookeeper.Node
+				assert.True(t, l.As(&node))
 				_, stat, err := admin.Exists(node.Path)
 				if assert.NoError(t, err) {
 					token, _ := l.Token()

@@ -17,13 +17,18 @@ import (
 )
 
 // session is one ZooKeeper session, with locks of the backend, on a connection of its own.
+//
+// The driver would go on with a new session under the same connection. It is given no server any more once the
+// session is over (see Next), so that nothing asked in one session is ever done in the next.
 type session struct {
 	*lasting.Session
 	backend *Backend
 	conn    *zk.Conn
 	events  <-chan zk.Event // closed by the driver when it has ended
 	node    string          // which the heartbeat writes to
+	hurry   chan struct{}   // holds an element if somebody waits for a connection
 
+	goroutines    sync.WaitGroup
 	authenticated int  // how many credentials the driver has: it repeats them on each connection
 	warned        bool // that heartbeats are refused
 
@@ -51,11 +56,12 @@ const (
 	// leastBuffer is the least jute.maxbuffer of the servers that is provided for: an eighth of its default, and
 	// what the driver needs anyway to set its watches again.
 	leastBuffer = 128 << 10
-	// maxPaths bounds the bytes that the paths of one session's nodes may have in the transaction of its end
-	// (ZOOKEEPER-4306). What else is in it has far less than 1 KiB. Beyond the bound, the backend opens another
-	// session (R25).
+	// maxPaths bounds the bytes that the paths of one session's nodes may have. When a session ends, the service
+	// makes one transaction that lists them all. If that is longer than 2 × jute.maxbuffer, no server can read it,
+	// and the service is lost, also after a restart (ZOOKEEPER-4306). What else is in the transaction has far less
+	// than 1 KiB. Beyond the bound, the backend opens another session (R25).
 	maxPaths = 2*leastBuffer - 1<<10
-	// goodbye is how long a session that is over keeps its connection: for a greeting or a heartbeat
+	// goodbye is how long a session that is over keeps its connection: for a heartbeat
 	// under way, and for the server to answer that the session is closed.
 	goodbye = 500 * time.Millisecond
 )
@@ -74,25 +80,11 @@ func terms(timeout time.Duration) lasting.Terms {
 // what makes no node. It is the oldest with room, so that the others become unused and
 // can end. Its user calls leave.
 func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil, driver.ErrClosed
+	s, others, err := b.withRoom(bytes)
+	if err != nil {
+		return nil, err
 	}
-	b.live = slices.DeleteFunc(b.live, (*session).isOver)
-	others := slices.IndexFunc(b.live, func(s *session) bool {
-		return s.paths+bytes+pathBytes(s.node) <= maxPaths && s.Join()
-	})
-	if others < 0 {
-		others = len(b.live)
-		b.live = append(b.live, newSession(b))
-		b.live[others].Join()
-	}
-	s := b.live[others]
-	s.paths += bytes
-	b.mu.Unlock()
-	err := s.wait(ctx, false, func() bool { return s.ready })
-	if err == nil {
+	if err = s.wait(ctx, false, func() bool { return s.ready }); err == nil {
 		return s, nil
 	}
 	s.leave(bytes)
@@ -103,6 +95,28 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 	return nil, err
 }
 
+func (b *Backend) withRoom(bytes int) (s *session, others int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, 0, driver.ErrClosed
+	}
+	b.live = slices.DeleteFunc(b.live, (*session).isOver)
+	for others, s = range b.live {
+		if (s.paths == 0 || s.paths+bytes+pathBytes(s.node) <= maxPaths) && s.Join() {
+			s.paths += bytes
+			return s, others, nil
+		}
+	}
+	if s, err = newSession(b); err != nil {
+		return nil, 0, fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
+	}
+	s.Join()
+	s.paths += bytes
+	b.live = append(b.live, s)
+	return s, len(b.live) - 1, nil
+}
+
 // leave ends a use, and gives back its room.
 func (s *session) leave(bytes int) {
 	s.backend.mu.Lock()
@@ -111,28 +125,23 @@ func (s *session) leave(bytes int) {
 	s.Leave()
 }
 
-// newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: to open
-// another is fewer writes than the heartbeats of a timeout are.
-func newSession(b *Backend) *session {
+// newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: an idle
+// client writes nothing, and to open another session is fewer writes than the heartbeats of a timeout are.
+func newSession(b *Backend) (*session, error) {
 	s := &session{
 		Session:  lasting.New(b.opts.SessionTimeout),
 		backend:  b,
-		node:     b.opts.Prefix + "/" + beatMark + rand.Text(),
+		node:     b.prefix + "/" + beatMark + rand.Text(),
 		servers:  newServers(b.servers),
+		hurry:    make(chan struct{}, 1),
 		changed:  make(chan struct{}),
 		relinked: make(chan struct{}),
 		watched:  make(map[string]*watch),
 	}
-	context.AfterFunc(s.Context(), func() {
-		time.AfterFunc(goodbye, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.latest != nil {
-				s.latest.abort()
-			}
-		})
-	})
-	s.conn, s.events, _ = zk.Connect(b.servers, b.opts.SessionTimeout, // which fails if it has no server
+	// A server that says nothing is not waited for when the session is over.
+	context.AfterFunc(s.Context(), func() { time.AfterFunc(goodbye, s.abort) })
+	var err error
+	s.conn, s.events, err = zk.Connect(b.servers, b.opts.SessionTimeout,
 		zk.WithDialer(s.dial),
 		zk.WithHostProvider((*hosts)(s)),
 		zk.WithEventCallback(s.event),
@@ -140,22 +149,24 @@ func newSession(b *Backend) *session {
 		zk.WithMaxConnBufferSize(bufferSize),
 		zk.WithMaxBufferSize(maxAnswer),
 	)
+	if err != nil {
+		s.End(err)
+		return nil, err
+	}
 	b.running.Go(s.run)
-	return s
+	return s, nil
 }
 
-// run keeps the session until it is over. Then the service is told, after all holders were, and removes all nodes of
-// the session.
+// run keeps the session until it is over and all its goroutines have ended. The service hears that it is over after
+// all holders have.
 func (s *session) run() {
 	if err := s.prepare(); err != nil {
 		s.End(err)
 	} else {
 		s.Keep(s.beat)
 	}
-	// Close waits a second for an answer. The driver has ended when it tells no more events.
-	go s.conn.Close()
-	for range s.events {
-	}
+	s.closeDriver()
+	s.goroutines.Wait()
 }
 
 // prepare authenticates and creates the session's own node. It returns an error if
@@ -174,7 +185,9 @@ func (s *session) prepare() error {
 			s.ready = true
 			s.change()
 			return nil
-		case s.isOver(), isRefusal(err):
+		case s.isOver():
+			return s.over()
+		case isRefusal(err):
 			return err
 		}
 		// Lost with the connection, or the service is busy with itself.
@@ -192,7 +205,7 @@ func (s *session) introduce() (since time.Time, err error) {
 	}
 	since, err = s.write(s.createBeat)
 	if gone(err) {
-		parents := func(c *zk.Conn) error { return makeParents(c, s.backend.opts.Prefix, s.backend.acl) }
+		parents := func(c *zk.Conn) error { return makeParents(c, s.backend.prefix, s.backend.acl) }
 		if err = s.do(s.Context(), parents); err == nil {
 			since, err = s.write(s.createBeat)
 		}
@@ -239,7 +252,11 @@ func (s *session) write(f func(*zk.Conn) error) (since time.Time, err error) {
 		return since, s.failure(zk.ErrConnectionClosed)
 	}
 	sent, patience := time.Now(), s.backend.patience()
-	defer l.within(patience, fmt.Errorf("no answer to a write after %v", patience)).Stop()
+	late := time.AfterFunc(patience, func() {
+		s.failed(l.server, fmt.Errorf("no answer to a write after %v", patience))
+		l.abort()
+	})
+	defer late.Stop()
 	if err := f(s.conn); err != nil { // not through the slots: it waits for no others
 		return since, s.failure(err)
 	}
@@ -291,6 +308,33 @@ func (s *session) change() {
 	s.changed = make(chan struct{})
 }
 
+// closeDriver says goodbye to the server, which then removes all nodes of the
+// session, and returns when the driver has ended.
+func (s *session) closeDriver() {
+	s.mu.Lock()
+	online := s.link != nil
+	s.mu.Unlock()
+	if !online {
+		s.abort() // ends a greeting under way
+	}
+	// What it says may reach nobody, if the connection ends just then, and it waits
+	// a second for an answer. The driver has ended when it tells no more events.
+	go s.conn.Close()
+	for range s.events {
+	}
+	s.abort()
+}
+
+// abort closes the session's last connection.
+func (s *session) abort() {
+	s.mu.Lock()
+	l := s.latest
+	s.mu.Unlock()
+	if l != nil {
+		l.abort()
+	}
+}
+
 func (s *session) isOver() bool { return s.Err() != nil }
 
 // over is why it is, for callers.
@@ -303,7 +347,7 @@ func (s *session) over() error {
 }
 
 // stays returns nil if the service has ended a session that is over, with all nodes that it had or may yet get:
-// then its own node is gone, too. It asks on another session, for one of its holds at a time.
+// then its own node is gone, too. It asks on another session, for one caller at a time.
 func (s *session) stays(ctx context.Context) error {
 	if s.IsGone() {
 		return nil
@@ -368,34 +412,42 @@ func (s *session) spawn(f func()) bool {
 	if s.isOver() {
 		return false
 	}
-	s.backend.running.Go(f)
+	s.goroutines.Go(f)
 	return true
 }
 
 // wait returns nil when cond holds, which is called with s.mu held, and
 // otherwise why not: the session is over, or ctx is. Without patience, it also
-// returns when all servers have failed once since it was called.
+// returns when all servers have failed once since it was called; in an outage,
+// they are tried at once.
 func (s *session) wait(ctx context.Context, patience bool, cond func() bool) error {
-	for first := -1; ; {
+	failed := -1 // rounds when this began
+	for {
 		s.mu.Lock()
 		ok, changed, outage, rounds := cond(), s.changed, s.servers.outage, s.servers.rounds
 		s.mu.Unlock()
-		if first < 0 {
-			first = rounds
-		}
 		switch {
 		case s.isOver():
 			return s.over()
 		case ok:
 			return nil
-		case outage != nil && rounds > first && !patience:
+		case patience:
+		case failed < 0:
+			failed = rounds
+			if outage != nil {
+				select {
+				case s.hurry <- struct{}{}:
+				default:
+				}
+			}
+		case outage != nil && rounds > failed:
 			return outage
 		}
 		select {
 		case <-changed:
 		case <-s.Context().Done():
 		case <-ctx.Done():
-			return unanswered(ctx, outage)
+			return unanswered(ctx)
 		}
 	}
 }
@@ -416,7 +468,7 @@ func (s *session) reconnected(ctx context.Context) error {
 // after it was left behind. The slots bound those under way, those that were left included.
 func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, error)) (v T, err error) {
 	if err = s.online(ctx); err == nil && ctx.Err() != nil {
-		err = unanswered(ctx, nil) // nothing is sent
+		err = unanswered(ctx) // nothing is sent
 	}
 	if err != nil {
 		return v, err
@@ -425,7 +477,7 @@ func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, erro
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
-		return v, unanswered(ctx, nil)
+		return v, unanswered(ctx)
 	}
 	type answer struct {
 		v   T
@@ -444,7 +496,7 @@ func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, erro
 	case a := <-answers:
 		return a.v, s.failure(a.err)
 	case <-ctx.Done():
-		return v, unanswered(ctx, nil)
+		return v, unanswered(ctx)
 	}
 }
 

@@ -157,6 +157,54 @@ func TestSessionsFillAndEnd(t *testing.T) {
 	warm(t, c, "goes-on")
 }
 
+// Two sessions of one process exclude each other, as those of two do.
+func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
+	ask := func(name string, wait bool) (driver.Grant, error) {
+		return locktest.Ask(within(t, soon), b, asking(name, wait))
+	}
+	first, err := ask("both", false)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for i := range 2 * roomFor {
+		all.Go(func() { _, err := ask(longName(i), true); assert.NoError(t, err) })
+	}
+	all.Wait()
+	for i := range 25 { // what is left of the first session's room, by names that take as much as that one
+		_, err = ask(fmt.Sprintf("s%03d", i), false)
+		require.NoError(t, err)
+	}
+	_, err = ask("both", false)
+	require.ErrorIs(t, err, driver.ErrHeld)
+	type result struct {
+		driver.Grant
+		err error
+	}
+	results := make(chan result, 1)
+	go func() {
+		g, err := ask("both", true)
+		results <- result{g, err}
+	}()
+	eventuallyLen(t, z.Addr(), "both", 2)
+	st, err := b.Inspect(within(t, soon), "both")
+	require.NoError(t, err)
+	assert.Equal(t, 1, st.Waiters)
+	require.NoError(t, first.Hold.Release(within(t, soon), 0))
+	next := <-results
+	require.NoError(t, next.err)
+	assert.Greater(t, next.Token, first.Token)
+	var was, is zookeeper.Node
+	require.True(t, first.Hold.(driver.Aser).As(&was) && next.Hold.(driver.Aser).As(&is))
+	assert.NotEqual(t, was.Session, is.Session)
+	lost, err := locktest.Break(within(t, soon), b, "both")
+	require.NoError(t, err)
+	assert.Equal(t, next.Token, lost.Token)
+	require.Eventually(t, func() bool {
+		_, err := next.Hold.Renew(within(t, soon))
+		return errors.Is(err, driver.ErrLost)
+	}, soon, 10*time.Millisecond, "its holder is told")
+}
+
 // A server that refuses another connection refuses locks beyond what there is room
 // for, and no others, and says why. A lock that is released makes room.
 func TestServerRefusesAnotherConnection(t *testing.T) {

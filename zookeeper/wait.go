@@ -60,8 +60,8 @@ func (e *entry) isFirst(ctx context.Context) error {
 // wait returns nil when nobody is in the way of the entry any more.
 func (e *entry) wait(ctx context.Context, queued func()) error {
 	err := queue.Wait(ctx, e.s.Session, e, nil, queued)
-	if err != nil && e.s.isOver() && !errors.Is(err, ctx.Err()) {
-		err = e.s.over()
+	if err != nil && e.s.isOver() && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+		return e.s.over()
 	}
 	return err
 }
@@ -82,8 +82,7 @@ func (e *entry) Ahead(ctx context.Context) (*node, error) {
 
 // Lost implements [queue.Place].
 func (e *entry) Lost(err error) bool {
-	state, _ := e.now()
-	return state == none || !errors.Is(err, driver.ErrUnavailable)
+	return e.current() == lost || !errors.Is(err, driver.ErrUnavailable)
 }
 
 // ahead reads which nodes before this one in the queue keep it out. So a run of sharers
@@ -92,27 +91,24 @@ func (e *entry) Lost(err error) bool {
 func (e *entry) ahead(ctx context.Context) ([]node, error) {
 	e.asked = time.Now()
 	for sync := false; ; sync = true { // a server that lags behind hides nodes
-		q, err := e.s.queueOf(ctx, e.dir, e.id, sync)
-		if err != nil {
-			return nil, err
-		}
-		if _, path := e.now(); q.found && path != e.dir+"/"+q.self.name {
-			if err := e.adopt(ctx, e.dir+"/"+q.self.name, path); err != nil {
-				return nil, err
+		q, err := e.s.queueOf(ctx, e.dir, e.id(), sync)
+		if first := e.dir + "/" + q.self.name; err == nil && q.found && first != e.node() {
+			if err = e.adopt(ctx, first); err == nil {
+				continue
 			}
-			continue
 		}
-		if q.found {
+		switch {
+		case err != nil:
+			return nil, err
+		case q.found:
 			e.raised = q.raised
-			before := q.before()
-			ahead := inTheWay(before, e.shared)
-			if e.shared && len(before)-len(ahead) >= driver.MaxSharers {
-				err = fmt.Errorf("zookeeper: %w: %d share %s, or wait to, and no more can", driver.ErrRefused,
+			ahead := inTheWay(q.before(), e.shared())
+			if e.shared() && len(q.before())-len(ahead) >= driver.MaxSharers {
+				return nil, fmt.Errorf("zookeeper: %w: %d share %s, or wait to, and no more can", driver.ErrRefused,
 					driver.MaxSharers, e.dir)
 			}
-			return ahead, err
-		}
-		if sync {
+			return ahead, nil
+		case sync:
 			return nil, e.removed()
 		}
 	}
@@ -120,29 +116,33 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 
 // removed is the error of a waiter whose node somebody has removed.
 func (e *entry) removed() error {
-	e.become(none)
+	e.become(lost)
 	return fmt.Errorf("zookeeper: the node of this waiter was removed: %w", driver.ErrUnavailable)
 }
 
-// adopt deals with an earlier node of the attempt's id: the request was repeated (R11). The entry goes on with that
-// one and deletes its own; but one that is of another session is deleted and not used, whatever its name says.
-func (e *entry) adopt(ctx context.Context, first, own string) error {
+// adopt makes the entry that of an earlier node with the attempt's owner: the
+// request was repeated (R11). One that is of another session is deleted and not
+// used, whatever its name says.
+func (e *entry) adopt(ctx context.Context, first string) error {
 	found, err := e.s.get(ctx, first)
-	if err == nil {
-		id, _ := e.s.granted()
-		ours, extra := found.stat.EphemeralOwner == id, first
-		if ours {
-			extra = own
-		}
-		err = e.s.do(ctx, func(c *zk.Conn) error { return c.Delete(extra, -1) })
-		if ours && (err == nil || gone(err)) {
-			e.found(first, found.stat.Czxid)
-		}
-	}
 	if gone(err) {
-		err = nil
+		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	id, _ := e.s.granted()
+	ours, extra := found.stat.EphemeralOwner == id, first
+	if ours {
+		extra = e.node()
+	}
+	if err := e.s.do(ctx, func(c *zk.Conn) error { return c.Delete(extra, -1) }); err != nil && !gone(err) {
+		return err
+	}
+	if ours {
+		e.found(first, found.stat.Czxid)
+	}
+	return nil
 }
 
 // Without an event, the queue is looked at again very rarely: the service tells
@@ -175,5 +175,14 @@ func (e *entry) Await(ctx context.Context, nearest *node) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

@@ -1,13 +1,19 @@
 package zookeeper_test
 
 import (
+	"errors"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -37,21 +43,39 @@ func eventuallyLen(t testing.TB, addr, name string, n int) {
 
 // A waiter whose session has expired takes its place anew, and gets the lock.
 func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
+	const session = 2 * time.Second
 	p := lab.StartProxy(t, z.Addr())
 	held := locktest.Lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), "a")
-	waiter := lock(t, newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second}), "a")
+	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
+	type answer struct {
+		l   *locker.Lease
+		err error
+	}
+	in := make(chan answer, 1)
+	go func() {
+		for {
+			l, err := waiter.Lock(within(t, time.Minute), "a")
+			// An outage longer than the session may end the wait.
+			if err == nil || !errors.Is(err, driver.ErrUnavailable) {
+				in <- answer{l, err}
+				return
+			}
+		}
+	}()
 	eventuallyLen(t, z.Addr(), "a", 2)
 	before := queueOf(t, z.Addr(), "a")
-	// For the service the session has to end, within the outage that the client sits out.
+	// Within the time that a waiter sits out, from its side; from the service's
+	// side the session must have ended: the replies are what is lost.
 	p.Requests(lab.Drop)
 	eventuallyLen(t, z.Addr(), "a", 1)
 	p.Requests(lab.Pass)
 	eventuallyLen(t, z.Addr(), "a", 2)
 	assert.NotEqual(t, before, queueOf(t, z.Addr(), "a"), "not the node of the session that has expired")
 	require.NoError(t, held.Unlock(within(t, soon)))
-	l := <-waiter
-	require.NoError(t, l.Err())
-	require.NoError(t, l.Unlock(within(t, soon)))
+	a := <-in
+	require.NoError(t, a.err)
+	require.NoError(t, a.l.Err())
+	require.NoError(t, a.l.Unlock(within(t, soon)))
 	eventuallyLen(t, z.Addr(), "a", 0)
 }
 
@@ -86,26 +110,61 @@ func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 	all.Wait()
 }
 
+func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	l := locktest.Lock(t, c, "a")
+	var node zookeeper.Node
+	require.True(t, l.As(&node))
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	_, err := admin.Set(node.Path, []byte("x"), -1)
+	require.NoError(t, err)
+	assert.Never(t, func() bool { return l.Err() != nil }, 100*time.Millisecond, 10*time.Millisecond,
+		"a write to the node is not its end")
+	require.NoError(t, admin.Delete(node.Path, -1))
+	select {
+	case <-l.Done():
+	case <-time.After(soon):
+		t.Error("not told")
+	}
+	require.ErrorIs(t, l.Err(), driver.ErrLost)
+}
+
 // A waiter whose node was removed holds nothing when the one before it leaves: it
 // stands at the end of the queue again.
 func testWaiterWhoseNodeIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	const name = "removed-waiter"
 	held := locktest.Lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), name)
-	removed := lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), name)
-	eventuallyLen(t, z.Addr(), name, 2)
-	nodes := queueOf(t, z.Addr(), name)
-	other := lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), name)
-	eventuallyLen(t, z.Addr(), name, 3)
-	require.Eventually(t, func() bool { return watchesOf(t, z) >= 3 }, soon, time.Millisecond)
-	require.NoError(t, adminOf(t, z.Addr()).Delete(nodes[1], -1))
-	require.NoError(t, held.Unlock(within(t, soon)))
-	first := <-other
-	eventuallyLen(t, z.Addr(), name, 2) // it has a place again
-	select {
-	case <-removed:
-		t.Error("two hold at once")
-	default:
+	order := make(chan string, 2)
+	var holders atomic.Int32
+	var all sync.WaitGroup
+	for i, who := range []string{"removed", "other"} {
+		c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+		all.Go(func() {
+			l, err := c.Lock(within(t, soon), name)
+			for errors.Is(err, driver.ErrUnavailable) && t.Context().Err() == nil {
+				l, err = c.Lock(within(t, soon), name)
+			}
+			if !assert.NoError(t, err) {
+				return
+			}
+			assert.EqualValues(t, 1, holders.Add(1), "two hold at once")
+			order <- who
+			time.Sleep(50 * time.Millisecond)
+			holders.Add(-1)
+			assert.NoError(t, l.Unlock(within(t, soon)))
+		})
+		eventuallyLen(t, z.Addr(), name, i+2)
 	}
-	require.NoError(t, first.Unlock(within(t, soon)))
-	require.NoError(t, (<-removed).Unlock(within(t, soon)))
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	require.Eventually(t, func() bool { return watchesOf(t, z) >= 3 }, soon, time.Millisecond)
+	nodes := queueOf(t, z.Addr(), name)
+	slices.SortFunc(nodes, func(a, b string) int { return strings.Compare(a[len(a)-10:], b[len(b)-10:]) })
+	require.NoError(t, admin.Delete(nodes[1], -1))
+	require.NoError(t, held.Unlock(within(t, soon)))
+	all.Wait()
+	close(order)
+	assert.Equal(t, "other", <-order)
+	assert.Equal(t, "removed", <-order)
 }

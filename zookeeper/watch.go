@@ -62,8 +62,8 @@ func (s *session) fire(path string, event zk.EventType) {
 	delete(s.watched, path)
 	own := w.own
 	s.mu.Unlock()
-	if own != nil && event == zk.EventNodeDeleted {
-		own.gone()
+	if own != nil {
+		own.happened(event == zk.EventNodeDeleted)
 	}
 	close(w.told)
 }
