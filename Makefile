@@ -99,7 +99,6 @@ search: servers-prove $(GATE)
 	go test $(LINK) -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
 	LOCKER_PROVE=1 go test $(LINK) -vet=off -timeout 20m -run $(VIRTUAL)\|$(FLAWS) ./conformance ./cas # with more seeds
 	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
-	LOCKER_ETCD_SEEDS=20000 go test $(LINK) -vet=off -timeout 20m -run '^TestSearchOfTheQueue$$' ./etcd
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test $(LINK) -vet=off -run '^TestTheChecker' ./...
 	cd examples && $(GATE) $(LINK) ./s3
 	./scripts/modules alone test -short -run '^Test(Conformance|Suite)$$' ./...
