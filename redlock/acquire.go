@@ -93,8 +93,9 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			earlier = uncertain(append(earlier, h))
 			continue
 		case perhaps:
-			// A node that was slow lately is given longer, and then once is enough.
-			if n+1 >= perhapsRounds || asking > perhapsRounds*r.limit {
+			// A node that was slow lately is given longer, and then once is enough; but not because of a first
+			// look at servers, which may take a while, too.
+			if n+1 >= perhapsRounds || asking > perhapsRounds*r.limit+longestLook {
 				return driver.Grant{Refused: r.refusal(remaining(earlier).Hold)}, nil
 			}
 		default:

@@ -102,8 +102,10 @@ func (r *round) choose() (asked []int) {
 	return asked
 }
 
-// maxLooks bounds how often a node is looked at for one vote.
-const maxLooks = 3
+const (
+	maxLooks    = 3           // how often a node is looked at for one vote, at most
+	longestLook = time.Second // of a server that was never looked at
+)
 
 // ask asks a node for its vote, or first looks at its server where that is needed.
 func (r *round) ask(i, looks int) {
@@ -141,7 +143,7 @@ func (r *round) look(i, looks int) {
 	// Connecting, and perhaps TLS, take longer; and a quorum of nodes that are quicker ends the wait.
 	wait := r.limit
 	if n.cold() {
-		wait = max(wait, min(time.Second, h.ttl/3))
+		wait = max(wait, min(longestLook, h.ttl/3))
 	}
 	fail := func(err error) { r.votes.put(i, said{verdict: failed, err: err}) }
 	if looks >= maxLooks {

@@ -3,7 +3,9 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,7 +43,7 @@ func TestProveStore(t *testing.T) {
 		"dirty reads, and old modes": "?tx_isolation=%27READ-UNCOMMITTED%27&binlog_format=%27ROW%27&interpolateParams=true" +
 			"&sql_mode=%27ORACLE%2CANSI_QUOTES%2CNO_BACKSLASH_ESCAPES%2CEMPTY_STRING_IS_NULL%27&collation=latin1_swedish_ci",
 		"no autocommit": "?tx_isolation=%27SERIALIZABLE%27&autocommit=0&clientFoundRows=true&time_zone=%27%2B05%3A45%27" +
-			"&innodb_snapshot_isolation=1&sql_safe_updates=1",
+			"&innodb_snapshot_isolation=1&sql_safe_updates=1&sql_select_limit=1&sql_mode=%27EMPTY_STRING_IS_NULL%27",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -176,6 +178,15 @@ func TestProveWhatIsInTheWay(t *testing.T) {
 	_, err = a.Swap(ctx, "a", version, []byte("no"))
 	require.ErrorIs(t, err, cas.ErrUnwritten)
 	require.NoError(t, taken.Close())
+	// A right that is missing: without autocommit, too, no row stays locked for others.
+	exec("CREATE USER reader@'%' IDENTIFIED BY 'sesame'")
+	exec("GRANT SELECT, INSERT ON locker.* TO reader@'%'")
+	_, err = storeOn(t, open(t, "reader:sesame@tcp("+s.Addr()+")/locker?autocommit=0")).Swap(t.Context(), "b", "", []byte("no"))
+	require.ErrorIs(t, err, driver.ErrRefused)
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = k.Swap(ctx, "b", "", []byte("yes"))
+	require.NoError(t, err)
 	// Too many connections.
 	exec("SET GLOBAL max_connections = 10")
 	u := open(t, "app:sesame@tcp("+s.Addr()+")/locker")
@@ -214,6 +225,8 @@ func TestProveCheck(t *testing.T) {
 		return found
 	}
 	assert.Empty(t, findings(good))
+	lax := start(t, "--innodb-flush-log-at-trx-commit=1", "--log-bin", "--server-id=3") // MariaDB's default does not sync it
+	assert.Equal(t, map[string]driver.Severity{"sync_binlog": driver.SeverityProblem}, findings(lax))
 	const warning, problem = driver.SeverityWarning, driver.SeverityProblem
 	assert.Equal(t, map[string]driver.Severity{"--sysdate-is-now": warning, "Galera": problem, "read_only": problem,
 		"innodb_flush_log_at_trx_commit": problem}, findings(bad))
@@ -251,4 +264,27 @@ func TestProveNamesInOtherCharacterSets(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A network swallows everything, and goes on doing so on the connections that there were, as a NAT that has forgotten
+// them does. Once new ones get through, the pool makes some.
+func TestProveAPoolOutlivesASilentNetwork(t *testing.T) {
+	lab.NeedProve(t)
+	s := start(t)
+	network := lab.StartProxy(t, s.Addr())
+	c, err := locker.Open(t.Context(), urlOf(network.Addr())+"?timeout=1s", nil, mysql.Openers)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	network.Set(lab.Drop)
+	var callers sync.WaitGroup
+	for i := range 3 * 16 { // three times as many as there are connections
+		callers.Go(func() {
+			_, err := c.TryLock(t.Context(), fmt.Sprint("a", i))
+			assert.ErrorIs(t, err, locker.ErrUnavailable)
+		})
+		time.Sleep(50 * time.Millisecond) // the pool dials for each
+	}
+	callers.Wait()
+	network.PassNew()
+	require.Eventually(t, func() bool { _, err := c.TryLock(t.Context(), "b"); return err == nil }, time.Minute, 100*time.Millisecond)
 }

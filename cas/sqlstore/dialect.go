@@ -36,16 +36,16 @@ type Dialect struct {
 	// CommitOn makes the connection do so, and CommitOff undoes that.
 	Commits, CommitOn, CommitOff string
 
-	// Quote is what encloses identifiers. Placeholder returns the nth parameter; nil: "?". With Hex, parameters are
-	// sent as hexadecimal digits, and UNHEX decodes them: neither a driver's quoting nor a conversion between
-	// character sets can change what is in them.
+	// Quote is what encloses identifiers. Placeholder returns the nth parameter; nil: "?". With Hex,
+	// parameters are sent as hexadecimal digits, and UNHEX decodes them: neither a driver's quoting nor a
+	// conversion between character sets can change what is in them.
 	Quote       string
 	Placeholder func(n int) string
 	Hex         bool
 
-	// Code returns the database's number of a driver's error, 0 if there is none. Of a statement with one of these numbers
-	// nothing was written: Again, it met another, and is repeated; Refused, no repetition helps;
-	// Unwritten, others. Of all other errors the outcome is unknown.
+	// Code returns the database's number of a driver's error, 0 if there is none; nil: there are none. Of
+	// a statement with one of these numbers nothing was written: Again, it met another, and is repeated;
+	// Refused, no repetition helps; Unwritten, others. Of all other errors the outcome is unknown.
 	Code                      func(err error) int64
 	Again, Refused, Unwritten []int64
 

@@ -205,7 +205,10 @@ func (s *Store) run(ctx context.Context, ask func(conn *sql.Conn) (commits bool,
 		if err == nil {
 			return nil
 		}
-		code := s.d.Code(err)
+		var code int64
+		if s.d.Code != nil {
+			code = s.d.Code(err)
+		}
 		again := errors.Is(err, sqldriver.ErrBadConn) || slices.Contains(s.d.Again, code)
 		if again {
 			ended := clock.Sleep(ctx, clock.UpTo(clock.BackOff(try, time.Millisecond, 50*time.Millisecond)))

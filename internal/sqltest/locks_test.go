@@ -129,3 +129,14 @@ func TestADatabaseInMemoryIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrInvalid)
 	require.NoError(t, db.Close())
 }
+
+// Each connection has temporary tables of its own, and what it has attached.
+func TestTablesThatCannotKeepLocks(t *testing.T) {
+	_, db, err := openRecords(t.Context(), filepath.Join(t.TempDir(), "locks.db"), patient)
+	require.NoError(t, err)
+	defer func() { _ = db.Close() }()
+	for _, table := range []string{"temp.locks", "TEMP.locks", "other.locks"} {
+		_, err = sqlstore.New(t.Context(), db, sqlstore.SQLite(), &sqlstore.Options{Table: table})
+		require.ErrorIs(t, err, driver.ErrInvalid, table)
+	}
+}
