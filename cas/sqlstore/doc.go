@@ -14,7 +14,8 @@
 // A record's age counts by the database's clock, so a dead holder's lock is free when its TTL has passed,
 // also for a process that tries once, and MinHold is possible. A step of that clock forward can give a
 // lock to a second holder. The age counts from the write, and others see a write when it is committed: a
-// MinHold whose commit waits (for a disk, or a semi-synchronous replica) ends that much earlier. A record stays when its lock is free, because it counts the fencing tokens.
+// MinHold whose commit waits (for a disk, or a semi-synchronous replica) ends that much earlier. A record
+// stays when its lock is free, because it counts the fencing tokens.
 //
 // A transaction of the application cannot check a lock here: the holder could not renew a record that
 // the transaction has locked. Let it check the token, with package fencing/sqlguard.
@@ -26,8 +27,9 @@
 // are lost, so that a second holder can get a lock, and tokens repeat. Galera certifies writes on all nodes,
 // but a node may read old data, and a cluster that starts anew from a node that was behind has lost
 // locks. locker check looks for both, for servers that are read-only, and for --sysdate-is-now, which
-// makes a write that waited seem older than it is. READ COMMITTED needs a binary log in the format row or mixed. We have not tested Group Replication, nor proxies such
-// as ProxySQL, which may send reads to a replica.
+// makes a write that waited seem older than it is. READ COMMITTED needs a binary log in the format row or
+// mixed. We have not tested Group Replication, nor proxies such as ProxySQL, which may send reads to a
+// replica.
 //
 // # SQLite
 //
@@ -35,4 +37,7 @@
 // a file on a file system that other hosts share, as package file does. Give it a pool of a few connections
 // (SetMaxOpenConns), because only one writes at a time, and a busy_timeout of some 200 ms: drivers wait that
 // long even if the request's context ends, and the Store repeats what met another.
+//
+// A process that is stopped (SIGSTOP, a container that is paused) in the middle of a write keeps the file
+// locked: until it goes on or is gone, nobody gets or renews any lock in that file.
 package sqlstore
