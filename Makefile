@@ -29,8 +29,8 @@ export CONFORMANCE_SEED ?= 1
 LINK := -ldflags=-w
 AT_ONCE := $(if $(filter 1 2,$(shell nproc 2>/dev/null)),4,5)
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
-	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric github.com/nats-io/nats.go github.com/go-sql-driver/mysql \
-	github.com/prometheus/client_golang github.com/spf13/cobra github.com/stretchr/testify
+	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric github.com/nats-io/nats.go \
+	github.com/go-sql-driver/mysql github.com/prometheus/client_golang github.com/spf13/cobra github.com/stretchr/testify
 # The modules of go.work with the newest of these.
 NEWEST := $(CURDIR)/scripts/newest/go.work
 

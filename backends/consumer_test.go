@@ -24,14 +24,15 @@ const module = "github.com/golockers/locker"
 // imports are kinds of programs: what one imports of this library, and the drivers that come with it.
 var imports = map[string]struct{ packages, drivers []string }{
 	"a library that takes a Locker": {packages: []string{""}},
-	"all that needs no driver": {packages: []string{"", "/adapt", "/bridge", "/cas", "/cas/kubernetes", "/cas/sqlstore", "/conformance", "/driver",
-		"/election", "/fencing", "/fencing/fileguard", "/fencing/httpguard", "/fencing/sqlguard", "/file", "/lockertest",
-		"/memory", "/slots"}},
+	"all that needs no driver": {packages: []string{"", "/adapt", "/bridge", "/cas", "/cas/kubernetes", "/cas/sqlstore",
+		"/conformance", "/driver", "/election", "/fencing", "/fencing/fileguard", "/fencing/httpguard", "/fencing/sqlguard",
+		"/file", "/lockertest", "/memory", "/slots"}},
 	"Redis": {[]string{"/single", "/redlock", "/fencing/redisguard"}, []string{"github.com/redis/go-redis/v9"}},
 	"etcd": {[]string{"/etcd"}, []string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/mvccpb",
 		"google.golang.org/grpc", "go.uber.org/zap"}},
 	"ZooKeeper":  {[]string{"/zookeeper"}, []string{"github.com/go-zookeeper/zk"}},
 	"PostgreSQL": {[]string{"/postgres", "/fencing/pgxguard"}, []string{"github.com/jackc/pgx/v5", "github.com/jackc/puddle/v2"}},
+	"MySQL":      {[]string{"/cas/mysql"}, []string{"github.com/go-sql-driver/mysql"}},
 	"NATS":       {[]string{"/cas/nats"}, []string{"github.com/nats-io/nats.go"}},
 	"metrics":    {[]string{"/observe/prometheus"}, []string{"github.com/prometheus/client_golang/prometheus"}},
 	"traces": {[]string{"/observe/otel"}, []string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric",
