@@ -92,6 +92,7 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 		"fake://user:xyzzy@h:x":                 "not a number from 1 to 65535",
 		"fake://user:xyzzy@h:70000":             "not a number from 1 to 65535",
 		"fake://user:xyzzy@h:":                  "the port is missing",
+		"fake://user:xyzzy@[::1]:":              "the port is missing",
 		"fake://::1":                            "IPv6 address in brackets",
 		"fake://[::1":                           "write an IPv6 address as [::1]",
 		"fake://user:xyzzy@a,,b":                "host 2 of the fake:// URL: it is empty",

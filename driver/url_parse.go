@@ -117,7 +117,7 @@ func checkHost(h string) error {
 		if !ok || port != "" && port[0] != ':' {
 			return errors.New("write an IPv6 address as [::1] or [::1]:6379")
 		}
-		port, colon = strings.TrimPrefix(port, ":"), false
+		port, colon = strings.CutPrefix(port, ":")
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	switch {

@@ -117,7 +117,8 @@ func MySQL() Dialect {
 func SQLite() Dialect {
 	return Dialect{
 		Promises: promises("sqlite", driver.ScopeHost, false,
-			"the file locks of one host, and a file that nobody replaces"),
+			"the file locks of one host, a file that nobody replaces, and no process that is stopped in the middle of a "+
+				"write (nobody gets in until it goes on or ends)"),
 		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name BLOB NOT NULL PRIMARY KEY, version TEXT NOT NULL, ` +
 			`written INTEGER NOT NULL, value BLOB NOT NULL)`,
 		Make:    `INSERT OR IGNORE INTO TABLE_NAME (name, version, written, value) VALUES ($1, '-', NOW, '-')`,
