@@ -400,8 +400,11 @@ func (j *judge) mayOf(a *attempt) (s span) {
 		case arrived && (c.err == nil && (c.op == opRelease || c.op == opPass) ||
 			lostFor(c.err) && c.op != opUndo && c.op != opRaise && !j.keptBefore(c) && !copies.After(c.began)):
 			to := c.ended
-			if c.op == opPass && c.yield && c.grant.Hold == nil {
+			switch {
+			case c.op == opPass && c.yield && c.grant.Hold == nil:
 				to = to.Add(250*time.Millisecond + j.k.air) // it may be kept for the next client
+			case c.op == opKeep && j.k.sessions: // what keeps it can have outlived the session that held it
+				to = j.keptBy(c)
 			}
 			s.to = earliest(s.to, to)
 		}

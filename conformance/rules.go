@@ -286,6 +286,7 @@ func (j *judge) outagesTold() {
 			case c.op == opRenew && c.err == nil && j.knownBefore(c, o): // known from a session
 			case c.op == opRaise && c.err == nil && j.knowsToken(c):
 			case c.op == opUndo && c.err == nil && (j.grants[c.of] == nil || j.lostBefore(c)): // nothing was sent, or is left
+			case c.op == opUndo && c.err == nil && j.toldUnasked(c, o):
 			case c.op == opUndo && c.err == nil && c.ended.Sub(j.sent(c.of, c)) >= max(c.of.req.TTL, c.of.req.MinHold)-j.k.tol:
 			case c.err == nil:
 				j.broken(c, "it does not wait for the answer", "%s succeeded, and no answer can have come since %s; it holds since %s",
@@ -315,6 +316,14 @@ func (j *judge) lostBefore(c *call, ends ...op) bool {
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 		gone := d.op == opLost || slices.Contains(ends, d.op) || errors.Is(d.err, locker.ErrLost)
 		return d != c && d.of == c.of && gone && d.began.Before(c.ended)
+	})
+}
+
+// toldUnasked reports whether the service may have told, without a request, that what a call ends is gone: somebody else
+// removed it, and replies get through.
+func (j *judge) toldUnasked(c *call, o *outage) bool {
+	return (o.fault == held || o.fault == lost) && slices.ContainsFunc(j.about[c.of], func(d *call) bool {
+		return (d.op == opBreak || d.op == opDelete) && d.err == nil && d.who != c.who && d.began.Before(c.ended)
 	})
 }
 

@@ -322,6 +322,13 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opRenew, who: "a", of: hold(0, 10), err: locker.ErrLost}, 20, 25)
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 30, 31)
 		}},
+		{"refusal", "a MinHold outlasts the session of its holder", func(told int) {
+			k.sessions = told == 0
+			a := hold(0, 10)
+			a.req.MinHold = time.Second
+			add(call{op: opKeep, who: "a", of: a, keep: 500 * time.Millisecond, err: locker.ErrLost}, 500, 505)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 800, 801)
+		}},
 		{"refusal", "a writer's note comes after the grant of another request of its client", func(told int) {
 			k.g.DeadHolder, k.g.Shared, k.queue = locker.RecoveryWatched, locker.SharingWithTokens, false
 			shares := func(who string) *attempt {
@@ -393,6 +400,13 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			h.outages = append(h.outages, &outage{who: "a", fault: silent, from: at(15), sure: at(15), to: at(90_000)})
 			add(call{op: opRaise, who: "a", of: a, err: locker.ErrUnavailable}, 20, 30_000)
 			add(call{op: opUndo, who: "a", of: a}, 31_000, 70_000-35_000*told)
+		}},
+		{"outage", "who hears replies is told unasked that another has broken the lock", func(told int) {
+			a := hold(0, 10)
+			h.outages = append(h.outages, &outage{who: "a", fault: []fault{held, silent}[told], from: at(15), sure: at(15), to: at(9000)})
+			saw := &call{op: opInspect, who: "b", name: "x", began: at(11), ended: at(12), state: locker.State{Name: "x", Held: true}}
+			add(call{op: opBreak, who: "b", seen: saw}, 20, 30)
+			add(call{op: opUndo, who: "a", of: a}, 25, 40)
 		}},
 		{"refusal", "time has settled a hold, and a copy comes later", func(told int) {
 			a := hold(0, 10)
