@@ -239,6 +239,29 @@ func TestALatchEndsWithItsTransaction(t *testing.T) {
 	acquire(t, b, "a", owner(3))
 }
 
+// One that has the latch beside sharers who leave before it is let in joins nobody: it asks again.
+func TestThereIsNothingToJoinWhenTheLastSharerHasLeft(t *testing.T) {
+	_, b, pool := server(t)
+	last := locktest.Acquire(t, b, sharer("a", 1))
+	args := []any{[][]byte{[]byte("a")}, []string{owner(2)}, []int64{postgres.Key("a")}, []bool{false}, [][]byte{nil},
+		[]int64{1e7}, []int64{0}}
+	tx := begin(t, pool)
+	_, err := tx.Exec(t.Context(), postgres.Statements()["take shares"], args[:4]...)
+	require.NoError(t, err)
+	require.NoError(t, last.Hold.Release(t.Context(), 0))
+	var token, left int64
+	row := tx.QueryRow(t.Context(), postgres.Statements()["join"], args...)
+	require.NoError(t, row.Scan(nil, &token, nil, &left, nil, nil, nil))
+	assert.Zero(t, token)
+	assert.LessOrEqual(t, left, int64(0), "nobody has it")
+	require.NoError(t, tx.Commit(t.Context()))
+	next := locktest.Acquire(t, b, sharer("a", 2))
+	assert.Greater(t, next.Token, last.Token)
+	refused(t, b, request("a", owner(3)))
+	require.NoError(t, next.Hold.Release(t.Context(), 0))
+	acquire(t, b, "a", owner(3))
+}
+
 // Sharers that come and go keep neither a sharer that stays from renewing, nor a writer out, on a server
 // whose commits are slow. With one row that they all lock, 13 of 200 renewals failed, and no writer got in.
 func TestSharersAreInNobodysWay(t *testing.T) { starve(t, 6, 3*time.Second) }
