@@ -73,6 +73,10 @@ what is renewed while its release waits is kept for as long as that says
     ?1 gets; soon; gate renews; ?1 renews later; reached; ?1 keeps 1m later; blocked; passed; open;
     ?1 done; ?1 done; kept; a2 gets held
 
+also when the release comes after the time that was there before
+    a1 gets; soon; gate renews; a1 renews later; reached; passed; a1 keeps 1m later; blocked; open;
+    a1 done; a1 done; kept; a2 gets held
+
 a renewal that a release overtakes is lost, and changes nothing
     ?1 gets; gate leaves; ?1 keeps 1m later; reached; ?1 renews later; open; ?1 done; ?1 done lost; kept;
     a2 gets held

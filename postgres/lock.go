@@ -218,10 +218,7 @@ func (b *Backend) acquire(ctx context.Context, requests []request, shares bool) 
 		index[r.name] = int64(i)
 	}
 	lost, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
-		answers = make([]grant, len(requests))
-		for i := range answers {
-			answers[i].busy = true // until told otherwise
-		}
+		answers = slices.Repeat([]grant{{busy: true}}, len(requests)) // until told otherwise
 		var g struct{ i, token, left int64 }
 		var name []byte
 		var full, unmarked, shared, had bool
