@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/refusal"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -24,10 +26,14 @@ import (
 // ones are of one client and even ones of another. Each asks for an hour, with a MinHold of a minute. A step
 // that is to fail ends with how: lost, held, unavailable, or fails if another error will do.
 //
-// A step that ends with later goes on in the background until a step with done: a gate makes it wait in the
-// middle of its transaction, and stop makes the proxy before the odd client keep the request with that text.
-// cut loses the reply to the next request with that text, and has a step done before its copy arrives. mark
-// notes when the rows end, and same is that nothing has changed since. break is of what look has seen.
+// A step that ends with later goes on in the background until a step with done, the first one first: a gate
+// makes it wait in the middle of its transaction, and blocked is that another waits for what that one has
+// locked. latch has the name's latch in a transaction of its own until unlatch. retried is that the odd client
+// has asked twice for a lock since retries. stop makes the proxy before the odd client keep the request with
+// that text. cut loses the reply to the next request with that text, and has a step done before its copy
+// arrives. mark notes when the rows end, and same is that nothing has changed since; kept is that a lock is,
+// for a minute at most. break is of what look has seen. One that waits leaves a mark, and a note where it waits
+// for sharers: note prolongs that, and fade ends it. told is that the even client was told of a release.
 const histories = `
 nothing that is late changes a kept lock; only a release finds it
     ?1 gets; ?1 keeps 1m; mark; ?1 renews lost; ?1 raises lost; ?1 gets held; ?1 keeps 1h; ?1 keeps 1ns;
@@ -54,6 +60,30 @@ a late copy, and a renewal, shorten nothing
 
 a late renewal or release harms nobody
     ?1 gets; expire; a2 gets; ?1 renews lost; ?1 leaves lost; ?1 keeps 1m lost; a2 renews
+
+what expires while its release waits is not kept: nobody is told that it is
+    a1 gets; soon; gate marks; a2 waits later; reached; a1 keeps 1m later; blocked; passed; open;
+    a2 done held; a1 done lost; a2 gets
+
+what is released while another release waits is not kept
+    ?1 gets; gate leaves; ?1 leaves later; reached; ?1 keeps 1m later; blocked; open;
+    ?1 done; ?1 done lost; a2 gets
+
+what is renewed while its release waits is kept for as long as that says
+    ?1 gets; soon; gate renews; ?1 renews later; reached; ?1 keeps 1m later; blocked; passed; open;
+    ?1 done; ?1 done; kept; a2 gets held
+
+also when the release comes after the time that was there before
+    a1 gets; soon; gate renews; a1 renews later; reached; passed; a1 keeps 1m later; blocked; open;
+    a1 done; a1 done; kept; a2 gets held
+
+a renewal that a release overtakes is lost, and changes nothing
+    ?1 gets; gate leaves; ?1 keeps 1m later; reached; ?1 renews later; open; ?1 done; ?1 done lost; kept;
+    a2 gets held
+
+two releases of one lock keep it once
+    ?1 gets; gate leaves; ?1 keeps 1m later; reached; ?1 keeps 1h later; blocked; open; ?1 done; ?1 done;
+    kept; a2 gets held
 
 a sharer of another generation is not kept
     s1 gets; expire; s2 gets; mark; s1 keeps 1m lost; same; s2 leaves; a3 gets
@@ -96,7 +126,40 @@ a break waits for a sharer that is just being let in, which would not know that 
     s1 gets; look; gate joins; s2 gets later; reached; break later; latched; open; s2 done; break done;
     s1 renews lost; s2 renews lost; a3 gets
 
-a renewal that began in time keeps a writer out when it is late
+and one that comes while a break is under way is let in after it
+    s1 gets; look; gate breaks; break later; reached; retries; s3 gets later; retried; open; break done;
+    s3 done; s1 renews lost; s3 renews; a2 gets held; s3 leaves; a2 gets
+
+a sharer that asks again where sharers were last shares the name all the same
+    s1 gets; s1 leaves; latch; retries; s3 gets later; retried; unlatch; s3 done; s5 gets; a2 gets held;
+    s3 leaves; s5 renews; s5 leaves; a2 gets
+
+a sharer that comes while the last one leaves is in its generation
+    s1 gets; gate joins; s2 gets later; reached; s1 leaves; a3 gets held; open; s2 done; s2 renews;
+    a3 gets held; s2 leaves; a3 gets
+
+the last sharers that leave at once each tell who waits
+    s1 gets; s3 gets; a2 waits held; listens; gate leaves; s1 leaves later; reached; s3 leaves; told;
+    a2 gets held; open; s1 done; told; a2 gets
+
+a writer that waits keeps new sharers out, also when the generation has ended, until it is granted
+    s1 gets; a2 waits held; note; s3 gets held; s1 gets; s1 leaves; s3 gets held; a2 gets; a2 leaves; s3 gets
+
+or leaves
+    s1 gets; a2 waits held; note; s1 leaves; s3 gets held; a2 stops; s3 gets
+
+or its second has passed
+    s1 gets; a2 waits held; s1 leaves; fade; s3 gets
+
+a renewal that began in time keeps the next one out when it is late
+    a1 gets; soon; gate renews; a1 renews later; reached; passed; a2 gets later; blocked; open; a1 done;
+    a2 done held; a1 renews
+
+a renewal is lost before what comes next commits, also of a lock that is held alone
+    a1 gets; expire; gate grants; a2 gets later; reached; a1 renews lost; open; a2 done; a1 renews lost;
+    a2 renews
+
+a renewal of a sharer that began in time keeps a writer out when it is late
     s1 gets; soon; gate renews; s1 renews later; reached; passed; a2 gets held; open; s1 done;
     s1 renews; a2 gets held
 
@@ -113,6 +176,16 @@ a token that is drawn early and written late is not below another
 
 a token is above what a sweep removes while it is given
     a1 gets; a1 leaves; lose; gate inserts; a2 gets later; reached; lift; open; a2 done
+
+a row that is being given is not swept
+    ?1 gets; ?1 leaves; old; gate grants; ?3 gets later; reached; sweep; open; ?3 done; ?3 renews; a2 gets held
+
+nor is that of sharers who stay, however old it is
+    s1 gets; old; sweep; s1 renews; a2 gets held
+
+a name whose row is just being swept is given when that is done, with a greater token
+    a1 gets; a1 leaves; high; old; gate sweeps; sweep later; reached; retries; ?3 gets later; retried; open;
+    sweep done; ?3 done; ?3 renews
 
 what was done before its reply was lost is found done, but whether a release was in time is not known
     a2 gets; a2 leaves; cut nextval; ?1 gets; cut renewed; ?1 renews; cut keep,; ?1 leaves unavailable;
@@ -131,9 +204,13 @@ a release that keeps is a request for that time, until which nothing is settled
 // gates are where a step waits.
 var gates = map[string]struct{ event, when string }{
 	"joins":   {"INSERT", "NEW.sharer = '" + owner(2) + "'"},
-	"renews":  {"UPDATE", "NEW.sharer > '' AND NEW.expires > OLD.expires"},
+	"renews":  {"UPDATE", "NEW.owner = OLD.owner AND NEW.owner NOT IN ('', 'shared') AND NEW.expires > OLD.expires"},
 	"grants":  {"UPDATE", "NEW.sharer = '' AND NEW.name > ''"}, // and no sweep
 	"inserts": {"INSERT", "NEW.sharer = '' AND NEW.name > ''"},
+	"marks":   {"UPDATE", "NEW.waited AND NOT OLD.waited"},
+	"leaves":  {"UPDATE OR DELETE", "OLD.owner = '" + owner(1) + "'"},
+	"breaks":  {"UPDATE", "NEW.owner = '' AND NEW.token > OLD.token AND NEW.name > ''"},
+	"sweeps":  {"DELETE", "OLD.sharer = ''"},
 }
 
 func TestHistories(t *testing.T) {
@@ -155,7 +232,8 @@ func TestHistories(t *testing.T) {
 				p := &play{
 					server: s, proxy: proxy, clients: []*postgres.Backend{other, b}, pool: pool, level: level,
 					name: fmt.Sprint(played), holds: map[string]driver.Grant{}, txs: map[string]pgx.Tx{},
-					later: map[string]<-chan error{}, links: make(chan *lab.Link, 1),
+					leave: map[string]func(context.Context) error{},
+					later: map[string][]<-chan error{}, links: make(chan *lab.Link, 1), woken: make(chan struct{}, 100),
 				}
 				t.Run(fmt.Sprintf("%s/%c/%s", what, x, level), func(t *testing.T) {
 					p.t = t
@@ -179,9 +257,12 @@ type play struct {
 	txs    map[string]pgx.Tx
 	seen   driver.State // by look
 	marked string       // by mark: when the rows end
-	later  map[string]<-chan error
+	later  map[string][]<-chan error
 
 	reached, open func() // of the gate
+	latch         pgx.Tx
+	asked         chan struct{} // closed when one has asked twice since retries
+	woken         chan struct{} // an element for each wake-up since listens
 	proxy         *lab.Proxy
 	links         chan *lab.Link // that are stopped
 	link          *lab.Link
@@ -189,6 +270,7 @@ type play struct {
 	mu    sync.Mutex
 	last  uint64 // the last token
 	holds map[string]driver.Grant
+	leave map[string]func(context.Context) error // those of writers that wait for sharers
 }
 
 // lease is that of a hold, for Held.
@@ -207,10 +289,11 @@ func (p *play) step(step string) {
 	var err error
 	switch {
 	case end == "later":
-		p.later[words[0]] = later(func() error { return p.do(words) })
+		p.later[words[0]] = append(p.later[words[0]], later(func() error { return p.do(words) }))
 		return
 	case slices.Contains(words, "done"):
-		err = <-p.later[words[0]]
+		err = <-p.later[words[0]][0]
+		p.later[words[0]] = p.later[words[0]][1:]
 	default:
 		err = p.do(words)
 	}
@@ -231,7 +314,9 @@ func (p *play) step(step string) {
 func (p *play) do(words []string) (err error) {
 	ctx, name := p.t.Context(), []byte(p.name)
 	const rows = "SELECT string_agg(sharer||expires, ' ' ORDER BY sharer) FROM locker_locks WHERE name = $1"
-	const live = "SELECT count(*) FROM locker_locks WHERE name = $1 AND sharer > '' AND expires > clock_timestamp()"
+	const ofHolders = " FROM locker_locks WHERE name = $1 AND owner <> 'shared'"
+	const live = "SELECT count(*)" + ofHolders + " AND expires > clock_timestamp()"
+	const kept = "SELECT bool_and(owner LIKE 'kept %' AND expires < clock_timestamp() + interval '61 s')" + ofHolders
 	expire := func(when string) {
 		p.server.Exec(p.t, "UPDATE locker_locks SET expires = clock_timestamp() + $2::interval "+
 			"WHERE name = $1 AND (owner <> 'shared' OR sharer > '')", name, when)
@@ -252,6 +337,43 @@ func (p *play) do(words []string) (err error) {
 	case who == "same":
 		require.NotEmpty(p.t, p.marked)
 		require.Equal(p.t, p.marked, p.server.Query(p.t, rows, name))
+	case who == "kept":
+		require.Equal(p.t, "t", p.server.Query(p.t, kept, name))
+	case who == "note", who == "fade":
+		lasts := map[string]string{"note": "1 hour", "fade": "0"}[who]
+		p.server.Exec(p.t, "UPDATE locker_locks SET wanted = clock_timestamp() + $2::interval "+
+			"WHERE name = $1 AND wanter > ''", name, lasts)
+	case who == "listens":
+		stop, failed := p.clients[0].Notify(ctx, p.name, func() { p.woken <- struct{}{} })
+		require.NoError(p.t, failed)
+		p.t.Cleanup(stop)
+		for len(p.woken) > 0 {
+			<-p.woken // it is told that the connection hears
+		}
+	case who == "told":
+		p.receive(p.woken)
+	case who == "latch":
+		p.latch = begin(p.t, p.pool)
+		_, err = p.latch.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", postgres.Key(p.name))
+	case who == "unlatch":
+		err = p.latch.Commit(ctx)
+	case who == "retries":
+		p.asked = make(chan struct{})
+		p.proxy.OnRequest("nextval", func(*lab.Link) {
+			p.proxy.OnRequest("nextval", func(*lab.Link) { close(p.asked) })
+		})
+	case who == "retried":
+		p.receive(p.asked)
+	case who == "blocked":
+		until(p.t, p.server, "1", "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
+	case who == "sweep":
+		err = postgres.Sweep(ctx, p.clients[0])
+	case who == "old":
+		p.server.Exec(p.t, "UPDATE locker_locks SET expires = clock_timestamp() - interval '1 hour' "+
+			"WHERE name = $1 AND sharer = ''", name)
+	case who == "high":
+		p.last = 1 << 61
+		p.server.Exec(p.t, "UPDATE locker_locks SET token = $2 WHERE name = $1", name, p.last)
 	case who == "expire":
 		expire("0")
 	case who == "prolong":
@@ -288,17 +410,24 @@ func (p *play) do(words []string) (err error) {
 		p.link = <-p.links
 	case who == "go":
 		p.link.Requests(lab.Pass)
-	case verb == "gets":
+	case verb == "gets", verb == "waits":
 		req := request(p.name, owner(i))
-		req.Shared, req.TTL, req.MinHold = who[0] == 's', time.Hour, time.Minute
+		req.Shared, req.TTL, req.MinHold, req.Wait = who[0] == 's', time.Hour, time.Minute, verb == "waits"
 		var g driver.Grant
-		if g, err = locktest.Ask(ctx, b, req); err == nil {
+		g, err = locktest.Ask(ctx, b, req)
+		if held := (*refusal.Error)(nil); errors.As(err, &held) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.leave[who] = held.Leave
+		} else if err == nil {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			same := g.Token == p.last && (req.Shared || g.Token == p.holds[who].Token)
 			assert.True(p.t, same || g.Token > p.last, "a token does not fall")
 			p.last, p.holds[who] = g.Token, g
 		}
+	case verb == "stops":
+		err = p.leave[who](ctx)
 	case verb == "renews":
 		_, err = hold.Renew(ctx)
 	case verb == "leaves":
@@ -332,6 +461,14 @@ func (p *play) do(words []string) (err error) {
 	return err
 }
 
+func (p *play) receive(from <-chan struct{}) {
+	select {
+	case <-from:
+	case <-time.After(30 * time.Second):
+		require.Fail(p.t, "it does not happen")
+	}
+}
+
 // gate makes the statement of a client wait while it changes a row, as a transaction does that is slow.
 // reached returns when one waits, and open lets it go on.
 func gate(t *testing.T, s *lab.Postgres, event, when string) (reached, open func()) {
@@ -344,7 +481,7 @@ func gate(t *testing.T, s *lab.Postgres, event, when string) (reached, open func
 	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(1)")
 	require.NoError(t, err)
 	s.Exec(t, `CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
-		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$`)
+		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN coalesce(NEW, OLD); END $$`)
 	s.Exec(t, "CREATE TRIGGER gate BEFORE "+event+" ON locker_locks FOR EACH ROW WHEN ("+when+") "+
 		"EXECUTE FUNCTION gate()")
 	return func() {

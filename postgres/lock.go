@@ -61,7 +61,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	}
 	answer, err := insist(ctx, most, func() (batch.Answer[grant], bool, error) {
 		answer, again, err := ask()
-		if err == nil && answer.Value.ended && !r.after {
+		if err == nil && answer.Value.ended && !req.Shared && !r.after {
 			r.after, protected = true, time.Time{}
 			return ask()
 		}
@@ -78,7 +78,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	case g.full:
 		return left, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
 			b.addr, driver.ErrRefused, driver.MaxSharers, req.Name)
-	case g.token == 0 && g.busy && req.Shared && g.left <= askAgain:
+	case g.free() && req.Shared:
 		return left, b.failure(ctx, errLetsIn)
 	case g.token == 0:
 		left.Refused = &driver.Refusal{Remaining: g.left}
@@ -134,7 +134,7 @@ type request struct {
 	name, sharer, owner, label string        // sharer is that of the row: "" of the lock itself
 	ttl, minHold               time.Duration // ttl of a release: for which the lock is kept
 	waits                      bool
-	after                      bool // it is asked for alone, and sharers had it last
+	after                      bool // sharers had it last; never of a sharer, which takes its latch each time
 	hold                       *hold
 }
 
@@ -198,6 +198,10 @@ type grant struct {
 	lost      int // so many copies of the request were lost, which may yet be granted (R7)
 }
 
+// free is whether nobody has the lock, although it was not granted: askIn makes the shortest pause of no time
+// left. One that is busy since its row could not be marked is held, and has more left unless it is about to end.
+func (g grant) free() bool { return g.token == 0 && g.busy && g.left <= askAgain }
+
 // askIn is when to ask for a lock again that ends in that time. For one that has ended, a transaction that
 // protects it goes on: the longer it has, the longer it may.
 func askIn(left time.Duration) time.Duration {
@@ -214,10 +218,7 @@ func (b *Backend) acquire(ctx context.Context, requests []request, shares bool) 
 		index[r.name] = int64(i)
 	}
 	lost, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
-		answers = make([]grant, len(requests))
-		for i := range answers {
-			answers[i].busy = true // until told otherwise
-		}
+		answers = slices.Repeat([]grant{{busy: true}}, len(requests)) // until told otherwise
 		var g struct{ i, token, left int64 }
 		var name []byte
 		var full, unmarked, shared, had bool

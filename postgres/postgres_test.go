@@ -36,8 +36,7 @@ func request(name, owner string) driver.Request {
 
 func acquire(t *testing.T, b driver.Backend, name, owner string) driver.Grant {
 	t.Helper()
-	g := locktest.Acquire(t, b, request(name, owner))
-	return g
+	return locktest.Acquire(t, b, request(name, owner))
 }
 
 func renew(t *testing.T, g driver.Grant) error {

@@ -29,6 +29,13 @@ func sharer(name string, i int) driver.Request {
 	return req
 }
 
+// asking are the arguments with which statements take the latch of a name for those owners, and give it.
+func asking(name string, owners ...string) []any {
+	n := len(owners)
+	return []any{slices.Repeat([][]byte{[]byte(name)}, n), owners, slices.Repeat([]int64{postgres.Key(name)}, n),
+		make([]bool, n), slices.Repeat([][]byte{{}}, n), slices.Repeat([]int64{1e10}, n), make([]int64, n)}
+}
+
 // Break of sharers waits for a transaction that called Held, as long as it may, and says which one is in its
 // way: it would let in a sharer that was broken before.
 func TestBreakSaysWhichTransactionIsInItsWay(t *testing.T) {
@@ -158,8 +165,7 @@ func TestProveManyTransactionsKeepTheBoundOfSharers(t *testing.T) {
 			for j := range each {
 				owners = append(owners, owner((round*transactions+i+1)*each+j))
 			}
-			args := []any{slices.Repeat([][]byte{[]byte("a")}, each), owners, slices.Repeat([]int64{postgres.Key("a")}, each),
-				make([]bool, each), slices.Repeat([][]byte{{}}, each), slices.Repeat([]int64{1e10}, each), make([]int64, each)}
+			args := asking("a", owners...)
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
 			_, err = tx.Exec(t.Context(), postgres.Statements()["take shares"], args[:4]...)
@@ -207,8 +213,7 @@ func TestOldEntriesAreSwept(t *testing.T) {
 func TestALatchEndsWithItsTransaction(t *testing.T) {
 	s, b, _ := server(t)
 	require.NoError(t, locktest.Acquire(t, b, sharer("a", 1)).Hold.Release(t.Context(), 0))
-	args := []any{[][]byte{[]byte("a")}, []string{owner(2)}, []int64{postgres.Key("a")}, []bool{false}, [][]byte{nil},
-		[]int64{1e7}, []int64{0}}
+	args := asking("a", owner(2))
 	conn, err := pgx.Connect(t.Context(), s.URL(s.Addr(), "sslmode=disable"))
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.Background()) }()
@@ -236,6 +241,28 @@ func TestALatchEndsWithItsTransaction(t *testing.T) {
 	granted, err := give("give")
 	require.NoError(t, err)
 	assert.Zero(t, granted)
+	acquire(t, b, "a", owner(3))
+}
+
+// One that has the latch beside sharers who leave before it is let in joins nobody: it asks again.
+func TestThereIsNothingToJoinWhenTheLastSharerHasLeft(t *testing.T) {
+	_, b, pool := server(t)
+	last := locktest.Acquire(t, b, sharer("a", 1))
+	args := asking("a", owner(2))
+	tx := begin(t, pool)
+	_, err := tx.Exec(t.Context(), postgres.Statements()["take shares"], args[:4]...)
+	require.NoError(t, err)
+	require.NoError(t, last.Hold.Release(t.Context(), 0))
+	var token, left int64
+	row := tx.QueryRow(t.Context(), postgres.Statements()["join"], args...)
+	require.NoError(t, row.Scan(nil, &token, nil, &left, nil, nil, nil))
+	assert.Zero(t, token)
+	assert.LessOrEqual(t, left, int64(0), "nobody has it")
+	require.NoError(t, tx.Commit(t.Context()))
+	next := locktest.Acquire(t, b, sharer("a", 2))
+	assert.Greater(t, next.Token, last.Token)
+	refused(t, b, request("a", owner(3)))
+	require.NoError(t, next.Hold.Release(t.Context(), 0))
 	acquire(t, b, "a", owner(3))
 }
 

@@ -44,6 +44,8 @@ import (
 //     go. A grant that began before has not seen that floor: the next statement ("tell") compares, and undoes it.
 //   - A copy of a request that comes late finds its own owner, or makes a hold that ends when it asked. A hold
 //     that was released and is kept has another owner (keptFor), so no copy and no renewal finds it.
+//   - A release that keeps, and what changes its row first: it judges what that has left. What has ended by then,
+//     or is gone, is not kept, and its holder is told so.
 //   - The last sharers leave at the same moment: each tells the waiters. A mark that one of them has not seen
 //     costs a writer the 300 ms until it asks again.
 //   - A writer waits, and the generation ends: its note keeps sharers out until it is granted, leaves, or a
@@ -343,13 +345,15 @@ LEFT JOIN renewed r ON r.i = a.i
 WHERE r.i IS NOT NULL OR s.owner = a.owner AND s.expires > clock_timestamp() AND ` + countsSQL
 
 // releaseSQL says which of the locks were still held or kept, and tells those who wait, also when a row is
-// only kept from now on: they learn for how long. NOTIFY makes commits wait for each other in the whole
-// server, so it is not said to nobody.
+// only kept from now on: they learn for how long. A lock that was not held any more when its row was there to
+// be changed is not kept, although the statement, which may have waited for the row, began in time. NOTIFY
+// makes commits wait for each other in the whole server, so it is not said to nobody.
 const releaseSQL = `WITH freed AS (
 	UPDATE TABLE_NAME l SET
 		owner = CASE WHEN a.keep > 0 THEN 'kept ' || a.owner ELSE '' END,
 		label = CASE WHEN a.keep > 0 THEN l.label ELSE '' END,
-		expires = CASE WHEN a.keep = 0 OR l.expires <= clock_timestamp() THEN LEAST(l.expires, clock_timestamp())
+		expires = CASE WHEN a.keep = 0 THEN LEAST(l.expires, clock_timestamp())
+			WHEN l.expires <= clock_timestamp() THEN LEAST(l.expires, statement_timestamp() - interval '1 microsecond')
 			WHEN l.owner = a.owner THEN clock_timestamp() + a.keep * interval '1 microsecond'
 			ELSE l.expires END
 	FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, keep, i)
@@ -360,21 +364,23 @@ const releaseSQL = `WITH freed AS (
 SELECT i, held, CASE WHEN waited THEN ` + notifySQL + ` END FROM freed`
 
 // leaveSQL is releaseSQL for sharers, whose entries are deleted or kept. An entry that does not count is
-// deleted, too, and never kept.
+// deleted, too, and never kept. What asked has seen may have changed until then: it is kept only if kept
+// says so.
 const leaveSQL = `WITH asked AS MATERIALIZED (
-	SELECT a.*, s.owner AS has, l.waited, s.expires > clock_timestamp() AND ` + countsSQL + ` AS held
+	SELECT a.*, l.waited, s.expires > clock_timestamp() AND ` + countsSQL + ` AS held
 	FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, keep, i)
 	JOIN LATERAL (SELECT * FROM TABLE_NAME WHERE name = a.name AND sharer = a.owner OFFSET 0) s ON true ` + rowSQL + `
 ), gone AS (
 	DELETE FROM TABLE_NAME s USING asked a
 	WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.owner AND a.keep = 0 RETURNING a.i
 ), kept AS (
-	UPDATE TABLE_NAME s SET owner = 'kept ' || a.owner, expires = clock_timestamp() + a.keep * interval '1 microsecond'
+	UPDATE TABLE_NAME s SET owner = 'kept ' || a.owner, expires = CASE
+		WHEN s.owner = a.owner THEN clock_timestamp() + a.keep * interval '1 microsecond' ELSE s.expires END
 	FROM asked a WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.owner AND a.keep > 0
-		AND a.held AND s.owner = a.owner AND s.expires > clock_timestamp() RETURNING a.i
+		AND a.held AND s.expires > clock_timestamp() RETURNING a.i
 )
 SELECT i, held, CASE WHEN waited THEN ` + notifySQL + ` END FROM asked
-WHERE i IN (SELECT i FROM gone UNION ALL SELECT i FROM kept) OR keep > 0 AND held AND has <> owner`
+WHERE i IN (SELECT i FROM gone UNION ALL SELECT i FROM kept)`
 
 // lookSQL is the state of one name, and stateSQL of what is held; a condition for the lock l follows it.
 const lookSQL = stateSQL + `l.name = $1`

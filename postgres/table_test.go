@@ -41,17 +41,14 @@ func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
 	} {
 		running, _ := newBackend(t, url, nil)
 		held := acquire(t, running, name, owner(1)).Hold
-		sharer := request(name+" shared", owner(2))
-		sharer.Shared = true
-		shared := locktest.Acquire(t, running, sharer).Hold
+		shared := locktest.Acquire(t, running, sharer(name+" shared", 2)).Hold
 		script(t, s, c.harm)
 		fresh, _ := newBackend(t, url, nil)
 		for who, b := range map[string]*postgres.Backend{"one that runs": running, "a new one": fresh} {
 			_, err := locktest.Ask(t.Context(), b, request(name+" next", owner(3)))
 			require.ErrorContains(t, err, "which a crash does not empty", "%s: %s", name, who)
 			require.NotErrorIs(t, err, driver.ErrUnavailable)
-			sharer.Owner = owner(4)
-			_, err = locktest.Ask(t.Context(), b, sharer)
+			_, err = locktest.Ask(t.Context(), b, sharer(name+" shared", 4))
 			require.ErrorContains(t, err, "which a crash does not empty", "%s: %s", name, who)
 			all, err := b.Check(t.Context())
 			require.NoError(t, err)
@@ -136,10 +133,8 @@ func TestListOfALargeTable(t *testing.T) {
 	const names = 12_000
 	acquire(t, b, "a", owner(1))
 	for _, name := range []string{"b/01", "b/11999", "c"} {
-		shared := request(name, owner(2))
-		shared.Shared = true
 		s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name))
-		locktest.Acquire(t, b, shared)
+		locktest.Acquire(t, b, sharer(name, 2))
 	}
 	rows(t, s, "b/", 1, names, "CASE WHEN i % 5 = 0 THEN '' ELSE 'x' END", "clock_timestamp() + interval '1 hour'")
 	for prefix, want := range map[string]int{"b/": names*4/5 + 1, "": names*4/5 + 3, "b/11": 889, "d": 0} {
