@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -32,8 +33,9 @@ type session struct {
 	authenticated int  // how many credentials the driver has: it repeats them on each connection
 	warned        bool // that heartbeats are refused
 
-	paths  int        // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
-	asking sync.Mutex // whether the service still has it
+	paths  int          // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
+	asking sync.Mutex   // whether the service still has it
+	seen   atomic.Int64 // the number of the last transaction that an answer has told: see link
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each change of what follows
