@@ -4,11 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"runtime"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,59 +141,6 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 		})
 	}
 	all.Wait()
-}
-
-// Waiters cost nothing while nothing changes, and two goroutines each.
-func TestProveManyWaitersAreQuiet(t *testing.T) {
-	lab.NeedProve(t)
-	t.Parallel()
-	z := lab.StartZooKeeper(t)
-	const clients = 2
-	names := 1000 // the machine that runs the gate is small
-	if n, err := strconv.Atoi(os.Getenv("LOCKER_ZOOKEEPER_WAITERS")); err == nil {
-		names = n / clients
-	}
-	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 60 * time.Second})
-	p := lab.StartProxy(t, z.Addr())
-	ctx, cancel := context.WithCancel(t.Context())
-	var all, locks sync.WaitGroup
-	var got atomic.Int64
-	leases := make([]*locker.Lease, names)
-	for i := range names {
-		locks.Go(func() {
-			var err error
-			leases[i], err = holder.Lock(ctx, fmt.Sprint("quiet-", i))
-			assert.NoError(t, err)
-		})
-	}
-	locks.Wait()
-	before := runtime.NumGoroutine()
-	for range clients {
-		c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 60 * time.Second})
-		for i := range names {
-			all.Go(func() {
-				l, err := c.Lock(ctx, fmt.Sprint("quiet-", i))
-				if assert.NoError(t, err) {
-					got.Add(1)
-					assert.NoError(t, l.Unlock(context.Background()))
-				}
-			})
-		}
-	}
-	settled := func() bool { return watchesOf(t, z) >= names+names*2 }
-	require.Eventually(t, settled, time.Minute+time.Duration(names)*10*time.Millisecond, 50*time.Millisecond)
-	assert.LessOrEqual(t, runtime.NumGoroutine()-before, 2*clients*names+100, "two goroutines each")
-	sent := p.Stats().Packets
-	time.Sleep(3 * time.Second)
-	more := p.Stats().Packets - sent
-	t.Logf("%d waiters sent %d requests in 3 s", clients*names, more)
-	assert.Less(t, more, int64(3*20), "fewer than 20 requests a second, heartbeats included")
-	for _, l := range leases {
-		all.Go(func() { assert.NoError(t, l.Unlock(context.Background())) })
-	}
-	all.Wait()
-	cancel()
-	assert.EqualValues(t, clients*names, got.Load(), "nobody is forgotten")
 }
 
 // A leader that was stopped past the session's timeout and goes on takes nothing

@@ -28,6 +28,7 @@ func TestOnOneServer(t *testing.T) {
 		{"SessionExpiresWhileHolding", testSessionExpiresWhileHolding},
 		{"DeadHolderWithAShortTTL", testDeadHolderWithAShortTTL},
 		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
+		{"AnswersBesideWatchesThatAreSetAgain", testAnswersBesideWatchesThatAreSetAgain},
 		{"Credentials", testCredentials},
 		{"CredentialsAreReplaced", testCredentialsAreReplaced},
 		{"CredentialsSurviveAReconnection", testCredentialsSurviveAReconnection},
