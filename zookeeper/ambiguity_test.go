@@ -129,31 +129,51 @@ func testUndoAfterClose(t *testing.T, z *lab.ZooKeeper) {
 }
 
 // When we end a session, all its holders are notified before we tell the service, which lets the next ones in: also
-// if one of them takes its time.
+// if one of them takes its time. A session ends when its backend is closed, or when somebody has removed its own node
+// and it may not make that again; the service would keep it all the while.
 func testHoldersKnowBeforeTheNextOneGetsIn(t *testing.T, z *lab.ZooKeeper) {
 	const holders = 8
-	b, other := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	var notified atomic.Int32
-	var waiters sync.WaitGroup
-	for i := range holders {
-		req := asking(fmt.Sprint("known-", i), false)
-		var first sync.Once // it is told again when its node is gone
-		req.Lost = func() {
-			first.Do(func() {
-				time.Sleep(50 * time.Millisecond)
-				notified.Add(1)
-			})
-		}
-		locktest.Acquire(t, b, req)
-		waiters.Go(func() {
-			g, err := locktest.Ask(within(t, soon), other, asking(req.Name, true))
-			if assert.NoError(t, err) {
-				assert.EqualValues(t, holders, notified.Load(), "the next one gets in before they know")
-				assert.NoError(t, g.Hold.Release(within(t, soon), 0))
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	for prefix, end := range map[string]func(b *zookeeper.Backend, node string){
+		"/known-closed": func(b *zookeeper.Backend, _ string) { require.NoError(t, b.Close()) },
+		"/known-removed": func(_ *zookeeper.Backend, node string) {
+			_, err := admin.SetACL("/known-removed", zk.WorldACL(zk.PermAll&^zk.PermCreate), -1)
+			require.NoError(t, err)
+			require.NoError(t, admin.Delete(node, -1))
+		},
+	} {
+		b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 6 * time.Second})
+		other := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
+		var node string
+		var notified atomic.Int32
+		var waiters sync.WaitGroup
+		for i := range holders {
+			req := asking(fmt.Sprint("known-", i), false)
+			var first sync.Once // it is told again when its node is gone
+			req.Lost = func() {
+				first.Do(func() {
+					time.Sleep(50 * time.Millisecond)
+					notified.Add(1)
+				})
 			}
-		})
-		eventuallyLen(t, z.Addr(), req.Name, 2)
+			locktest.Acquire(t, b, req)
+			if i == 0 { // that of the other session is not there yet
+				node = beatsOf(t, admin, prefix)[0]
+			}
+			waiters.Go(func() {
+				g, err := locktest.Ask(within(t, soon), other, asking(req.Name, true))
+				if assert.NoError(t, err) {
+					assert.EqualValues(t, holders, notified.Load(), "%s: the next one gets in before they know", prefix)
+					assert.NoError(t, g.Hold.Release(within(t, soon), 0))
+				}
+			})
+			require.Eventually(t, func() bool {
+				nodes, _, err := admin.Children(prefix + "/" + req.Name)
+				return err == nil && len(nodes) == 2
+			}, soon, 5*time.Millisecond)
+		}
+		end(b, node)
+		waiters.Wait()
 	}
-	require.NoError(t, b.Close())
-	waiters.Wait()
 }

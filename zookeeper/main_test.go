@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -80,6 +82,20 @@ func asking(name string, wait bool) driver.Request {
 }
 
 var within = locktest.Within
+
+// beatsOf returns the nodes of the sessions with that prefix.
+func beatsOf(t testing.TB, c *zk.Conn, prefix string) (paths []string) {
+	t.Helper()
+	children, _, err := c.Children(prefix)
+	require.NoError(t, err)
+	for _, child := range children {
+		if strings.HasPrefix(child, "%beat-") {
+			paths = append(paths, prefix+"/"+child)
+		}
+	}
+	require.NotEmpty(t, paths)
+	return paths
+}
 
 // holdRole takes a lock and keeps it: servers, name, session timeout.
 func holdRole(p *lab.Parent) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,11 +59,7 @@ func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
 	}
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
-	children, _, err := admin.Children("/locker")
-	require.NoError(t, err)
-	i := slices.IndexFunc(children, func(c string) bool { return strings.HasPrefix(c, "%beat-") })
-	require.GreaterOrEqual(t, i, 0)
-	beat := "/locker/" + children[i]
+	beat := beatsOf(t, admin, "/locker")[0]
 	for _, l := range leases {
 		var node zookeeper.Node
 		require.True(t, l.As(&node))

@@ -1,7 +1,6 @@
 package zookeeper_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -73,18 +72,14 @@ func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	g := locktest.Acquire(t, b, asking("a", false))
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
-	children, _, err := admin.Children(prefix)
-	require.NoError(t, err)
-	for _, child := range children {
-		if strings.HasPrefix(child, "%beat-") {
-			require.NoError(t, admin.Delete(prefix+"/"+child, -1))
-			require.Eventually(t, func() bool {
-				there, _, err := admin.Exists(prefix + "/" + child)
-				return err == nil && there
-			}, soon, 10*time.Millisecond)
-		}
+	for _, beat := range beatsOf(t, admin, prefix) {
+		require.NoError(t, admin.Delete(beat, -1))
+		require.Eventually(t, func() bool {
+			there, _, err := admin.Exists(beat)
+			return err == nil && there
+		}, soon, 10*time.Millisecond)
 	}
-	_, err = g.Hold.Renew(within(t, soon))
+	_, err := g.Hold.Renew(within(t, soon))
 	require.NoError(t, err)
 	require.NoError(t, g.Hold.Release(within(t, soon), 0))
 }
@@ -94,17 +89,10 @@ func allowBeats(t *testing.T, z *lab.ZooKeeper, prefix string, perms int32) {
 	t.Helper()
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
-	children, _, err := admin.Children(prefix)
+	beats := beatsOf(t, admin, prefix)
+	require.Len(t, beats, 1)
+	_, err := admin.SetACL(beats[0], zk.WorldACL(perms), -1)
 	require.NoError(t, err)
-	beats := 0
-	for _, child := range children {
-		if strings.HasPrefix(child, "%beat-") {
-			_, err = admin.SetACL(prefix+"/"+child, zk.WorldACL(perms), -1)
-			require.NoError(t, err)
-			beats++
-		}
-	}
-	require.Equal(t, 1, beats)
 }
 
 // isRefused waits until a client is told that its session may not be kept alive.
