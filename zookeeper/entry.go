@@ -34,7 +34,6 @@ type entry struct {
 	sending chan struct{} // closed when the driver is through with the creation
 	removal chan struct{} // closed when the last removal that was begun has ended; nil: there was none
 	void    bool          // no creation may be sent any more
-	guarded bool          // the watch on the node is set
 }
 
 var (
