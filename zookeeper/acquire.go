@@ -24,11 +24,9 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	if req.Shared {
 		mark = readMark
 	}
-	asked := time.Now()
 	if !req.Wait { // without room: many may look at once
 		s, err := b.join(ctx, 0)
 		if err == nil {
-			asked = time.Now()
 			err = s.peek(ctx, dir, req.Owner+mark, req.Shared)
 			s.leave(0)
 		}
@@ -43,10 +41,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	}
 	e := &entry{
 		s: s, dir: dir, owner: req.Owner, label: req.Label, mark: mark, lost: req.Lost,
-		asked: asked, tokens: tokens{version: -1}, room: room,
-	}
-	if req.Wait {
-		e.asked = time.Now()
+		tokens: tokens{version: -1}, room: room,
 	}
 	var g driver.Grant
 	others, err := e.enter(ctx, req.TTL)
@@ -103,6 +98,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 		return false, err
 	}
 	e.become(sent)
+	e.asked = time.Now()
 	answer, err := ask(ctx, e.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
 		sent, err := e.send()
 		if err != nil {
