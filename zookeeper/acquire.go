@@ -94,7 +94,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 		err = e.s.online(ctx)
 	}
 	if err != nil {
-		e.become(absent)
+		e.become(none)
 		return false, err
 	}
 	e.become(sent)
@@ -129,7 +129,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 	case err == nil:
 		return false, fmt.Errorf("zookeeper: the answer to a creation is not one: %w", driver.ErrUnavailable)
 	case isRefusal(err):
-		e.become(absent)
+		e.become(none)
 		return false, err
 	default:
 		return false, err

@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -44,37 +43,20 @@ var (
 
 // state is what became of an entry's node:
 //
-//	absent ──> sent ──> queued ──> held ──┐
-//	   ^         │         ├──────────────┼──> lost
-//	   └─────────┘         │              │     ^
-//	                       └──────────────┴──> leaving ──> freed
+//	none ──> sent ──> queued ──> held ──> leaving
+//	                    └───────────────────^
 //
-// The end of the session ends it, in whatever state it is.
+// In each state the node may turn out to be gone: that is none, again. The end of the
+// session ends an entry, in whatever state it is.
 type state int
 
 const (
-	absent  state = iota // there is none, and none can come
+	none    state = iota // there is no node, and none can come
 	sent                 // its creation was sent, and not answered
 	queued               // it is there
 	held                 // and the lock is ours
 	leaving              // its deletion was begun
-	lost                 // it is gone, and not by us
-	freed                // it is gone by us
 )
-
-// next has the states that may follow each state.
-var next = [...][]state{
-	absent:  {sent},
-	sent:    {absent, queued},
-	queued:  {held, leaving, lost},
-	held:    {leaving, lost},
-	leaving: {freed, lost},
-	lost:    nil,
-	freed:   nil,
-}
-
-// isOver reports whether the node was there and is gone.
-func (s state) isOver() bool { return len(next[s]) == 0 }
 
 func (e *entry) shared() bool { return e.mark == readMark }
 
@@ -88,10 +70,10 @@ func (e *entry) become(to state) (was state) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	was = e.state
-	if slices.Contains(next[was], to) {
+	if to == none || to == was+1 || to == leaving && was == queued {
 		e.state = to
 	}
-	if e.state == absent || e.state.isOver() {
+	if e.state == none {
 		if e.room > 0 {
 			e.s.leave(e.room)
 			e.room = 0
@@ -121,8 +103,7 @@ func (e *entry) current() state {
 // settled reports whether nothing of the entry is in the service, nor can come, as far as that is known without
 // asking.
 func (e *entry) settled() bool {
-	state := e.current()
-	return state == absent || state.isOver() || e.s.IsGone()
+	return e.current() == none || e.s.IsGone()
 }
 
 // node returns the path of the entry's node.
@@ -135,7 +116,7 @@ func (e *entry) node() string {
 // gone notes that the node is not there any more, and tells the holder, unless
 // it was removed on purpose. It does not block.
 func (e *entry) gone() {
-	if e.become(lost) == held && e.lost != nil {
+	if e.become(none) == held {
 		e.lost()
 	}
 }

@@ -213,10 +213,10 @@ func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error
 // Release implements [driver.Hold].
 func (e *entry) Release(ctx context.Context, _ time.Duration) error {
 	switch e.current() {
-	case absent, sent:
-		return e.Undo(ctx)
-	case lost, freed:
+	case none:
 		return errGone
+	case sent:
+		return e.Undo(ctx)
 	case queued, held, leaving:
 	}
 	err := e.remove(ctx, true)
@@ -266,7 +266,7 @@ func (e *entry) takeBack(ctx context.Context) error {
 			return err
 		}
 		if !q.found {
-			e.become(absent)
+			e.become(none)
 			return nil
 		}
 		e.found(e.dir+"/"+q.self.name, 0)
@@ -294,12 +294,12 @@ func (e *entry) remove(ctx context.Context, patience bool) error {
 	for again := false; ; again = true {
 		err := e.s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
 		switch {
-		case err == nil, gone(err) && again:
-			e.become(freed)
+		case err == nil, gone(err):
+			e.become(none)
+			if gone(err) && !again {
+				return errGone
+			}
 			return nil
-		case gone(err):
-			e.become(lost)
-			return errGone
 		case e.s.isOver():
 			return e.ended()
 		case isRefusal(err):

@@ -82,7 +82,7 @@ func (e *entry) Ahead(ctx context.Context) (*node, error) {
 
 // Lost implements [queue.Place].
 func (e *entry) Lost(err error) bool {
-	return e.current() == lost || !errors.Is(err, driver.ErrUnavailable)
+	return e.current() == none || !errors.Is(err, driver.ErrUnavailable)
 }
 
 // ahead reads which nodes before this one in the queue keep it out. So a run of sharers
@@ -116,7 +116,7 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 
 // removed is the error of a waiter whose node somebody has removed.
 func (e *entry) removed() error {
-	e.become(lost)
+	e.become(none)
 	return fmt.Errorf("zookeeper: the node of this waiter was removed: %w", driver.ErrUnavailable)
 }
 
