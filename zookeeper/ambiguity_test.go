@@ -21,14 +21,10 @@ import (
 
 func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
 	req := asking("a", true)
 	grant := locktest.Acquire(t, b, asking("a", false))
 	require.NoError(t, grant.Hold.Release(within(t, soon), 0))
-	old, err := admin.Create("/locker/a/"+req.Owner+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
-		zk.WorldACL(zk.PermAll))
-	require.NoError(t, err)
+	old := create(t, adminOf(t, z.Addr()), "a", req.Owner+"-lock-")
 	grant = locktest.Acquire(t, b, req)
 	nodes := queueOf(t, z.Addr(), "a")
 	require.Len(t, nodes, 1)
@@ -133,8 +129,7 @@ func testUndoAfterClose(t *testing.T, z *lab.ZooKeeper) {
 // and it may not make that again; the service would keep it all the while.
 func testHoldersKnowBeforeTheNextOneGetsIn(t *testing.T, z *lab.ZooKeeper) {
 	const holders = 8
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	admin := adminOf(t, z.Addr())
 	for prefix, end := range map[string]func(b *zookeeper.Backend, node string){
 		"/known-closed": func(b *zookeeper.Backend, _ string) { require.NoError(t, b.Close()) },
 		"/known-removed": func(_ *zookeeper.Backend, node string) {

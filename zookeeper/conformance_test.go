@@ -142,8 +142,7 @@ func childrenOf(c *zk.Conn, name string) ([]string, error) {
 // seesClock waits until a server notes the times of that clock.
 func seesClock(t testing.TB, z *lab.ZooKeeper) {
 	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	admin := adminOf(t, z.Addr())
 	require.Eventually(t, func() bool {
 		path, err := admin.Create("/clock-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 		if err != nil {

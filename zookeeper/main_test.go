@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -81,7 +82,48 @@ func asking(name string, wait bool) driver.Request {
 	return driver.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait, Queued: func() {}, Lost: func() {}}
 }
 
+// lock and ask do in the background what takes until a lock is free.
+func lock(t testing.TB, c *locker.Client, name string, opts ...locker.Option) <-chan *locker.Lease {
+	return later(t, func() (*locker.Lease, error) { return c.Lock(within(t, soon), name, opts...) })
+}
+
+func ask(t testing.TB, b driver.Backend, req driver.Request) <-chan driver.Grant {
+	return later(t, func() (driver.Grant, error) { return locktest.Ask(within(t, soon), b, req) })
+}
+
+func later[T any](t testing.TB, f func() (T, error)) <-chan T {
+	in := make(chan T, 1)
+	go func() {
+		v, err := f()
+		assert.NoError(t, err)
+		in <- v
+	}()
+	return in
+}
+
+func nodeOf(t testing.TB, l driver.Aser) (n zookeeper.Node) {
+	t.Helper()
+	require.True(t, l.As(&n))
+	return n
+}
+
 var within = locktest.Within
+
+// adminOf returns a connection of the driver, for what is done by hand.
+func adminOf(t testing.TB, addr string) *zk.Conn {
+	t.Helper()
+	c, done := dial(t, []string{addr})
+	t.Cleanup(done)
+	return c
+}
+
+// create makes a node in a queue, of the session of c, with that owner and mark.
+func create(t testing.TB, c *zk.Conn, name, id string) string {
+	t.Helper()
+	path, err := c.Create("/locker/"+name+"/"+id, nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	return path
+}
 
 // beatsOf returns the nodes of the sessions with that prefix.
 func beatsOf(t testing.TB, c *zk.Conn, prefix string) (paths []string) {

@@ -70,8 +70,7 @@ func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/by-hand"
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
 	g := locktest.Acquire(t, b, asking("a", false))
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	admin := adminOf(t, z.Addr())
 	for _, beat := range beatsOf(t, admin, prefix) {
 		require.NoError(t, admin.Delete(beat, -1))
 		require.Eventually(t, func() bool {
@@ -87,8 +86,7 @@ func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 // allowBeats sets what everybody may do with the nodes of sessions.
 func allowBeats(t *testing.T, z *lab.ZooKeeper, prefix string, perms int32) {
 	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	admin := adminOf(t, z.Addr())
 	beats := beatsOf(t, admin, prefix)
 	require.Len(t, beats, 1)
 	_, err := admin.SetACL(beats[0], zk.WorldACL(perms), -1)
