@@ -11,12 +11,12 @@ import (
 // [driver.Hold] when it was granted, and beside an error when there may be
 // something to take back.
 type entry struct {
-	s     *session
-	dir   string // the lock's node
-	owner string // marks the attempt and no other
-	label string
-	mark  string // lockMark, or readMark of a sharer
-	lost  func()
+	s      *session
+	dir    string // the lock's node
+	id     string // what the name of the entry's node begins with, and no other attempt's: the owner, and a mark
+	shared bool
+	label  string
+	lost   func()
 
 	// Of the goroutine that acquires, until the lock is granted.
 	asked  time.Time // from before it was known that nobody is in its way
@@ -57,11 +57,6 @@ const (
 	held                 // and the lock is ours
 	leaving              // its deletion was begun
 )
-
-func (e *entry) shared() bool { return e.mark == readMark }
-
-// id is what the name of the entry's node begins with, and no other attempt's.
-func (e *entry) id() string { return e.owner + e.mark }
 
 // become moves the entry on, if its state may be followed by that one, and returns
 // the state before. An entry that has no node any more takes no room, and has nothing

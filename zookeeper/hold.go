@@ -261,7 +261,7 @@ func (e *entry) takeBack(ctx context.Context) error {
 		}
 	}
 	if e.current() == sent {
-		q, err := e.s.queueOf(ctx, e.dir, e.id(), true)
+		q, err := e.s.queueOf(ctx, e.dir, e.id, true)
 		if err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func (e *entry) Lost(err error) bool {
 func (e *entry) ahead(ctx context.Context) ([]node, error) {
 	e.asked = time.Now()
 	for sync := false; ; sync = true { // a server that lags behind hides nodes
-		q, err := e.s.queueOf(ctx, e.dir, e.id(), sync)
+		q, err := e.s.queueOf(ctx, e.dir, e.id, sync)
 		if first := e.dir + "/" + q.self.name; err == nil && q.found && first != e.node() {
 			if err = e.adopt(ctx, first); err == nil {
 				continue
@@ -102,8 +102,8 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 			return nil, err
 		case q.found:
 			e.raised = q.raised
-			ahead := inTheWay(q.before(), e.shared())
-			if e.shared() && len(q.before())-len(ahead) >= driver.MaxSharers {
+			ahead := inTheWay(q.before(), e.shared)
+			if e.shared && len(q.before())-len(ahead) >= driver.MaxSharers {
 				return nil, fmt.Errorf("zookeeper: %w: %d share %s, or wait to, and no more can", driver.ErrRefused,
 					driver.MaxSharers, e.dir)
 			}
