@@ -113,27 +113,29 @@ func (e *entry) Renew(ctx context.Context) (v driver.Validity, err error) {
 
 // heldNode returns the path of the node of an entry that is held. It waits for the end of a removal under way.
 func (e *entry) heldNode(ctx context.Context) (string, error) {
-	for {
-		e.mu.Lock()
-		state, path, removal := e.state, e.path, e.removal
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == leaving {
+		removal := e.removal
 		e.mu.Unlock()
-		switch {
-		case e.s.isOver():
-			return "", e.ended()
-		case state == held:
-			return path, nil
-		case state != leaving:
-			return "", errGone
-		case isClosed(removal):
-			return "", errLeaving
-		}
 		select {
 		case <-removal:
 		case <-e.s.Context().Done():
 		case <-ctx.Done():
+			e.mu.Lock()
 			return "", unanswered(ctx)
 		}
+		e.mu.Lock()
 	}
+	switch {
+	case e.s.isOver():
+		return "", e.ended()
+	case e.state == held:
+		return e.path, nil
+	case e.state == leaving:
+		return "", errLeaving
+	}
+	return "", errGone
 }
 
 // errLeaving is what a hold says whose release has failed: its node may still be there.

@@ -18,11 +18,11 @@ import (
 // it reads from it what the driver keeps to itself: the session's ID and the
 // timeout that was granted; and it knows when the greeting was sent.
 //
-// It also takes a number from the driver: that of the last transaction that the session
-// has seen. The driver notes it with each answer, and reads it on another goroutine,
-// without a lock, when it sets its watches again, which may be long after the first
-// answers on a new connection. So the driver gets its answers without the number and
-// never writes it, and the link writes it into what the driver sends.
+// It also hides a number from the driver: that of the last transaction that the session has
+// seen. The driver would write it with each answer, and reads it without a lock, on another
+// goroutine, when it sets its watches again on a new connection: nothing orders the two. So the
+// link takes the number out of the answers, the driver never writes it, and the link puts the
+// session's own into the greeting and into the requests that set watches.
 type link struct {
 	net.Conn
 	session *session

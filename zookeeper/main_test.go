@@ -101,6 +101,12 @@ func later[T any](t testing.TB, f func() (T, error)) <-chan T {
 	return in
 }
 
+// entrance is when a lock was had.
+type entrance struct {
+	*locker.Lease
+	at time.Time
+}
+
 func nodeOf(t testing.TB, l driver.Aser) (n zookeeper.Node) {
 	t.Helper()
 	require.True(t, l.As(&n))

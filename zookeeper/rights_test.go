@@ -21,33 +21,22 @@ func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	const prefix, session = "/refused", 6 * time.Second
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	l := locktest.Lock(t, c, "a")
-	var first, second zookeeper.Node
-	require.True(t, l.As(&first))
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
-	in := make(chan error, 1)
-	var next *locker.Lease
-	var at time.Time
-	go func() {
-		var err error
-		next, err = other.Lock(within(t, 2*soon), "a")
-		at = time.Now()
-		in <- err
-	}()
+	in := later(t, func() (entrance, error) {
+		next, err := other.Lock(within(t, 2*soon), "a")
+		return entrance{next, time.Now()}, err
+	})
 	isRefused(t, c, "b")
-	require.NoError(t, <-in)
-	assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
+	next := <-in
+	assert.False(t, next.at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(next.at))
 	require.ErrorIs(t, l.Err(), driver.ErrLost)
 	require.NoError(t, next.Unlock(within(t, soon)))
 	// That session is over, and the next one has a node of its own.
 	locktest.Eventually(t, soon, "it has another session", func() bool {
-		var err error
-		next, err = c.Lock(within(t, soon), "a")
-		return err == nil
+		again, err := c.Lock(within(t, soon), "a")
+		return err == nil && nodeOf(t, again).Session != nodeOf(t, l).Session && again.Unlock(within(t, soon)) == nil
 	})
-	require.True(t, next.As(&second))
-	assert.NotEqual(t, first.Session, second.Session)
-	require.NoError(t, next.Unlock(within(t, soon)))
 }
 
 // If it is given back in time, nothing was lost.

@@ -177,12 +177,3 @@ func (e *entry) Await(ctx context.Context, nearest *node) error {
 		}
 	}
 }
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
