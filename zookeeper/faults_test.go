@@ -83,7 +83,7 @@ func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
 	lock := func(servers []string, dial func(context.Context, string) (net.Conn, error)) time.Duration {
 		b := newBackend(t, servers, zookeeper.Options{SessionTimeout: 30 * time.Second, Dial: dial})
 		began := time.Now()
-		g := locktest.Acquire(t, b, asking("dialled", false))
+		g := acquire(t, b, asking("dialled", false))
 		require.NoError(t, g.Hold.Release(within(t, soon), 0))
 		return time.Since(began)
 	}
@@ -113,7 +113,7 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 	const session = 4 * time.Second
 	opts := zookeeper.Options{SessionTimeout: session}
 	b, fresh := newBackend(t, []string{p.Addr()}, opts), newBackend(t, []string{p.Addr()}, opts)
-	g := locktest.Acquire(t, b, asking("silent", false))
+	g := acquire(t, b, asking("silent", false))
 	p.Set(lab.Drop)
 	calls := map[string]func(context.Context) error{
 		"Inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "silent"); return err },

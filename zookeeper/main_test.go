@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +89,29 @@ func lock(t testing.TB, c *locker.Client, name string, opts ...locker.Option) <-
 }
 
 func ask(t testing.TB, b driver.Backend, req driver.Request) <-chan driver.Grant {
-	return later(t, func() (driver.Grant, error) { return locktest.Ask(within(t, soon), b, req) })
+	return later(t, func() (driver.Grant, error) { return sitOut(within(t, 2*soon), b, req) })
+}
+
+// acquire asks for a lock that is free.
+func acquire(t testing.TB, b driver.Backend, req driver.Request) driver.Grant {
+	t.Helper()
+	g, err := sitOut(within(t, 2*soon), b, req)
+	require.NoError(t, err)
+	return g
+}
+
+// sitOut asks until a busy machine has served it, as the engine would.
+func sitOut(ctx context.Context, b driver.Backend, req driver.Request) (driver.Grant, error) {
+	for {
+		g, err := locktest.Ask(ctx, b, req)
+		if !errors.Is(err, driver.ErrUnavailable) || ctx.Err() != nil {
+			return g, err
+		}
+		time.Sleep(10 * time.Millisecond)
+		for g.Hold != nil && g.Hold.Undo(ctx) != nil && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 }
 
 func later[T any](t testing.TB, f func() (T, error)) <-chan T {

@@ -62,7 +62,7 @@ func testSinceWhenItIsHeld(t *testing.T, z *lab.ZooKeeper) {
 		require.True(t, st.Held)
 		return st.Since
 	}
-	first := locktest.Acquire(t, b, asking("since", false))
+	first := acquire(t, b, asking("since", false))
 	next := ask(t, b, asking("since", true))
 	eventuallyLen(t, z.Addr(), "since", 2)
 	time.Sleep(10 * time.Millisecond) // its clock counts milliseconds
@@ -88,7 +88,7 @@ func testListAsksForSeveralAtOnce(t *testing.T, z *lab.ZooKeeper) {
 	var asked atomic.Int32
 	for i := range n {
 		name := fmt.Sprintf("at-once-%d", i)
-		locktest.Acquire(t, other, asking(name, false))
+		acquire(t, other, asking(name, false))
 		p.OnRequest("/locker/"+name, func(*lab.Link) {
 			if p.Replies(lab.Hold); asked.Add(1) == n {
 				p.Replies(lab.Pass)

@@ -60,7 +60,7 @@ func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
 	ctx := within(t, time.Minute)
 	for i := range 200 {
 		name := fmt.Sprint("under", i)
-		g := locktest.Acquire(t, holder, asking(name, true))
+		g := acquire(t, holder, asking(name, true))
 		in := ask(t, next, asking(name, true))
 		time.Sleep(time.Duration(i%50) * 50 * time.Microsecond) // any moment will do
 		to := g.Token + 1<<32
@@ -78,7 +78,7 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
 	ctx := within(t, time.Minute)
-	g := locktest.Acquire(t, b, asking("repeated", false))
+	g := acquire(t, b, asking("repeated", false))
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() { assert.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
@@ -91,7 +91,7 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	require.Eventually(t, func() bool { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, 2*far) == nil },
 		soon, 10*time.Millisecond)
 	require.NoError(t, g.Hold.Release(ctx, 0))
-	g2 := locktest.Acquire(t, b, asking("repeated", false))
+	g2 := acquire(t, b, asking("repeated", false))
 	assert.Greater(t, g2.Token, uint64(2*far))
 	assert.Less(t, g2.Token, uint64(2*far+1000))
 	require.NoError(t, g2.Hold.Release(ctx, 0))

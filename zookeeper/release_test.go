@@ -8,7 +8,6 @@ import (
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -19,7 +18,7 @@ func testReleaseThatWasGivenUpIsNoLoss(t *testing.T, z *lab.ZooKeeper) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 10 {
-		g := locktest.Acquire(t, b, asking("given-up-release", false))
+		g := acquire(t, b, asking("given-up-release", false))
 		require.Error(t, g.Hold.Release(over, 0))
 		_, err := g.Hold.Renew(within(t, soon))
 		require.ErrorContains(t, err, "its removal was begun")
@@ -34,7 +33,7 @@ func testReleaseThatWasGivenUpIsNoLoss(t *testing.T, z *lab.ZooKeeper) {
 func testRenewWaitsForARelease(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	for range 100 {
-		g := locktest.Acquire(t, b, asking("a", false))
+		g := acquire(t, b, asking("a", false))
 		released := make(chan error, 1)
 		go func() { released <- g.Hold.Release(within(t, soon), 0) }()
 		var err error

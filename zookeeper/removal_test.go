@@ -34,11 +34,11 @@ func undeletable(t *testing.T, z *lab.ZooKeeper, dir string) (allow func()) {
 // that it is gone, until it is.
 func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	warm := locktest.Acquire(t, b, asking("a", false))
+	warm := acquire(t, b, asking("a", false))
 	require.NoError(t, warm.Hold.Release(within(t, soon), 0))
 	for what, leaves := range map[string]func(name string) driver.Hold{
 		"unlocked": func(name string) driver.Hold {
-			grant := locktest.Acquire(t, b, asking(name, false))
+			grant := acquire(t, b, asking(name, false))
 			return grant.Hold
 		},
 		"given-up": func(name string) driver.Hold {

@@ -58,7 +58,7 @@ func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
 func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/by-hand"
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
-	g := locktest.Acquire(t, b, asking("a", false))
+	g := acquire(t, b, asking("a", false))
 	admin := adminOf(t, z.Addr())
 	for _, beat := range beatsOf(t, admin, prefix) {
 		require.NoError(t, admin.Delete(beat, -1))

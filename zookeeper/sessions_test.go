@@ -161,10 +161,10 @@ func TestSessionsFillAndEnd(t *testing.T) {
 func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
 	try := func(name string, wait bool) error {
-		_, err := locktest.Ask(within(t, soon), b, asking(name, wait))
+		_, err := sitOut(within(t, soon), b, asking(name, wait))
 		return err
 	}
-	first := locktest.Acquire(t, b, asking("both", false))
+	first := acquire(t, b, asking("both", false))
 	var all sync.WaitGroup
 	for i := range 2 * roomFor {
 		all.Go(func() { assert.NoError(t, try(longName(i), true)) })

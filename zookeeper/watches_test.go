@@ -100,7 +100,8 @@ func testAnswersBesideWatchesThatAreSetAgain(t *testing.T, z *lab.ZooKeeper) {
 	holder := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	p := lab.StartProxy(t, z.Addr())
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
-	g := locktest.Acquire(t, holder, asking("left", false))
+	acquire(t, b, asking("beside", false))
+	g := acquire(t, holder, asking("left", false))
 	var node zookeeper.Node
 	require.True(t, g.Hold.(driver.Aser).As(&node))
 	ctx, giveUp := context.WithCancel(within(t, soon))
@@ -111,8 +112,8 @@ func testAnswersBesideWatchesThatAreSetAgain(t *testing.T, z *lab.ZooKeeper) {
 	_, err := locktest.Ask(ctx, b, asking("left", true))
 	require.ErrorIs(t, err, context.Canceled)
 	p.Replies(lab.Pass)
-	set := func() int { return watchesOf(t, z) }
-	require.Eventually(t, func() bool { return set() >= 2 }, soon, 10*time.Millisecond, "the holder's, and the one that was left")
+	require.Eventually(t, func() bool { return watchesOf(t, z) >= 3 }, soon, 10*time.Millisecond,
+		"those of two holders, and the one that was left")
 	for range 20 {
 		p.Set(lab.Reset)
 		p.Set(lab.Pass)
