@@ -223,7 +223,7 @@ func (e *entry) Release(ctx context.Context, _ time.Duration) error {
 	}
 	err := e.remove(ctx, true)
 	if err != nil && e.s.isOver() && !e.settled() { // its node may still be there
-		err = cmp.Or(e.s.stays(ctx), err)
+		err = cmp.Or(e.s.stays(ctx, e), err)
 	}
 	return err
 }
@@ -243,7 +243,7 @@ func (e *entry) Undo(ctx context.Context) error {
 	case e.settled():
 		return nil
 	case e.s.isOver():
-		return e.s.stays(ctx)
+		return e.s.stays(ctx, e)
 	}
 	return err
 }

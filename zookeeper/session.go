@@ -336,8 +336,9 @@ func (s *session) over() error {
 }
 
 // stays returns nil if the service has ended a session that is over, with all nodes that it had or may yet get:
-// then its own node is gone, too. It asks on another session, for one caller at a time.
-func (s *session) stays(ctx context.Context) error {
+// then its own node is gone, too, and that of e, which tells if somebody has removed the first one by hand. It asks on
+// another session, for one caller at a time.
+func (s *session) stays(ctx context.Context, e *entry) error {
 	if s.IsGone() {
 		return nil
 	}
@@ -353,6 +354,11 @@ func (s *session) stays(ctx context.Context) error {
 	}
 	defer other.leave(0)
 	there, err := other.finds(ctx, s.node)
+	if err == nil && !there {
+		var q nodes
+		q, err = other.queueOf(ctx, e.dir, e.id, true)
+		there = q.found
+	}
 	if there {
 		return errStays
 	} else if err == nil {
