@@ -127,7 +127,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 			}
 		}
 	})
-	if isRefusal(err) {
+	if isRefusal(err) && !e.s.isOver() { // else it may be why the session is over, and say nothing of this request
 		e.become(none)
 	}
 	if err == nil && (len(answer) != 2 || answer[1].Stat == nil) {
@@ -168,7 +168,8 @@ func (e *entry) grant(ctx context.Context) (driver.Grant, error) {
 // makeParents creates dir and what is missing above it: as containers, which
 // the service removes when they are empty.
 func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
-	for path := dir; ; { // from below: the right to create may begin anywhere on the way
+	path := dir // from below: the right to create may begin anywhere on the way
+	for range 2 * strings.Count(dir, "/") {
 		_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
 		switch up := path[:strings.LastIndexByte(path, '/')]; {
 		case gone(err) && up != "":
@@ -178,7 +179,9 @@ func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
 		case path == dir:
 			return nil
 		default:
-			path = dir
+			next, _, _ := strings.Cut(dir[len(path)+1:], "/")
+			path += "/" + next
 		}
 	}
+	return nil // reaped again at once: the next request that needs it will see
 }

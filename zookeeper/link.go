@@ -121,6 +121,9 @@ func (l *link) Read(p []byte) (int, error) {
 	if l.rest == 0 {
 		head, err := l.in.Peek(packetHead)
 		greeted := l.isGreeted()
+		if err == nil && packetLength(head) < packetHead {
+			err = errors.New("it does not speak ZooKeeper's protocol")
+		}
 		if err == nil && !greeted {
 			head, err = l.in.Peek(packetLength(head))
 		}

@@ -88,6 +88,23 @@ func TestDriverKeepsNoNumberOfTransactions(t *testing.T) {
 	write(packet(int32(0), int64(1), int32(4000)), 8, now)
 }
 
+// Who is no ZooKeeper is a server that fails, whatever it says.
+func TestServersOfAnotherProtocol(t *testing.T) {
+	for _, length := range []uint32{0, 4, 7, 15, 1 << 30, 1 << 31} {
+		for _, greeted := range []bool{false, true} {
+			s := &session{Session: lasting.New(time.Hour), backend: &Backend{}, servers: newServers([]string{"a"}),
+				changed: make(chan struct{}), timeout: time.Second}
+			l := (&canned{answers: bytes.NewReader(append(binary.BigEndian.AppendUint32(nil, length), make([]byte, 100)...))}).begin(s)
+			l.greeted = greeted
+			_, err := io.ReadAll(l)
+			if !greeted || length < packetHead-4 {
+				require.Error(t, err, length)
+			}
+			assert.Equal(t, greeted, s.servers.outage == nil)
+		}
+	}
+}
+
 // An answer that is cut off takes up no session.
 func TestGreetingThatIsCutOff(t *testing.T) {
 	for _, n := range []int{0, 3, packetHead, len(packet(int64(0), int64(0))) - 1} {
