@@ -142,7 +142,8 @@ func childrenOf(c *zk.Conn, name string) ([]string, error) {
 // seesClock waits until a server notes the times of that clock.
 func seesClock(t testing.TB, z *lab.ZooKeeper) {
 	t.Helper()
-	admin := adminOf(t, z.Addr())
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
 	require.Eventually(t, func() bool {
 		path, err := admin.Create("/clock-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 		if err != nil {
