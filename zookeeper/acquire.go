@@ -20,33 +20,28 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, err
 	}
-	dir, mark := b.dir(req.Name), lockMark
+	dir, id := b.dir(req.Name), req.Owner+lockMark
 	if req.Shared {
-		mark = readMark
+		id = req.Owner + readMark
 	}
-	asked := time.Now()
 	if !req.Wait { // without room: many may look at once
 		s, err := b.join(ctx, 0)
 		if err == nil {
-			asked = time.Now()
-			err = s.peek(ctx, dir, req.Owner+mark, req.Shared)
+			err = s.peek(ctx, dir, id, req.Shared)
 			s.leave(0)
 		}
 		if err != nil {
 			return answers.Answer(driver.Grant{}, err)
 		}
 	}
-	room := pathBytes(dir + "/" + req.Owner + mark + sequenceDigits)
+	room := pathBytes(dir + "/" + id + sequenceDigits)
 	s, err := b.join(ctx, room)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	e := &entry{
-		s: s, dir: dir, owner: req.Owner, label: req.Label, mark: mark, lost: req.Lost,
-		asked: asked, tokens: tokens{version: -1}, room: room,
-	}
-	if req.Wait {
-		e.asked = time.Now()
+		s: s, dir: dir, id: id, shared: req.Shared, label: req.Label, lost: req.Lost,
+		tokens: tokens{version: -1}, room: room,
 	}
 	var g driver.Grant
 	others, err := e.enter(ctx, req.TTL)
@@ -99,21 +94,25 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 		err = e.s.online(ctx)
 	}
 	if err != nil {
-		e.become(absent)
+		e.become(none)
 		return false, err
 	}
 	e.become(sent)
+	e.asked = time.Now()
 	answer, err := ask(ctx, e.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-		sent, err := e.send()
-		if err != nil {
-			return nil, err
-		}
+		sent, acl := make(chan struct{}), e.s.backend.acl
 		defer close(sent)
-		acl := e.s.backend.acl
+		e.mu.Lock()
+		void := e.void
+		e.sending = sent
+		e.mu.Unlock()
+		if void { // it was taken back before it began: nobody waits for it
+			return nil, zk.ErrConnectionClosed
+		}
 		for {
 			answer, err := c.Multi(
 				&zk.CreateRequest{
-					Path: e.dir + "/" + e.id(), Data: []byte(e.label),
+					Path: e.dir + "/" + e.id, Data: []byte(e.label),
 					Acl: acl, Flags: zk.FlagEphemeral | zk.FlagSequence,
 				},
 				&zk.SetDataRequest{Path: e.dir, Version: -1})
@@ -128,14 +127,13 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 			}
 		}
 	})
-	switch {
-	case err == nil && len(answer) == 2 && answer[1].Stat != nil:
-	case err == nil:
-		return false, fmt.Errorf("zookeeper: the answer to a creation is not one: %w", driver.ErrUnavailable)
-	case isRefusal(err):
-		e.become(absent)
-		return false, err
-	default:
+	if isRefusal(err) && !e.s.isOver() { // else it may be why the session is over, and say nothing of this request
+		e.become(none)
+	}
+	if err == nil && (len(answer) != 2 || answer[1].Stat == nil) {
+		err = fmt.Errorf("zookeeper: the answer to a creation is not one: %w", driver.ErrUnavailable)
+	}
+	if err != nil {
 		return false, err
 	}
 	e.found(answer[0].String, answer[1].Stat.Mzxid)
@@ -148,24 +146,12 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 	return answer[1].Stat.NumChildren > 1, nil
 }
 
-// send begins a creation, which the caller may leave behind, unless it was taken
-// back before it began. It returns what is to be closed when it ends.
-func (e *entry) send() (chan struct{}, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.void {
-		return nil, zk.ErrConnectionClosed // nobody waits for it
-	}
-	e.sending = make(chan struct{})
-	return e.sending, nil
-}
-
 // grant makes a hold of an entry that nobody is in the way of. A sharer has no token: the
 // czxids of those who hold together differ, and what they have in common would take a
 // request more.
 func (e *entry) grant(ctx context.Context) (driver.Grant, error) {
 	v, err := e.s.validity(ctx, e.asked)
-	if err == nil && e.raised && !e.shared() {
+	if err == nil && e.raised && !e.shared {
 		// No earlier holder can raise them any more.
 		e.tokens, err = e.s.tokensOf(ctx, e.dir)
 	}
@@ -173,7 +159,7 @@ func (e *entry) grant(ctx context.Context) (driver.Grant, error) {
 		err = e.hold()
 	}
 	g := driver.Grant{Hold: e, Validity: v}
-	if !e.shared() {
+	if !e.shared {
 		g.Token = e.tokens.Of(e.czxid)
 	}
 	return g, err
@@ -182,25 +168,20 @@ func (e *entry) grant(ctx context.Context) (driver.Grant, error) {
 // makeParents creates dir and what is missing above it: as containers, which
 // the service removes when they are empty.
 func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
-	err := makeContainer(c, dir, acl)
-	up := strings.LastIndexByte(dir, '/')
-	if !gone(err) || up <= 0 {
-		return err
-	}
-	// From below: the right to create may begin anywhere on the way.
-	if err := makeParents(c, dir[:up], acl); err != nil {
-		return err
-	}
-	if err := makeContainer(c, dir, acl); !gone(err) {
-		return err
+	path := dir // from below: the right to create may begin anywhere on the way
+	for range 2 * strings.Count(dir, "/") {
+		_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
+		switch up := path[:strings.LastIndexByte(path, '/')]; {
+		case gone(err) && up != "":
+			path = up
+		case err != nil && !errors.Is(err, zk.ErrNodeExists):
+			return err
+		case path == dir:
+			return nil
+		default:
+			next, _, _ := strings.Cut(dir[len(path)+1:], "/")
+			path += "/" + next
+		}
 	}
 	return nil // reaped again at once: the next request that needs it will see
-}
-
-func makeContainer(c *zk.Conn, path string, acl []zk.ACL) error {
-	_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
-	}
-	return err
 }

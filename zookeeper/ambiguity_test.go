@@ -21,15 +21,11 @@ import (
 
 func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
 	req := asking("a", true)
-	grant := locktest.Acquire(t, b, asking("a", false))
+	grant := acquire(t, b, asking("a", false))
 	require.NoError(t, grant.Hold.Release(within(t, soon), 0))
-	old, err := admin.Create("/locker/a/"+req.Owner+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
-		zk.WorldACL(zk.PermAll))
-	require.NoError(t, err)
-	grant = locktest.Acquire(t, b, req)
+	old := create(t, adminOf(t, z.Addr()), "a", req.Owner+"-lock-")
+	grant = acquire(t, b, req)
 	nodes := queueOf(t, z.Addr(), "a")
 	require.Len(t, nodes, 1)
 	assert.NotEqual(t, old, nodes[0])
@@ -62,45 +58,49 @@ func useWhenBack(t *testing.T, c *locker.Client, name string) {
 
 // A client whose session is over by its own clock does not know whether the service has ended it: until then its
 // nodes are there, those of a holder and of a waiter who gave up. The service is told all the while that the
-// client lives, and its answers do not get through.
+// client lives, and its answers do not get through. Whether somebody has removed the session's own node by hand makes
+// no difference.
 func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
-	p := lab.StartProxy(t, z.Addr())
-	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
-	other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
-	acquire := func(b *zookeeper.Backend, name string, wait bool) (driver.Grant, error) {
-		return locktest.Ask(within(t, 2*soon), b, asking(name, wait))
+	admin := adminOf(t, z.Addr())
+	for name, removed := range map[string]bool{"given-up": false, "given-up-by-hand": true} {
+		p := lab.StartProxy(t, z.Addr())
+		b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 3 * time.Second})
+		other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
+		held := acquire(t, b, asking(name, true)).Hold
+		acquire(t, other, asking(name+"-too", false))
+		waiting := later(t, func() (driver.Hold, error) {
+			g, err := locktest.Ask(within(t, 2*soon), b, asking(name+"-too", true))
+			assert.ErrorIs(t, err, driver.ErrUnavailable)
+			return g.Hold, nil
+		})
+		eventuallyLen(t, z.Addr(), name+"-too", 2)
+		p.Replies(lab.Drop)
+		for _, beat := range beatsOf(t, admin, "/locker") {
+			_, stat, err := admin.Exists(beat)
+			if removed && err == nil && stat.EphemeralOwner == nodeOf(t, held.(driver.Aser)).Session {
+				require.NoError(t, admin.Delete(beat, -1))
+			}
+		}
+		waited := <-waiting
+		require.NotNil(t, waited, "its node is still there")
+		require.Eventually(t, func() bool {
+			_, err := held.Renew(within(t, soon))
+			return errors.Is(err, driver.ErrLost)
+		}, soon, time.Millisecond)
+		err := held.Release(within(t, time.Second/10), 0)
+		require.ErrorIs(t, err, driver.ErrUnavailable, "its node is still there")
+		require.NotErrorIs(t, err, driver.ErrLost)
+		p.Replies(lab.Pass)
+		for name, left := range map[string]struct {
+			hold  driver.Hold
+			nodes int
+		}{name: {held, 0}, name + "-too": {waited, 1}} {
+			require.Eventually(t, func() bool { return left.hold.Undo(within(t, soon)) == nil }, 2*soon, time.Millisecond)
+			assert.Len(t, queueOf(t, z.Addr(), name), left.nodes, "it is not undone before the service has removed it")
+		}
+		require.NoError(t, b.Close())
+		assert.NoError(t, held.Undo(within(t, soon)), "it is known")
 	}
-	held, err := acquire(b, "given-up", false)
-	require.NoError(t, err)
-	_, err = acquire(other, "given-up-too", false)
-	require.NoError(t, err)
-	waiting := make(chan driver.Grant, 1)
-	go func() {
-		g, err := acquire(b, "given-up-too", true)
-		assert.ErrorIs(t, err, driver.ErrUnavailable)
-		waiting <- g
-	}()
-	eventuallyLen(t, z.Addr(), "given-up-too", 2)
-	p.Replies(lab.Drop)
-	waited := <-waiting
-	require.NotNil(t, waited.Hold, "its node is still there")
-	require.Eventually(t, func() bool {
-		_, err := held.Hold.Renew(within(t, soon))
-		return errors.Is(err, driver.ErrLost)
-	}, soon, time.Millisecond)
-	err = held.Hold.Release(within(t, time.Second/10), 0)
-	require.ErrorIs(t, err, driver.ErrUnavailable, "its node is still there")
-	require.NotErrorIs(t, err, driver.ErrLost)
-	p.Replies(lab.Pass)
-	for name, left := range map[string]struct {
-		hold  driver.Hold
-		nodes int
-	}{"given-up": {held.Hold, 0}, "given-up-too": {waited.Hold, 1}} {
-		require.Eventually(t, func() bool { return left.hold.Undo(within(t, soon)) == nil }, 2*soon, time.Millisecond)
-		assert.Len(t, queueOf(t, z.Addr(), name), left.nodes, "it is not undone before the service has removed it")
-	}
-	require.NoError(t, b.Close())
-	assert.NoError(t, held.Hold.Undo(within(t, soon)), "it is known")
 }
 
 // What the service has closed is gone with all its nodes; what it has not said so of may be there.
@@ -108,7 +108,7 @@ func testUndoAfterClose(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	undo := func(name string) error {
 		b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
-		g := locktest.Acquire(t, b, asking(name, false))
+		g := acquire(t, b, asking(name, false))
 		if name == "unheard" {
 			p.Replies(lab.Drop)
 		}
@@ -123,37 +123,56 @@ func testUndoAfterClose(t *testing.T, z *lab.ZooKeeper) {
 	tries := 0
 	for undo(fmt.Sprint("heard-", tries)) != nil { // Close waits for half a second
 		tries++
-		require.Less(t, tries, 5)
+		require.Less(t, tries, 20)
 	}
 	require.ErrorIs(t, undo("unheard"), driver.ErrUnavailable)
 }
 
 // When we end a session, all its holders are notified before we tell the service, which lets the next ones in: also
-// if one of them takes its time.
+// if one of them takes its time. A session ends when its backend is closed, or when somebody has removed its own node
+// and it may not make that again; the service would keep it all the while.
 func testHoldersKnowBeforeTheNextOneGetsIn(t *testing.T, z *lab.ZooKeeper) {
 	const holders = 8
-	b, other := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	var notified atomic.Int32
-	var waiters sync.WaitGroup
-	for i := range holders {
-		req := asking(fmt.Sprint("known-", i), false)
-		var first sync.Once // it is told again when its node is gone
-		req.Lost = func() {
-			first.Do(func() {
-				time.Sleep(50 * time.Millisecond)
-				notified.Add(1)
-			})
-		}
-		locktest.Acquire(t, b, req)
-		waiters.Go(func() {
-			g, err := locktest.Ask(within(t, soon), other, asking(req.Name, true))
-			if assert.NoError(t, err) {
-				assert.EqualValues(t, holders, notified.Load(), "the next one gets in before they know")
-				assert.NoError(t, g.Hold.Release(within(t, soon), 0))
+	admin := adminOf(t, z.Addr())
+	for prefix, end := range map[string]func(b *zookeeper.Backend, node string){
+		"/known-closed": func(b *zookeeper.Backend, _ string) { require.NoError(t, b.Close()) },
+		"/known-removed": func(_ *zookeeper.Backend, node string) {
+			_, err := admin.SetACL("/known-removed", zk.WorldACL(zk.PermAll&^zk.PermCreate), -1)
+			require.NoError(t, err)
+			require.NoError(t, admin.Delete(node, -1))
+		},
+	} {
+		b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 6 * time.Second})
+		other := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
+		var node string
+		var notified atomic.Int32
+		var waiters sync.WaitGroup
+		for i := range holders {
+			req := asking(fmt.Sprint("known-", i), false)
+			var first sync.Once // it is told again when its node is gone
+			req.Lost = func() {
+				first.Do(func() {
+					time.Sleep(50 * time.Millisecond)
+					notified.Add(1)
+				})
 			}
-		})
-		eventuallyLen(t, z.Addr(), req.Name, 2)
+			acquire(t, b, req)
+			if i == 0 { // that of the other session is not there yet
+				node = beatsOf(t, admin, prefix)[0]
+			}
+			waiters.Go(func() {
+				g, err := sitOut(within(t, soon), other, asking(req.Name, true))
+				if assert.NoError(t, err) {
+					assert.EqualValues(t, holders, notified.Load(), "%s: the next one gets in before they know", prefix)
+					assert.NoError(t, g.Hold.Release(within(t, soon), 0))
+				}
+			})
+			require.Eventually(t, func() bool {
+				nodes, _, err := admin.Children(prefix + "/" + req.Name)
+				return err == nil && len(nodes) == 2
+			}, soon, 5*time.Millisecond)
+		}
+		end(b, node)
+		waiters.Wait()
 	}
-	require.NoError(t, b.Close())
-	waiters.Wait()
 }

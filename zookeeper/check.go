@@ -30,6 +30,14 @@ var (
 	tickLine    = regexp.MustCompile(`(?m)^tickTime=(\d+)`)
 )
 
+// told is what a line in text says; "" if there is none.
+func told(text string, line *regexp.Regexp) string {
+	if m := line.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
 // findings are what a Check has found so far.
 type findings []driver.Finding
 
@@ -160,26 +168,15 @@ func (f *findings) servers(servers []server) {
 
 // look asks one server what it is.
 func (b *Backend) look(ctx context.Context, addr string) server {
-	s := server{addr: addr}
-	var text string
-	if text, s.err = b.say(ctx, addr, "srvr"); s.err != nil {
-		return s
-	}
+	text, err := b.say(ctx, addr, "srvr")
 	if strings.Contains(text, "not currently serving requests") {
-		s.err = errors.New("it has no quorum")
-		return s
+		err = errors.New("it has no quorum")
 	}
-	if m := versionLine.FindStringSubmatch(text); m != nil {
-		s.version = m[1]
-	}
-	if m := modeLine.FindStringSubmatch(text); m != nil {
-		s.mode = m[1]
-	}
-	if text, err := b.say(ctx, addr, "conf"); err == nil {
-		if m := tickLine.FindStringSubmatch(text); m != nil {
-			ms, _ := strconv.Atoi(m[1])
-			s.tick = time.Duration(ms) * time.Millisecond
-		}
+	s := server{addr: addr, err: err, version: told(text, versionLine), mode: told(text, modeLine)}
+	if err == nil {
+		text, _ = b.say(ctx, addr, "conf")
+		ms, _ := strconv.Atoi(told(text, tickLine))
+		s.tick = time.Duration(ms) * time.Millisecond
 	}
 	return s
 }

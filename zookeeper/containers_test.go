@@ -26,8 +26,7 @@ func creationIn(dir string) string {
 
 // It may be removed under another who has just made it, or found it.
 func testContainerIsRemovedUnderAnother(t *testing.T, z *lab.ZooKeeper) {
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	admin := adminOf(t, z.Addr())
 	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 	dir := "/locker/removed-under"

@@ -42,6 +42,9 @@
 // fail with ErrUnavailable and an error that says why, until others are released. What is left of the danger: servers
 // with a jute.maxbuffer below 128 KiB, and sessions of other programs with too many nodes.
 //
+// When the connections break, all waiters wait on soon after there are new ones: 10,000 waiters of one client within a
+// minute, by test (0.6 s, measured on two busy cores).
+//
 // A session that nobody uses any more ends after one more timeout: a client that neither holds nor waits costs the
 // servers nothing, and its next request opens a session again, which takes a connection and some four requests.
 //

@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -12,12 +11,12 @@ import (
 // [driver.Hold] when it was granted, and beside an error when there may be
 // something to take back.
 type entry struct {
-	s     *session
-	dir   string // the lock's node
-	owner string // marks the attempt and no other
-	label string
-	mark  string // lockMark, or readMark of a sharer
-	lost  func()
+	s      *session
+	dir    string // the lock's node
+	id     string // what the name of the entry's node begins with, and no other attempt's: the owner, and a mark
+	shared bool
+	label  string
+	lost   func()
 
 	// Of the goroutine that acquires, until the lock is granted.
 	asked  time.Time // from before it was known that nobody is in its way
@@ -34,7 +33,6 @@ type entry struct {
 	sending chan struct{} // closed when the driver is through with the creation
 	removal chan struct{} // closed when the last removal that was begun has ended; nil: there was none
 	void    bool          // no creation may be sent any more
-	guarded bool          // the watch on the node is set
 }
 
 var (
@@ -45,42 +43,20 @@ var (
 
 // state is what became of an entry's node:
 //
-//	absent ──> sent ──> queued ──> held ──┐
-//	   ^         │         ├──────────────┼──> lost
-//	   └─────────┘         │              │     ^
-//	                       └──────────────┴──> leaving ──> freed
+//	none ──> sent ──> queued ──> held ──> leaving
+//	                    └───────────────────^
 //
-// The end of the session ends it, in whatever state it is.
+// In each state the node may turn out to be gone: that is none, again. The end of the
+// session ends an entry, in whatever state it is.
 type state int
 
 const (
-	absent  state = iota // there is none, and none can come
+	none    state = iota // there is no node, and none can come
 	sent                 // its creation was sent, and not answered
 	queued               // it is there
 	held                 // and the lock is ours
 	leaving              // its deletion was begun
-	lost                 // it is gone, and not by us
-	freed                // it is gone by us
 )
-
-// next has the states that may follow each state.
-var next = [...][]state{
-	absent:  {sent},
-	sent:    {absent, queued},
-	queued:  {held, leaving, lost},
-	held:    {leaving, lost},
-	leaving: {freed, lost},
-	lost:    nil,
-	freed:   nil,
-}
-
-// isOver reports whether the node was there and is gone.
-func (s state) isOver() bool { return len(next[s]) == 0 }
-
-func (e *entry) shared() bool { return e.mark == readMark }
-
-// id is what the name of the entry's node begins with, and no other attempt's.
-func (e *entry) id() string { return e.owner + e.mark }
 
 // become moves the entry on, if its state may be followed by that one, and returns
 // the state before. An entry that has no node any more takes no room, and has nothing
@@ -89,10 +65,10 @@ func (e *entry) become(to state) (was state) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	was = e.state
-	if slices.Contains(next[was], to) {
+	if to == none || to == was+1 || to == leaving && was == queued {
 		e.state = to
 	}
-	if e.state == absent || e.state.isOver() {
+	if e.state == none {
 		if e.room > 0 {
 			e.s.leave(e.room)
 			e.room = 0
@@ -122,8 +98,7 @@ func (e *entry) current() state {
 // settled reports whether nothing of the entry is in the service, nor can come, as far as that is known without
 // asking.
 func (e *entry) settled() bool {
-	state := e.current()
-	return state == absent || state.isOver() || e.s.IsGone()
+	return e.current() == none || e.s.IsGone()
 }
 
 // node returns the path of the entry's node.
@@ -136,7 +111,7 @@ func (e *entry) node() string {
 // gone notes that the node is not there any more, and tells the holder, unless
 // it was removed on purpose. It does not block.
 func (e *entry) gone() {
-	if e.become(lost) == held && e.lost != nil {
+	if e.become(none) == held {
 		e.lost()
 	}
 }

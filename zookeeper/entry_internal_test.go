@@ -12,16 +12,14 @@ import (
 // however late a watch or an answer comes; its room is given back, once, when it has
 // no node and can get none.
 func TestStatesOfAnEntry(t *testing.T) {
-	names := []string{"absent", "sent", "queued", "held", "leaving", "lost", "freed"}
-	//              absent, sent, queued, held, leaving, lost, freed
+	names := []string{"none", "sent", "queued", "held", "leaving"}
+	//        none, sent, queued, held, leaving
 	becomes := [][]state{
-		absent:  {absent, sent, absent, absent, absent, absent, absent},
-		sent:    {absent, sent, queued, sent, sent, sent, sent},
-		queued:  {queued, queued, queued, held, leaving, lost, queued},
-		held:    {held, held, held, held, leaving, lost, held},
-		leaving: {leaving, leaving, leaving, leaving, leaving, lost, freed},
-		lost:    {lost, lost, lost, lost, lost, lost, lost},
-		freed:   {freed, freed, freed, freed, freed, freed, freed},
+		none:    {none, sent, none, none, none},
+		sent:    {none, sent, queued, sent, sent},
+		queued:  {none, queued, queued, held, leaving},
+		held:    {none, held, held, held, leaving},
+		leaving: {none, leaving, leaving, leaving, leaving},
 	}
 	const room, others = 100, 1000
 	for from, row := range becomes {
@@ -32,7 +30,7 @@ func TestStatesOfAnEntry(t *testing.T) {
 				lost: func() { told++ }}
 			what := names[from] + " → " + names[to]
 			for range 2 {
-				if state(to) == lost {
+				if state(to) == none {
 					e.gone()
 				} else {
 					e.become(state(to))
@@ -40,11 +38,11 @@ func TestStatesOfAnEntry(t *testing.T) {
 				assert.Equal(t, names[want], names[e.current()], what)
 			}
 			taken := others
-			if want != absent && want != lost && want != freed {
+			if want != none {
 				taken += room
 			}
 			assert.Equal(t, taken, e.s.paths, what)
-			if state(from) == held && state(to) == lost {
+			if state(from) == held && state(to) == none {
 				assert.Equal(t, 1, told, what)
 			} else {
 				assert.Zero(t, told, what)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/go-zookeeper/zk"
 
@@ -60,15 +58,10 @@ const (
 
 // codeOf returns the number of an error that the driver has no name for; 0 if err
 // is not such an error.
-func codeOf(err error) int {
-	if err == nil {
-		return 0
+func codeOf(err error) (code int) {
+	if err != nil {
+		_, _ = fmt.Sscanf(err.Error(), "unknown error: %d", &code)
 	}
-	text, ok := strings.CutPrefix(err.Error(), "unknown error: ")
-	if !ok {
-		return 0
-	}
-	code, _ := strconv.Atoi(text)
 	return code
 }
 

@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"runtime"
-	"strconv"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +24,7 @@ import (
 func TestLimitOfConnectionsPerHost(t *testing.T) {
 	t.Parallel()
 	z := lab.StartZooKeeper(t, lab.WithConfig("maxClientCnxns", "3"))
-	url := "zookeeper://" + z.Addr() + "/locks?ttl=8s"
+	url := "zookeeper://" + z.Addr() + "/locks?ttl=40s"
 	var all []func()
 	for range 3 {
 		c, done := dial(t, []string{z.Addr()})
@@ -35,12 +32,16 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 		require.NoError(t, err)
 		all = append(all, done)
 	}
-	began := time.Now()
-	_, err := locker.Open(within(t, time.Second), url, nil, zookeeper.Openers)
-	require.ErrorIs(t, err, driver.ErrUnavailable)
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Contains(t, err.Error(), "maxClientCnxns")
-	assert.Greater(t, time.Since(began), 900*time.Millisecond, "it does not fail at the first sign")
+	var err error
+	for d, told := time.Second, false; !told; d *= 2 { // until the server has hung up in time
+		began := time.Now()
+		_, err = locker.Open(within(t, d), url, nil, zookeeper.Openers)
+		require.ErrorIs(t, err, driver.ErrUnavailable)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Greater(t, time.Since(began), d*9/10, "it does not fail at the first sign")
+		told = strings.Contains(err.Error(), "maxClientCnxns")
+		require.True(t, told || d < soon, err)
+	}
 
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	_, err = locktest.Ask(within(t, soon), b, asking("a", false))
@@ -82,7 +83,7 @@ func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
 	lock := func(servers []string, dial func(context.Context, string) (net.Conn, error)) time.Duration {
 		b := newBackend(t, servers, zookeeper.Options{SessionTimeout: 30 * time.Second, Dial: dial})
 		began := time.Now()
-		g := locktest.Acquire(t, b, asking("dialled", false))
+		g := acquire(t, b, asking("dialled", false))
 		require.NoError(t, g.Hold.Release(within(t, soon), 0))
 		return time.Since(began)
 	}
@@ -112,7 +113,7 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 	const session = 4 * time.Second
 	opts := zookeeper.Options{SessionTimeout: session}
 	b, fresh := newBackend(t, []string{p.Addr()}, opts), newBackend(t, []string{p.Addr()}, opts)
-	g := locktest.Acquire(t, b, asking("silent", false))
+	g := acquire(t, b, asking("silent", false))
 	p.Set(lab.Drop)
 	calls := map[string]func(context.Context) error{
 		"Inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "silent"); return err },
@@ -147,59 +148,6 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 	all.Wait()
 }
 
-// Waiters cost nothing while nothing changes, and two goroutines each.
-func TestProveManyWaitersAreQuiet(t *testing.T) {
-	lab.NeedProve(t)
-	t.Parallel()
-	z := lab.StartZooKeeper(t)
-	const clients = 2
-	names := 1000 // the machine that runs the gate is small
-	if n, err := strconv.Atoi(os.Getenv("LOCKER_ZOOKEEPER_WAITERS")); err == nil {
-		names = n / clients
-	}
-	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 60 * time.Second})
-	p := lab.StartProxy(t, z.Addr())
-	ctx, cancel := context.WithCancel(t.Context())
-	var all, locks sync.WaitGroup
-	var got atomic.Int64
-	leases := make([]*locker.Lease, names)
-	for i := range names {
-		locks.Go(func() {
-			var err error
-			leases[i], err = holder.Lock(ctx, fmt.Sprint("quiet-", i))
-			assert.NoError(t, err)
-		})
-	}
-	locks.Wait()
-	before := runtime.NumGoroutine()
-	for range clients {
-		c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 60 * time.Second})
-		for i := range names {
-			all.Go(func() {
-				l, err := c.Lock(ctx, fmt.Sprint("quiet-", i))
-				if assert.NoError(t, err) {
-					got.Add(1)
-					assert.NoError(t, l.Unlock(context.Background()))
-				}
-			})
-		}
-	}
-	settled := func() bool { return watchesOf(t, z) >= names+names*2 }
-	require.Eventually(t, settled, time.Minute+time.Duration(names)*10*time.Millisecond, 50*time.Millisecond)
-	assert.LessOrEqual(t, runtime.NumGoroutine()-before, 2*clients*names+100, "two goroutines each")
-	sent := p.Stats().Packets
-	time.Sleep(3 * time.Second)
-	more := p.Stats().Packets - sent
-	t.Logf("%d waiters sent %d requests in 3 s", clients*names, more)
-	assert.Less(t, more, int64(3*20), "fewer than 20 requests a second, heartbeats included")
-	for _, l := range leases {
-		all.Go(func() { assert.NoError(t, l.Unlock(context.Background())) })
-	}
-	all.Wait()
-	cancel()
-	assert.EqualValues(t, clients*names, got.Load(), "nobody is forgotten")
-}
-
 // A leader that was stopped past the session's timeout and goes on takes nothing
 // from those who were served by its successor.
 func testLeaderStoppedPastTheTimeout(t *testing.T, e *lab.ZooKeeperEnsemble) {
@@ -213,26 +161,26 @@ func testLeaderStoppedPastTheTimeout(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	t.Cleanup(old.Resume)
 	e.Leader(t, e.Others(old)...)
 	stopped := time.Now()
-	in := make(chan time.Time, 1)
 	other := newClient(t, addrsOf(e.Others(old)), zookeeper.Options{SessionTimeout: session})
-	go func() {
-		if next, err := other.Lock(within(t, time.Minute), "stopped"); assert.NoError(t, err) {
-			in <- time.Now()
-			assert.NoError(t, next.Unlock(within(t, soon)))
-		}
-		close(in)
-	}()
+	in := later(t, func() (entrance, error) {
+		next, err := other.Lock(within(t, time.Minute), "stopped")
+		return entrance{next, time.Now()}, err
+	})
 	time.Sleep(time.Until(stopped.Add(session + session/4)))
 	old.Resume()
+	next := entrance{}
 	select {
-	case at := <-in:
-		assert.False(t, at.Before(l.Until()), "two held at once: another got in %v before Until", l.Until().Sub(at))
+	case next = <-in:
+		assert.False(t, next.at.Before(l.Until()), "another got in %v before Until", l.Until().Sub(next.at))
 	case <-time.After(session):
 		assert.NoError(t, l.Err())
 	}
 	_ = l.Unlock(within(t, soon))
-	for range in {
+	if next.at.IsZero() {
+		next = <-in
 	}
+	require.NotNil(t, next.Lease)
+	require.NoError(t, next.Unlock(within(t, soon)))
 }
 
 func addrsOf(servers []*lab.ZooKeeper) (addrs []string) {

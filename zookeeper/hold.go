@@ -58,105 +58,84 @@ func (e *entry) hold() error {
 		}
 	})
 	e.forget = forget
-	e.guard = time.AfterFunc(guardAfter, e.guardHeld)
 	if err != nil {
-		err = e.s.over()
+		return e.s.over()
 	}
-	return err
-}
-
-// watchOwn sets the watch on the entry's own node.
-func (e *entry) watchOwn(ctx context.Context) error {
-	_, err := e.s.watch(ctx, e.node(), e)
-	if gone(err) {
-		e.gone()
-	} else if err == nil {
+	e.later(guardAfter, func() {
 		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.guarded = true
-	}
-	return err
+		if e.state == held {
+			e.later(markAfter-guardAfter, e.markHeld)
+		}
+		e.mu.Unlock()
+		_ = e.watchOwn(e.s.Context()) // if it fails, Renew sets the watch
+	})
+	return nil
 }
 
-// guardHeld sets the watch, and marks the node later.
-func (e *entry) guardHeld() {
-	e.s.spawn(e.watchAgain)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.state == held {
-		e.guard = time.AfterFunc(markAfter-guardAfter, func() { e.s.spawn(e.markHeld) })
-	}
+// later has f called if the lock is still held then. e.mu is held.
+func (e *entry) later(d time.Duration, f func()) {
+	e.guard = time.AfterFunc(d, func() {
+		if e.current() == held {
+			e.s.spawn(f)
+		}
+	})
 }
 
 // markHeld marks the node of a holder. If that fails, nobody is told since when it is held.
 func (e *entry) markHeld() {
-	if e.current() == held {
-		_ = e.s.do(e.s.Context(), func(c *zk.Conn) error { _, err := c.Set(e.node(), []byte(e.label), 0); return err })
-	}
+	_ = e.s.do(e.s.Context(), func(c *zk.Conn) error { _, err := c.Set(e.node(), []byte(e.label), 0); return err })
 }
 
-// watchAgain sets the watch on a holder's node; if that fails, Renew does.
-func (e *entry) watchAgain() {
-	if e.current() == held {
-		_ = e.watchOwn(e.s.Context())
-	}
-}
-
-// happened is called by the driver when something happened to the node.
-func (e *entry) happened(gone bool) {
-	if gone {
+// watchOwn sets the watch on the entry's own node, unless it is set.
+func (e *entry) watchOwn(ctx context.Context) error {
+	_, err := e.s.watch(ctx, e.node(), e)
+	if gone(err) {
 		e.gone()
-		return
+		return errGone
 	}
-	e.mu.Lock() // that used the watch up: Renew sets the next
-	defer e.mu.Unlock()
-	e.guarded = false
+	return err
 }
 
 // Renew implements [driver.Hold]: it costs no request once the node is watched,
 // since the session's heartbeat renews all its holds.
-func (e *entry) Renew(ctx context.Context) (driver.Validity, error) {
-	e.mu.Lock()
-	watch := e.state == held && !e.guarded
-	e.mu.Unlock()
-	if watch {
-		if err := e.watchOwn(ctx); err != nil && !gone(err) && !e.s.isOver() {
-			return driver.Validity{}, err
-		}
+func (e *entry) Renew(ctx context.Context) (v driver.Validity, err error) {
+	if _, err = e.heldNode(ctx); err == nil {
+		err = e.watchOwn(ctx)
 	}
-	if _, err := e.heldNode(ctx); err != nil {
-		return driver.Validity{}, err
+	if err == nil {
+		v, err = e.s.validity(ctx, time.Now())
 	}
-	v, err := e.s.validity(ctx, time.Now())
 	if err != nil && e.s.isOver() {
-		return driver.Validity{}, e.ended()
+		err = e.ended()
 	}
 	return v, err
 }
 
 // heldNode returns the path of the node of an entry that is held. It waits for the end of a removal under way.
 func (e *entry) heldNode(ctx context.Context) (string, error) {
-	for {
-		e.mu.Lock()
-		state, path, removal := e.state, e.path, e.removal
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == leaving {
+		removal := e.removal
 		e.mu.Unlock()
-		switch {
-		case e.s.isOver():
-			return "", e.ended()
-		case state == held:
-			return path, nil
-		case state != leaving:
-			return "", errGone
-		case isClosed(removal):
-			return "", errLeaving
-		}
 		select {
 		case <-removal:
 		case <-e.s.Context().Done():
 		case <-ctx.Done():
+			e.mu.Lock()
 			return "", unanswered(ctx)
 		}
+		e.mu.Lock()
 	}
+	switch {
+	case e.s.isOver():
+		return "", e.ended()
+	case e.state == held:
+		return e.path, nil
+	case e.state == leaving:
+		return "", errLeaving
+	}
+	return "", errGone
 }
 
 // errLeaving is what a hold says whose release has failed: its node may still be there.
@@ -236,15 +215,15 @@ func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error
 // Release implements [driver.Hold].
 func (e *entry) Release(ctx context.Context, _ time.Duration) error {
 	switch e.current() {
-	case absent, sent:
-		return e.Undo(ctx)
-	case lost, freed:
+	case none:
 		return errGone
+	case sent:
+		return e.Undo(ctx)
 	case queued, held, leaving:
 	}
 	err := e.remove(ctx, true)
 	if err != nil && e.s.isOver() && !e.settled() { // its node may still be there
-		err = cmp.Or(e.s.stays(ctx), err)
+		err = cmp.Or(e.s.stays(ctx, e), err)
 	}
 	return err
 }
@@ -264,7 +243,7 @@ func (e *entry) Undo(ctx context.Context) error {
 	case e.settled():
 		return nil
 	case e.s.isOver():
-		return e.s.stays(ctx)
+		return e.s.stays(ctx, e)
 	}
 	return err
 }
@@ -284,12 +263,12 @@ func (e *entry) takeBack(ctx context.Context) error {
 		}
 	}
 	if e.current() == sent {
-		q, err := e.s.queueOf(ctx, e.dir, e.id(), true)
+		q, err := e.s.queueOf(ctx, e.dir, e.id, true)
 		if err != nil {
 			return err
 		}
 		if !q.found {
-			e.become(absent)
+			e.become(none)
 			return nil
 		}
 		e.found(e.dir+"/"+q.self.name, 0)
@@ -317,12 +296,12 @@ func (e *entry) remove(ctx context.Context, patience bool) error {
 	for again := false; ; again = true {
 		err := e.s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
 		switch {
-		case err == nil, gone(err) && again:
-			e.become(freed)
+		case err == nil, gone(err):
+			e.become(none)
+			if gone(err) && !again {
+				return errGone
+			}
 			return nil
-		case gone(err):
-			e.become(lost)
-			return errGone
 		case e.s.isOver():
 			return e.ended()
 		case isRefusal(err):

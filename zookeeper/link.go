@@ -17,46 +17,46 @@ import (
 // bounds the greeting, which the driver leaves open for many session timeouts;
 // it reads from it what the driver keeps to itself: the session's ID and the
 // timeout that was granted; and it knows when the greeting was sent.
+//
+// It also hides a number from the driver: that of the last transaction that the session has
+// seen. The driver would write it with each answer, and reads it without a lock, on another
+// goroutine, when it sets its watches again on a new connection: nothing orders the two. So the
+// link takes the number out of the answers, the driver never writes it, and the link puts the
+// session's own into the greeting and into the requests that set watches.
 type link struct {
 	net.Conn
 	session *session
 	server  string
 	began   time.Time     // read before the greeting was sent (R1)
-	in      *bufio.Reader // the driver reads each packet in two parts
+	seen    int64         // the number, as it was then
+	in      *bufio.Reader // of the goroutine that reads, as is
+	rest    int           // what is left of the packet that it reads
 
 	mu      sync.Mutex
 	greeted bool
-	head    []byte        // what matters of the answer to the greeting, and then of each other, as far as it came
-	rest    int           // of an answer, which does not matter
-	closing []byte        // the number of the request that ends the session; nil: it was not sent
-	restore chan struct{} // closed when the driver has sent its watches again; nil: it has none, or has
-	asked   bool          // a request was sent on this link
+	closing []byte // the number of the request that ends the session; nil: it was not sent
 }
 
 // Operation codes of the protocol.
 const (
 	opClose      = -11
-	opSetAuth    = 100
 	opSetWatches = 101
 )
 
-const (
-	// greetingEnd is where the parts of the answer that matter end: length,
-	// protocol version, timeout, session ID.
-	greetingEnd = 4 + 4 + 4 + 8
-	// answerHead is what each other answer begins with: length, number of the request, transaction, error.
-	answerHead  = 4 + afterLength
-	afterLength = 4 + 8 + 4
-)
+// packetHead is how much of a packet from a server is looked at: its length, and 16 bytes.
+// These are the protocol's version, the timeout and the session's ID in the answer to a
+// greeting; the number of the request, that of the transaction, and the error in others.
+const packetHead = 4 + 16
+
+func packetLength(head []byte) int { return 4 + int(min(binary.BigEndian.Uint32(head), maxAnswer)) }
 
 func newLink(s *session, conn net.Conn, server string, patience time.Duration) *link {
-	l := &link{Conn: conn, in: bufio.NewReader(conn), session: s, server: server, began: time.Now()}
+	l := &link{
+		Conn: conn, in: bufio.NewReader(conn), session: s, server: server, began: time.Now(), seen: s.seen.Load(),
+	}
 	// A server that accepts and says nothing must not be waited for.
 	_ = conn.SetDeadline(l.began.Add(patience))
 	s.mu.Lock()
-	if len(s.watched) > 0 {
-		l.restore = make(chan struct{})
-	}
 	s.latest = l
 	s.mu.Unlock()
 	if s.isOver() {
@@ -72,90 +72,92 @@ func (l *link) SetReadDeadline(t time.Time) error { return l.afterwards(l.Conn.S
 func (l *link) SetWriteDeadline(t time.Time) error { return l.afterwards(l.Conn.SetWriteDeadline, t) }
 
 func (l *link) afterwards(set func(time.Time) error, t time.Time) error {
-	l.mu.Lock()
-	greeted := l.greeted
-	l.mu.Unlock()
-	if !greeted {
+	if !l.isGreeted() {
 		return nil
 	}
 	return set(t)
 }
 
-// Write passes on one packet: the driver writes each by itself. What it is is noted first: the answer may be
-// there before the driver is told that it was sent.
-func (l *link) Write(p []byte) (int, error) {
+func (l *link) isGreeted() bool {
 	l.mu.Lock()
-	greeting := !l.greeted
-	if !greeting && len(p) >= 12 {
-		switch int32(binary.BigEndian.Uint32(p[8:])) {
-		case opSetAuth:
-		case opSetWatches:
-			if l.restore != nil {
-				close(l.restore)
-				l.restore = nil
-			}
-		case opClose:
-			l.closing = bytes.Clone(p[4:8])
-			fallthrough
-		default:
-			l.asked = true
-		}
-	}
-	l.mu.Unlock()
-	n, err := l.Conn.Write(p)
-	if err != nil && greeting {
-		l.session.failed(l.server, l.notTakenUp(err, false))
-	}
-	return n, err
+	defer l.mu.Unlock()
+	return l.greeted
 }
 
-// Read looks at the answers to the greeting and to the end of the session as they pass.
-func (l *link) Read(p []byte) (int, error) {
-	n, err := l.in.Read(p)
-	l.mu.Lock()
-	if !l.greeted {
-		l.head = append(l.head, p[:n]...)
-		heard := len(l.head) > 0
-		if err == nil {
-			l.greet()
-		}
-		l.mu.Unlock()
+// Write passes on one packet: the driver writes each by itself. That the session is closed is noted first: the
+// answer may be there before the driver is told that it was sent.
+func (l *link) Write(p []byte) (int, error) {
+	if !l.isGreeted() {
+		n, err := l.Conn.Write(l.numbered(p, 8)) // behind its length, and the protocol's version
 		if err != nil {
-			l.session.failed(l.server, l.notTakenUp(err, heard))
+			l.session.failed(l.server, l.notTakenUp(err, false))
 		}
 		return n, err
 	}
-	l.follow(p[:n])
-	restore, asked := l.restore, l.asked
-	l.mu.Unlock()
-	if restore != nil && asked {
-		// The driver reads a number without a lock when it sends its watches
-		// again, and writes it when the first answer comes: the answer waits.
-		select {
-		case <-restore:
-		case <-time.After(l.session.backend.patience() / 4): // it had none after all
+	if len(p) >= 12 {
+		switch int32(binary.BigEndian.Uint32(p[8:])) {
+		case opSetWatches:
+			p = l.numbered(p, 12) // behind its length, its number, and the operation
+		case opClose:
+			l.mu.Lock()
+			l.closing = bytes.Clone(p[4:8])
+			l.mu.Unlock()
 		}
-		l.mu.Lock()
-		l.restore = nil
-		l.mu.Unlock()
 	}
+	return l.Conn.Write(p)
+}
+
+// numbered returns a packet with the number of the last transaction in its place.
+func (l *link) numbered(p []byte, at int) []byte {
+	p = bytes.Clone(p)
+	if len(p) >= at+8 {
+		binary.BigEndian.PutUint64(p[at:], uint64(l.seen))
+	}
+	return p
+}
+
+// Read looks at each packet as soon as its head is there, and at the answer to a greeting when it is complete.
+func (l *link) Read(p []byte) (int, error) {
+	if l.rest == 0 {
+		head, err := l.in.Peek(packetHead)
+		greeted := l.isGreeted()
+		if err == nil && packetLength(head) < packetHead {
+			err = errors.New("it does not speak ZooKeeper's protocol")
+		}
+		if err == nil && !greeted {
+			head, err = l.in.Peek(packetLength(head))
+		}
+		switch {
+		case err != nil && !greeted:
+			l.session.failed(l.server, l.notTakenUp(err, l.in.Buffered() > 0))
+			return 0, err
+		case err != nil:
+			return 0, err
+		case greeted:
+			l.follow(head)
+		default:
+			l.greet(head)
+		}
+		l.rest = packetLength(head)
+	}
+	n, err := l.in.Read(p[:min(len(p), l.rest)])
+	l.rest -= n
 	return n, err
 }
 
-// follow looks for the service's word that it has ended the session. l.mu is held.
-func (l *link) follow(p []byte) {
-	for len(p) > 0 {
-		n := min(l.rest, len(p))
-		l.rest, p = l.rest-n, p[n:]
-		n = min(answerHead-len(l.head), len(p))
-		l.head, p = append(l.head, p[:n]...), p[n:]
-		if len(l.head) < answerHead {
-			continue
-		}
-		if bytes.Equal(l.head[4:8], l.closing) && binary.BigEndian.Uint32(l.head[16:]) == 0 {
-			l.session.Ended()
-		}
-		l.rest, l.head = max(int(binary.BigEndian.Uint32(l.head))-afterLength, 0), l.head[:0]
+// follow takes the number of the transaction out of an answer, where it lies in the buffer, and looks for the service's
+// word that it has ended the session.
+func (l *link) follow(head []byte) {
+	request, zxid := int32(binary.BigEndian.Uint32(head[4:])), int64(binary.BigEndian.Uint64(head[8:]))
+	if request >= 0 && zxid > 0 { // those of events and pings say less
+		l.session.seen.Store(zxid)
+	}
+	clear(head[8:16])
+	l.mu.Lock()
+	ended := bytes.Equal(head[4:8], l.closing) && binary.BigEndian.Uint32(head[16:]) == 0
+	l.mu.Unlock()
+	if ended {
+		l.session.Ended()
 	}
 }
 
@@ -202,16 +204,14 @@ func (l *link) abort() {
 	_ = conn.Close()
 }
 
-// greet looks whether the answer to the greeting is complete. l.mu is held.
-func (l *link) greet() {
-	if len(l.head) < greetingEnd || len(l.head) < 4+int(binary.BigEndian.Uint32(l.head)) {
-		return
-	}
+// greet notes what a server says that was greeted.
+func (l *link) greet(head []byte) {
+	l.mu.Lock()
 	l.greeted = true
 	_ = l.SetDeadline(time.Time{})
-	timeout := time.Duration(int32(binary.BigEndian.Uint32(l.head[8:]))) * time.Millisecond
-	id := int64(binary.BigEndian.Uint64(l.head[12:]))
-	l.head = nil
+	l.mu.Unlock()
+	timeout := time.Duration(int32(binary.BigEndian.Uint32(head[8:]))) * time.Millisecond
+	id := int64(binary.BigEndian.Uint64(head[12:]))
 	if id == 0 {
 		return // the session has expired; the driver tells
 	}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -79,7 +83,90 @@ func asking(name string, wait bool) driver.Request {
 	return driver.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait, Queued: func() {}, Lost: func() {}}
 }
 
+// lock and ask do in the background what takes until a lock is free.
+func lock(t testing.TB, c *locker.Client, name string, opts ...locker.Option) <-chan *locker.Lease {
+	return later(t, func() (*locker.Lease, error) { return c.Lock(within(t, soon), name, opts...) })
+}
+
+func ask(t testing.TB, b driver.Backend, req driver.Request) <-chan driver.Grant {
+	return later(t, func() (driver.Grant, error) { return sitOut(within(t, 2*soon), b, req) })
+}
+
+// acquire asks for a lock that is free.
+func acquire(t testing.TB, b driver.Backend, req driver.Request) driver.Grant {
+	t.Helper()
+	g, err := sitOut(within(t, 2*soon), b, req)
+	require.NoError(t, err)
+	return g
+}
+
+// sitOut asks until a busy machine has served it, as the engine would.
+func sitOut(ctx context.Context, b driver.Backend, req driver.Request) (driver.Grant, error) {
+	for {
+		g, err := locktest.Ask(ctx, b, req)
+		if !errors.Is(err, driver.ErrUnavailable) || ctx.Err() != nil {
+			return g, err
+		}
+		time.Sleep(10 * time.Millisecond)
+		for g.Hold != nil && g.Hold.Undo(ctx) != nil && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+func later[T any](t testing.TB, f func() (T, error)) <-chan T {
+	in := make(chan T, 1)
+	go func() {
+		v, err := f()
+		assert.NoError(t, err)
+		in <- v
+	}()
+	return in
+}
+
+// entrance is when a lock was had.
+type entrance struct {
+	*locker.Lease
+	at time.Time
+}
+
+func nodeOf(t testing.TB, l driver.Aser) (n zookeeper.Node) {
+	t.Helper()
+	require.True(t, l.As(&n))
+	return n
+}
+
 var within = locktest.Within
+
+// adminOf returns a connection of the driver, for what is done by hand.
+func adminOf(t testing.TB, addr string) *zk.Conn {
+	t.Helper()
+	c, done := dial(t, []string{addr})
+	t.Cleanup(done)
+	return c
+}
+
+// create makes a node in a queue, of the session of c, with that owner and mark.
+func create(t testing.TB, c *zk.Conn, name, id string) string {
+	t.Helper()
+	path, err := c.Create("/locker/"+name+"/"+id, nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	return path
+}
+
+// beatsOf returns the nodes of the sessions with that prefix.
+func beatsOf(t testing.TB, c *zk.Conn, prefix string) (paths []string) {
+	t.Helper()
+	children, _, err := c.Children(prefix)
+	require.NoError(t, err)
+	for _, child := range children {
+		if strings.HasPrefix(child, "%beat-") {
+			paths = append(paths, prefix+"/"+child)
+		}
+	}
+	require.NotEmpty(t, paths)
+	return paths
+}
 
 // holdRole takes a lock and keeps it: servers, name, session timeout.
 func holdRole(p *lab.Parent) {

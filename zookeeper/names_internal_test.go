@@ -12,33 +12,18 @@ import (
 // Encode is for the tests that see only what is exported.
 var Encode = encode
 
-func TestEncodeIsInjective(t *testing.T) {
-	seen := map[string]string{}
-	for _, name := range []string{"a", "A", "/", "%2F", "%", ".", "..", "%2E", "...", "ä", "\x00", "日本",
-		"a b", "%beat-x", "😀", "\u200b"} {
-		e := encode(name)
-		assert.NotContains(t, e, "/")
-		assert.NotContains(t, []string{".", "..", ""}, e)
-		assert.Regexp(t, "^([^%]|%[0-9A-F]{2})*$", e, "another % is the caller's")
-		for _, r := range e {
-			assert.True(t, r > ' ' && r < 0x7f)
-		}
-		assert.NotContains(t, seen, e)
-		back, ok := decode(e)
-		assert.True(t, ok)
-		assert.Equal(t, name, back)
-		seen[e] = name
-	}
-}
-
-// Another release finds the nodes under the names that they had.
+// Another release finds the nodes under the names that they had. No two names have one node, since each is found again
+// in its own, and none has that of a session, where another % is.
 func TestEncodeStaysAsItIs(t *testing.T) {
 	for name, want := range map[string]string{
-		"job": "job", "A-z_0.9~!": "A-z_0.9~!", "a/b c": "a%2Fb%20c", "100%": "100%25", ".": "%2E",
-		"..": "%2E%2E", "...": "...", ".a": ".a",
-		"ä": "%C3%A4", "\x00\x7f": "%00%7F",
+		"job": "job", "A-z_0.9~!": "A-z_0.9~!", "a/b c": "a%2Fb%20c", "100%": "100%25", "%2F": "%252F",
+		"%beat-x": "%25beat-x", ".": "%2E", "..": "%2E%2E", "...": "...", ".a": ".a", "ä": "%C3%A4",
+		"\x00\x7f": "%00%7F", "日": "%E6%97%A5", "😀": "%F0%9F%98%80", "\u200b": "%E2%80%8B",
 	} {
 		assert.Equal(t, want, encode(name), "%q", name)
+		back, ok := decode(want)
+		assert.True(t, ok, want)
+		assert.Equal(t, name, back)
 	}
 }
 

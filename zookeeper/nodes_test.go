@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,23 +26,11 @@ func TestParentIsRemovedByTheService(t *testing.T) {
 	z := lab.StartZooKeeper(t, lab.WithJavaFlag("-Dznode.container.checkIntervalMs=100"))
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	warm(t, c, "a")
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	admin := adminOf(t, z.Addr())
 	require.Eventually(t, func() bool {
 		there, _, err := admin.Exists("/locker/a")
 		return err == nil && !there
 	}, soon, 10*time.Millisecond)
-}
-
-// That may happen between any two requests.
-func testParentMayGo(t *testing.T, z *lab.ZooKeeper) {
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: "/of/containers"})
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
-	for range 3 {
-		warm(t, c, "a")
-		require.NoError(t, admin.Delete("/of/containers/a", -1))
-	}
 }
 
 // One write keeps a session, however many locks hang on it, and renewing them
@@ -56,21 +42,13 @@ func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
 	var leases []*locker.Lease
 	for i := range 50 {
-		l := locktest.Lock(t, c, fmt.Sprint("beat-", i))
-		leases = append(leases, l)
+		leases = append(leases, locktest.Lock(t, c, fmt.Sprint("beat-", i)))
 	}
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
-	children, _, err := admin.Children("/locker")
-	require.NoError(t, err)
-	i := slices.IndexFunc(children, func(c string) bool { return strings.HasPrefix(c, "%beat-") })
-	require.GreaterOrEqual(t, i, 0)
-	beat := "/locker/" + children[i]
+	admin := adminOf(t, z.Addr())
+	beat := beatsOf(t, admin, "/locker")[0]
 	for _, l := range leases {
-		var node zookeeper.Node
-		require.True(t, l.As(&node))
 		require.Eventually(t, func() bool {
-			_, stat, err := admin.Exists(node.Path)
+			_, stat, err := admin.Exists(nodeOf(t, l).Path)
 			return err == nil && stat.Version == 1
 		}, soon, 10*time.Millisecond)
 	}
@@ -98,19 +76,18 @@ func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
 // was written.
 func stateOf(c *zk.Conn, node string) (zxid int64, version int32, err error) {
 	_, stat, err := c.Get(node)
-	if err == nil {
-		var made string
-		// The transaction that makes a node says how many there were before.
-		if made, err = c.Create("/locker/now-", nil, zk.FlagEphemeral|zk.FlagSequence,
-			zk.WorldACL(zk.PermAll)); err == nil {
-			var now *zk.Stat
-			_, now, err = c.Get(made)
-			if err == nil {
-				return now.Czxid, stat.Version, c.Delete(made, -1)
-			}
-		}
+	if err != nil {
+		return 0, 0, err
 	}
-	return 0, 0, err
+	made, err := c.Create("/locker/now-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	if err != nil {
+		return 0, 0, err
+	}
+	_, now, err := c.Get(made) // the transaction that makes a node says how many there were before
+	if err != nil {
+		return 0, 0, err
+	}
+	return now.Czxid, stat.Version, c.Delete(made, -1)
 }
 
 // A session that has expired comes back as another: what its locks' holders
@@ -176,8 +153,7 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 		warm(t, c, "handed")
 		locks = append(locks, c)
 	}
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	admin := adminOf(t, z.Addr())
 	before, _, err := stateOf(admin, "/locker")
 	require.NoError(t, err)
 	began := time.Now()

@@ -56,29 +56,20 @@ func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 // Since when a lock is held is said of one who waited, too, as soon as it has held for a second: not since when it waits.
 func testSinceWhenItIsHeld(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	ask := func(waits bool) chan driver.Grant {
-		in := make(chan driver.Grant, 1)
-		go func() {
-			g, err := locktest.Ask(within(t, soon), b, asking("since", waits))
-			assert.NoError(t, err)
-			in <- g
-		}()
-		return in
-	}
 	since := func() time.Time {
 		st, err := b.Inspect(within(t, soon), "since")
 		require.NoError(t, err)
 		require.True(t, st.Held)
 		return st.Since
 	}
-	first := <-ask(false)
-	next := ask(true)
+	first := acquire(t, b, asking("since", false))
+	next := ask(t, b, asking("since", true))
 	eventuallyLen(t, z.Addr(), "since", 2)
 	time.Sleep(10 * time.Millisecond) // its clock counts milliseconds
 	released := time.Now().Truncate(time.Millisecond)
 	require.NoError(t, first.Hold.Release(within(t, soon), 0))
 	held := <-next
-	last := ask(true)
+	last := ask(t, b, asking("since", true))
 	eventuallyLen(t, z.Addr(), "since", 2)
 	var got time.Time
 	require.Eventually(t, func() bool { got = since(); return !got.IsZero() }, soon, time.Millisecond)
@@ -97,7 +88,7 @@ func testListAsksForSeveralAtOnce(t *testing.T, z *lab.ZooKeeper) {
 	var asked atomic.Int32
 	for i := range n {
 		name := fmt.Sprintf("at-once-%d", i)
-		locktest.Acquire(t, other, asking(name, false))
+		acquire(t, other, asking(name, false))
 		p.OnRequest("/locker/"+name, func(*lab.Link) {
 			if p.Replies(lab.Hold); asked.Add(1) == n {
 				p.Replies(lab.Pass)

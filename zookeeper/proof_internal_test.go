@@ -37,18 +37,11 @@ func TestProofNeedsThreeHeartbeats(t *testing.T) {
 	assert.Equal(t, at(910), p.since, "what was proven stays")
 	p.ack(other, beat{at(1430), at(1440)})
 	assert.Equal(t, at(1400), p.since, "the greeting of the new connection")
-	assert.Less(t, len(p.beats), 8)
-}
-
-func TestProofKeepsFewHeartbeats(t *testing.T) {
-	l := &link{began: time.Now()}
-	var p proof
-	p.begin(l, 250*time.Millisecond)
 	for i := range 1000 {
-		now := l.began.Add(time.Duration(i) * 100 * time.Millisecond)
-		p.ack(l, beat{now, now.Add(time.Millisecond)})
+		now := other.began.Add(time.Duration(i) * 100 * time.Millisecond)
+		p.ack(other, beat{now, now.Add(time.Millisecond)})
 	}
-	assert.Less(t, len(p.beats), 10)
+	assert.Less(t, len(p.beats), 10, "few are kept")
 }
 
 func TestGuardCoversHalfATick(t *testing.T) {
@@ -77,11 +70,4 @@ func TestQueueOrderSurvivesTheRollOver(t *testing.T) {
 	q = readQueue([]string{"b-lock-0000000007", "b-lock-0000000003", "a-lock-0000000005"}, "b-lock-")
 	assert.Equal(t, "b-lock-0000000003", q.self.name, "the first of those that a repeated request made (R11)")
 	assert.Empty(t, q.before())
-}
-
-func TestNoLockIsEncodedToTheNodeOfASession(t *testing.T) {
-	for _, name := range []string{"a", "A", "/", "%2F", "%", ".", "..", "%2E", "...", "ä", "\x00", "日本",
-		"a b", "%beat-x", "😀", "\u200b", beatMark} {
-		assert.NotRegexp(t, "^"+beatMark, encode(name))
-	}
 }

@@ -55,18 +55,13 @@ func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 // The next in line learns of it whenever the tokens are raised: before it looks, between
 // its look and its watch, and after.
 func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
-	holder, next := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()},
-		zookeeper.Options{})
+	holder := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	next := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	ctx := within(t, time.Minute)
 	for i := range 200 {
-		acquire := func(b *zookeeper.Backend) driver.Grant {
-			g, err := locktest.Ask(ctx, b, asking(fmt.Sprint("under", i), true))
-			assert.NoError(t, err)
-			return g
-		}
-		g := acquire(holder)
-		in := make(chan driver.Grant, 1)
-		go func() { in <- acquire(next) }()
+		name := fmt.Sprint("under", i)
+		g := acquire(t, holder, asking(name, true))
+		in := ask(t, next, asking(name, true))
 		time.Sleep(time.Duration(i%50) * 50 * time.Microsecond) // any moment will do
 		to := g.Token + 1<<32
 		require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, to))
@@ -83,9 +78,7 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
 	ctx := within(t, time.Minute)
-	req := driver.Request{Name: "repeated", TTL: time.Second, Lost: func() {}}
-	req.Owner = owner()
-	g := locktest.Acquire(t, b, req)
+	g := acquire(t, b, asking("repeated", false))
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() { assert.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
@@ -98,8 +91,7 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	require.Eventually(t, func() bool { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, 2*far) == nil },
 		soon, 10*time.Millisecond)
 	require.NoError(t, g.Hold.Release(ctx, 0))
-	req.Owner = owner()
-	g2 := locktest.Acquire(t, b, req)
+	g2 := acquire(t, b, asking("repeated", false))
 	assert.Greater(t, g2.Token, uint64(2*far))
 	assert.Less(t, g2.Token, uint64(2*far+1000))
 	require.NoError(t, g2.Hold.Release(ctx, 0))

@@ -63,36 +63,20 @@ func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsembl
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func openURL(t testing.TB, url string) *locker.Client {
-	t.Helper()
-	c, err := locker.Open(within(t, time.Minute), url, nil, zookeeper.Openers)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // Credentials are replaced while locks are held: clients with both give their nodes to
 // both, an operator gives both what has lasted, and then the old ones are not needed.
 func testCredentialsAreReplaced(t *testing.T, z *lab.ZooKeeper) {
 	client := func(auth string) *locker.Client {
-		return openURL(t, "zookeeper://"+z.Addr()+"/replaced?ttl=10s"+auth)
-	}
-	lock := func(c *locker.Client, name string) *locker.Lease {
-		l := locktest.Lock(t, c, name)
-		return l
+		c, err := locker.Open(within(t, soon), "zookeeper://"+z.Addr()+"/replaced?ttl=10s"+auth, nil, zookeeper.Openers)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
 	}
 	const before, after = "&auth=digest:user:before", "&auth2=digest:user:after"
-	first := lock(client(before), "a")
+	first := locktest.Lock(t, client(before), "a")
 	require.NoError(t, first.RaiseToken(within(t, soon), 1<<50)) // makes a node that lasts
-	both := client(before + after)
-	next := make(chan *locker.Lease, 1)
-	go func() {
-		l, err := both.Lock(within(t, soon), "a")
-		assert.NoError(t, err)
-		next <- l
-	}()
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	next := lock(t, client(before+after), "a")
+	admin := adminOf(t, z.Addr())
 	for _, password := range []string{"before", "after"} {
 		require.NoError(t, admin.AddAuth("digest", []byte("user:"+password)))
 	}
@@ -101,18 +85,16 @@ func testCredentialsAreReplaced(t *testing.T, z *lab.ZooKeeper) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, first.Unlock(within(t, soon)))
-	second := <-next
-	require.NotNil(t, second)
-	alone := client(after)
+	second, alone := <-next, client(after)
 	_, err := alone.TryLock(within(t, soon), "a")
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, second.Unlock(within(t, soon)))
-	third := lock(alone, "a")
+	third := locktest.Lock(t, alone, "a")
 	was, _ := second.Token()
 	is, _ := third.Token()
 	assert.Greater(t, is, was)
 	require.NoError(t, third.Unlock(within(t, soon)))
-	require.NoError(t, lock(alone, "b").Unlock(within(t, soon)))
+	require.NoError(t, locktest.Lock(t, alone, "b").Unlock(within(t, soon)))
 }
 
 func testCredentials(t *testing.T, z *lab.ZooKeeper) {
@@ -124,12 +106,9 @@ func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	l := locktest.Lock(t, c, "a")
-	var node zookeeper.Node
-	require.True(t, l.As(&node))
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
-	require.ErrorIs(t, admin.Delete(node.Path, -1), zk.ErrNoAuth)
-	_, _, err = admin.Get(node.Path)
+	admin := adminOf(t, z.Addr())
+	require.ErrorIs(t, admin.Delete(nodeOf(t, l).Path, -1), zk.ErrNoAuth)
+	_, _, err = admin.Get(nodeOf(t, l).Path)
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 
 	for _, wrong := range []string{"other-s3cret", "s3cr:t"} {
@@ -145,10 +124,8 @@ func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, l.Unlock(within(t, soon)))
 
 	// As an Options value is printed.
-	assert.NotContains(t, fmt.Sprintf("%v %+v %#v",
-		zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret},
-		zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest",
-			Credentials: "user:" + secret}}}, zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret}), secret)
+	auth := zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret}
+	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", auth, zookeeper.Options{Auth: []zookeeper.Auth{auth}}, auth), secret)
 }
 
 func testCredentialsSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
@@ -166,36 +143,28 @@ func testCredentialsSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
 	useWhenBack(t, c, "a")
 }
 
-func testPrefixThatMayNotBeWritten(t *testing.T, z *lab.ZooKeeper) {
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
-	_, err := admin.Create("/closed", nil, 0, zk.WorldACL(zk.PermRead))
-	require.NoError(t, err)
-	for _, prefix := range []string{"/closed", "/closed/locks"} {
-		c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
-		began := time.Now()
-		_, err = c.Lock(within(t, soon), "a")
-		require.ErrorIs(t, err, zk.ErrNoAuth)
-		require.NotErrorIs(t, err, driver.ErrUnavailable)
-		require.NotErrorIs(t, err, driver.ErrHeld)
-		assert.Contains(t, err.Error(), prefix)
-		assert.Less(t, time.Since(began), 3*time.Second)
-	}
-}
-
-func testPrefixThatCannotHaveChildren(t *testing.T, z *lab.ZooKeeper) {
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
-	_, err := admin.Create("/mayfly", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
-	require.NoError(t, err)
-	for _, prefix := range []string{"/mayfly", "/mayfly/locks"} {
-		began := time.Now()
-		_, err = locker.Open(within(t, soon), "zookeeper://"+z.Addr()+prefix+"?ttl=4s", nil, zookeeper.Openers)
-		require.ErrorIs(t, err, zk.ErrNoChildrenForEphemerals)
-		require.NotErrorIs(t, err, driver.ErrUnavailable, "trying again does not help")
-		assert.Contains(t, err.Error(), prefix)
-		assert.NotContains(t, err.Error(), "credentials", "it is not for want of a right")
-		assert.Less(t, time.Since(began), 3*time.Second)
+// What the service does not allow under a prefix is told at once, and as what it is.
+func testPrefixesThatAreRefused(t *testing.T, z *lab.ZooKeeper) {
+	admin := adminOf(t, z.Addr())
+	for node, one := range map[string]struct {
+		flags, perms int32
+		want         error
+		not          string
+	}{
+		"/closed": {0, zk.PermRead, zk.ErrNoAuth, "ends with a session"},
+		"/mayfly": {zk.FlagEphemeral, zk.PermAll, zk.ErrNoChildrenForEphemerals, "credentials"},
+	} {
+		_, err := admin.Create(node, nil, one.flags, zk.WorldACL(one.perms))
+		require.NoError(t, err)
+		for _, prefix := range []string{node, node + "/locks"} {
+			began := time.Now()
+			_, err = locker.Open(within(t, soon), "zookeeper://"+z.Addr()+prefix+"?ttl=4s", nil, zookeeper.Openers)
+			require.ErrorIs(t, err, one.want)
+			require.NotErrorIs(t, err, driver.ErrUnavailable, "trying again does not help")
+			assert.Contains(t, err.Error(), prefix)
+			assert.NotContains(t, err.Error(), one.not)
+			assert.Less(t, time.Since(began), 3*time.Second)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -21,8 +20,7 @@ import (
 // deleted until allow is called.
 func undeletable(t *testing.T, z *lab.ZooKeeper, dir string) (allow func()) {
 	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
-	t.Cleanup(done)
+	admin := adminOf(t, z.Addr())
 	_, err := admin.Create(dir, nil, 0, zk.WorldACL(zk.PermAll&^zk.PermDelete))
 	require.NoError(t, err)
 	return func() {
@@ -36,15 +34,15 @@ func undeletable(t *testing.T, z *lab.ZooKeeper, dir string) (allow func()) {
 // that it is gone, until it is.
 func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	warm := locktest.Acquire(t, b, asking("a", false))
+	warm := acquire(t, b, asking("a", false))
 	require.NoError(t, warm.Hold.Release(within(t, soon), 0))
 	for what, leaves := range map[string]func(name string) driver.Hold{
 		"unlocked": func(name string) driver.Hold {
-			grant := locktest.Acquire(t, b, asking(name, false))
+			grant := acquire(t, b, asking(name, false))
 			return grant.Hold
 		},
 		"given-up": func(name string) driver.Hold {
-			holds(t, z, name)
+			create(t, adminOf(t, z.Addr()), name, owner()+"-lock-")
 			grant, err := locktest.Ask(untilQueued(t, z, name, 2), b, asking(name, true))
 			require.ErrorIs(t, err, context.Canceled)
 			return grant.Hold
@@ -55,6 +53,7 @@ func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 		hold := leaves(name)
 		require.NotNil(t, hold, what)
 		before := len(queueOf(t, z.Addr(), name))
+		require.ErrorIs(t, hold.Undo(within(t, soon)), zk.ErrNoAuth, what)
 		for range 3 {
 			err := hold.Release(within(t, soon), 0)
 			require.ErrorIs(t, err, zk.ErrNoAuth, what)
@@ -67,20 +66,10 @@ func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	}
 }
 
-// holds puts a node into the queue of a lock that is not of this package.
-func holds(t *testing.T, z *lab.ZooKeeper, name string) {
-	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
-	t.Cleanup(done)
-	_, err := admin.Create("/locker/"+name+"/"+owner()+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
-		zk.WorldACL(zk.PermAll))
-	require.NoError(t, err)
-}
-
 // untilQueued returns a context that ends when there are n nodes in a queue.
 func untilQueued(t *testing.T, z *lab.ZooKeeper, name string, n int) context.Context {
 	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
+	admin := adminOf(t, z.Addr())
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -91,22 +80,6 @@ func untilQueued(t *testing.T, z *lab.ZooKeeper, name string, n int) context.Con
 			time.Sleep(time.Millisecond)
 		}
 	})
-	t.Cleanup(func() { cancel(); all.Wait(); done() })
+	t.Cleanup(func() { cancel(); all.Wait() })
 	return ctx
-}
-
-// The engine does not count as taken back what is still there.
-func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *lab.ZooKeeper) {
-	c := locktest.Must(locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}),
-		&locker.Options{TTL: 500 * time.Millisecond}))
-	t.Cleanup(func() { _ = c.Close() })
-	warm(t, c, "a")
-	undeletable(t, z, "/locker/stays")
-	holds(t, z, "stays")
-	_, err := c.Lock(untilQueued(t, z, "stays", 2), "stays")
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, c.Close(), driver.ErrUnavailable)
-	assert.EqualValues(t, 1, c.Stats().LeftBehind)
-	assert.Zero(t, c.Stats().TakenBack)
-	assert.Len(t, queueOf(t, z.Addr(), "stays"), 2)
 }

@@ -1,7 +1,6 @@
 package zookeeper_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -22,33 +21,22 @@ func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	const prefix, session = "/refused", 6 * time.Second
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	l := locktest.Lock(t, c, "a")
-	var first, second zookeeper.Node
-	require.True(t, l.As(&first))
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
-	in := make(chan error, 1)
-	var next *locker.Lease
-	var at time.Time
-	go func() {
-		var err error
-		next, err = other.Lock(within(t, 2*soon), "a")
-		at = time.Now()
-		in <- err
-	}()
+	in := later(t, func() (entrance, error) {
+		next, err := other.Lock(within(t, 2*soon), "a")
+		return entrance{next, time.Now()}, err
+	})
 	isRefused(t, c, "b")
-	require.NoError(t, <-in)
-	assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
+	next := <-in
+	assert.False(t, next.at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(next.at))
 	require.ErrorIs(t, l.Err(), driver.ErrLost)
 	require.NoError(t, next.Unlock(within(t, soon)))
 	// That session is over, and the next one has a node of its own.
 	locktest.Eventually(t, soon, "it has another session", func() bool {
-		var err error
-		next, err = c.Lock(within(t, soon), "a")
-		return err == nil
+		again, err := c.Lock(within(t, soon), "a")
+		return err == nil && nodeOf(t, again).Session != nodeOf(t, l).Session && again.Unlock(within(t, soon)) == nil
 	})
-	require.True(t, next.As(&second))
-	assert.NotEqual(t, first.Session, second.Session)
-	require.NoError(t, next.Unlock(within(t, soon)))
 }
 
 // If it is given back in time, nothing was lost.
@@ -70,21 +58,16 @@ func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
 func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/by-hand"
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
-	g := locktest.Acquire(t, b, asking("a", false))
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
-	children, _, err := admin.Children(prefix)
-	require.NoError(t, err)
-	for _, child := range children {
-		if strings.HasPrefix(child, "%beat-") {
-			require.NoError(t, admin.Delete(prefix+"/"+child, -1))
-			require.Eventually(t, func() bool {
-				there, _, err := admin.Exists(prefix + "/" + child)
-				return err == nil && there
-			}, soon, 10*time.Millisecond)
-		}
+	g := acquire(t, b, asking("a", false))
+	admin := adminOf(t, z.Addr())
+	for _, beat := range beatsOf(t, admin, prefix) {
+		require.NoError(t, admin.Delete(beat, -1))
+		require.Eventually(t, func() bool {
+			there, _, err := admin.Exists(beat)
+			return err == nil && there
+		}, soon, 10*time.Millisecond)
 	}
-	_, err = g.Hold.Renew(within(t, soon))
+	_, err := g.Hold.Renew(within(t, soon))
 	require.NoError(t, err)
 	require.NoError(t, g.Hold.Release(within(t, soon), 0))
 }
@@ -92,19 +75,11 @@ func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 // allowBeats sets what everybody may do with the nodes of sessions.
 func allowBeats(t *testing.T, z *lab.ZooKeeper, prefix string, perms int32) {
 	t.Helper()
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
-	children, _, err := admin.Children(prefix)
+	admin := adminOf(t, z.Addr())
+	beats := beatsOf(t, admin, prefix)
+	require.Len(t, beats, 1)
+	_, err := admin.SetACL(beats[0], zk.WorldACL(perms), -1)
 	require.NoError(t, err)
-	beats := 0
-	for _, child := range children {
-		if strings.HasPrefix(child, "%beat-") {
-			_, err = admin.SetACL(prefix+"/"+child, zk.WorldACL(perms), -1)
-			require.NoError(t, err)
-			beats++
-		}
-	}
-	require.Equal(t, 1, beats)
 }
 
 // isRefused waits until a client is told that its session may not be kept alive.

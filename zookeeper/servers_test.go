@@ -35,20 +35,16 @@ func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 		b := newBackend(t, []string{follower.Addr()}, zookeeper.Options{SessionTimeout: session})
 		holder := locktest.Must(locker.New(b, &locker.Options{OutageTimeout: soon}))
 		l := locktest.Lock(t, holder, name)
-		in := make(chan time.Time, 1)
-		var got *locker.Lease
-		var err error
-		go func() {
-			got, err = other.Lock(within(t, 4*session), name)
-			in <- time.Now()
-		}()
+		in := later(t, func() (entrance, error) {
+			l, err := other.Lock(within(t, soon), name)
+			return entrance{l, time.Now()}, err
+		})
 		eventuallyLen(t, leader.Addr(), name, 2)
 		time.Sleep(session/2 + rand.N(session/2))
 		e.Isolate(follower, lab.Drop)
-		at := <-in
-		require.NoError(t, err)
-		t.Logf("round %d: the next got in %v after Until", round, at.Sub(l.Until()))
-		assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
+		got := <-in
+		t.Logf("round %d: the next got in %v after Until", round, got.at.Sub(l.Until()))
+		assert.False(t, got.at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(got.at))
 		require.ErrorIs(t, l.Err(), driver.ErrLost)
 		e.Isolate(follower, lab.Pass)
 		require.NoError(t, got.Unlock(within(t, soon)))
@@ -132,16 +128,14 @@ func testTokenIsTheCzxid(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	var all sync.WaitGroup
 	for i := range 6 {
 		c := newClient(t, []string{e.Addrs()[i%3]}, zookeeper.Options{})
+		admin := adminOf(t, e.Addrs()[i%3])
 		all.Go(func() {
-			admin, done := dial(t, []string{e.Addrs()[i%3]})
-			defer done()
 			for n := range 60 {
 				l, err := c.Lock(within(t, soon), fmt.Sprintf("token-%d", n%3+i/3*3))
 				if !assert.NoError(t, err) {
 					return
 				}
-				var node zookeeper.Node
-				assert.True(t, l.As(&node))
+				node := nodeOf(t, l)
 				_, stat, err := admin.Exists(node.Path)
 				if assert.NoError(t, err) {
 					token, _ := l.Token()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -32,8 +33,9 @@ type session struct {
 	authenticated int  // how many credentials the driver has: it repeats them on each connection
 	warned        bool // that heartbeats are refused
 
-	paths  int        // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
-	asking sync.Mutex // whether the service still has it
+	paths  int          // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
+	asking sync.Mutex   // whether the service still has it
+	seen   atomic.Int64 // the number of the last transaction that an answer has told: see link
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each change of what follows
@@ -80,11 +82,25 @@ func terms(timeout time.Duration) lasting.Terms {
 // what makes no node. It is the oldest with room, so that the others become unused and
 // can end. Its user calls leave.
 func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
-	s, others, err := b.withRoom(bytes)
-	if err != nil {
-		return nil, err
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil, driver.ErrClosed
 	}
-	if err = s.wait(ctx, false, func() bool { return s.ready }); err == nil {
+	b.live = slices.DeleteFunc(b.live, (*session).isOver)
+	others := slices.IndexFunc(b.live, func(s *session) bool {
+		return (s.paths == 0 || s.paths+bytes+pathBytes(s.node) <= maxPaths) && s.Join()
+	})
+	if others < 0 {
+		others = len(b.live)
+		b.live = append(b.live, newSession(b))
+		b.live[others].Join()
+	}
+	s := b.live[others]
+	s.paths += bytes
+	b.mu.Unlock()
+	err := s.wait(ctx, false, func() bool { return s.ready })
+	if err == nil {
 		return s, nil
 	}
 	s.leave(bytes)
@@ -93,28 +109,6 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 			"(each can have %d KiB of names), and need another: %w", others, maxPaths>>10, err)
 	}
 	return nil, err
-}
-
-func (b *Backend) withRoom(bytes int) (s *session, others int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, 0, driver.ErrClosed
-	}
-	b.live = slices.DeleteFunc(b.live, (*session).isOver)
-	for others, s = range b.live {
-		if (s.paths == 0 || s.paths+bytes+pathBytes(s.node) <= maxPaths) && s.Join() {
-			s.paths += bytes
-			return s, others, nil
-		}
-	}
-	if s, err = newSession(b); err != nil {
-		return nil, 0, fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
-	}
-	s.Join()
-	s.paths += bytes
-	b.live = append(b.live, s)
-	return s, len(b.live) - 1, nil
 }
 
 // leave ends a use, and gives back its room.
@@ -127,7 +121,7 @@ func (s *session) leave(bytes int) {
 
 // newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: an idle
 // client writes nothing, and to open another session is fewer writes than the heartbeats of a timeout are.
-func newSession(b *Backend) (*session, error) {
+func newSession(b *Backend) *session {
 	s := &session{
 		Session:  lasting.New(b.opts.SessionTimeout),
 		backend:  b,
@@ -140,21 +134,16 @@ func newSession(b *Backend) (*session, error) {
 	}
 	// A server that says nothing is not waited for when the session is over.
 	context.AfterFunc(s.Context(), func() { time.AfterFunc(goodbye, s.abort) })
-	var err error
-	s.conn, s.events, err = zk.Connect(b.servers, b.opts.SessionTimeout,
+	s.conn, s.events, _ = zk.Connect(b.servers, b.opts.SessionTimeout,
 		zk.WithDialer(s.dial),
 		zk.WithHostProvider((*hosts)(s)),
 		zk.WithEventCallback(s.event),
 		zk.WithLogger(driverLog{b.opts.Logger}),
 		zk.WithMaxConnBufferSize(bufferSize),
 		zk.WithMaxBufferSize(maxAnswer),
-	)
-	if err != nil {
-		s.End(err)
-		return nil, err
-	}
+	) // which fails only without a server
 	b.running.Go(s.run)
-	return s, nil
+	return s
 }
 
 // run keeps the session until it is over and all its goroutines have ended. The service hears that it is over after
@@ -347,8 +336,9 @@ func (s *session) over() error {
 }
 
 // stays returns nil if the service has ended a session that is over, with all nodes that it had or may yet get:
-// then its own node is gone, too. It asks on another session, for one caller at a time.
-func (s *session) stays(ctx context.Context) error {
+// then its own node is gone, too, and that of e, which tells if somebody has removed the first one by hand. It asks on
+// another session, for one caller at a time.
+func (s *session) stays(ctx context.Context, e *entry) error {
 	if s.IsGone() {
 		return nil
 	}
@@ -364,6 +354,11 @@ func (s *session) stays(ctx context.Context) error {
 	}
 	defer other.leave(0)
 	there, err := other.finds(ctx, s.node)
+	if err == nil && !there {
+		var q nodes
+		q, err = other.queueOf(ctx, e.dir, e.id, true)
+		there = q.found
+	}
 	if there {
 		return errStays
 	} else if err == nil {

@@ -160,42 +160,29 @@ func TestSessionsFillAndEnd(t *testing.T) {
 // Two sessions of one process exclude each other, as those of two do.
 func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
-	ask := func(name string, wait bool) (driver.Grant, error) {
-		return locktest.Ask(within(t, soon), b, asking(name, wait))
+	try := func(name string, wait bool) error {
+		_, err := sitOut(within(t, soon), b, asking(name, wait))
+		return err
 	}
-	first, err := ask("both", false)
-	require.NoError(t, err)
+	first := acquire(t, b, asking("both", false))
 	var all sync.WaitGroup
 	for i := range 2 * roomFor {
-		all.Go(func() { _, err := ask(longName(i), true); assert.NoError(t, err) })
+		all.Go(func() { assert.NoError(t, try(longName(i), true)) })
 	}
 	all.Wait()
 	for i := range 25 { // what is left of the first session's room, by names that take as much as that one
-		_, err = ask(fmt.Sprintf("s%03d", i), false)
-		require.NoError(t, err)
+		require.NoError(t, try(fmt.Sprintf("s%03d", i), false))
 	}
-	_, err = ask("both", false)
-	require.ErrorIs(t, err, driver.ErrHeld)
-	type result struct {
-		driver.Grant
-		err error
-	}
-	results := make(chan result, 1)
-	go func() {
-		g, err := ask("both", true)
-		results <- result{g, err}
-	}()
+	require.ErrorIs(t, try("both", false), driver.ErrHeld)
+	waiter := ask(t, b, asking("both", true))
 	eventuallyLen(t, z.Addr(), "both", 2)
 	st, err := b.Inspect(within(t, soon), "both")
 	require.NoError(t, err)
 	assert.Equal(t, 1, st.Waiters)
 	require.NoError(t, first.Hold.Release(within(t, soon), 0))
-	next := <-results
-	require.NoError(t, next.err)
+	next := <-waiter
 	assert.Greater(t, next.Token, first.Token)
-	var was, is zookeeper.Node
-	require.True(t, first.Hold.(driver.Aser).As(&was) && next.Hold.(driver.Aser).As(&is))
-	assert.NotEqual(t, was.Session, is.Session)
+	assert.NotEqual(t, nodeOf(t, first.Hold.(driver.Aser)).Session, nodeOf(t, next.Hold.(driver.Aser)).Session)
 	lost, err := locktest.Break(within(t, soon), b, "both")
 	require.NoError(t, err)
 	assert.Equal(t, next.Token, lost.Token)

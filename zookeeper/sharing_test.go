@@ -26,18 +26,9 @@ func testTokensRaisedBeforeReaders(t *testing.T, z *lab.ZooKeeper) {
 		warm(t, clients[len(clients)-1], "warm")
 	}
 	first := locktest.Lock(t, clients[0], name)
-	lock := func(c *locker.Client, opts ...locker.Option) chan *locker.Lease {
-		got := make(chan *locker.Lease, 1)
-		go func() {
-			l, err := c.Lock(t.Context(), name, opts...)
-			assert.NoError(t, err)
-			got <- l
-		}()
-		return got
-	}
-	reader := lock(clients[1], locker.Shared())
+	reader := lock(t, clients[1], name, locker.Shared())
 	eventuallyLen(t, z.Addr(), name, 2)
-	writer := lock(clients[2])
+	writer := lock(t, clients[2], name)
 	eventuallyLen(t, z.Addr(), name, 3)
 	token, _ := first.Token()
 	require.NoError(t, first.RaiseToken(t.Context(), token+1000))
@@ -56,8 +47,7 @@ func testNoMoreShareANameThanThereMayBe(t *testing.T, z *lab.ZooKeeper) {
 	const name = "crowd"
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	first := locktest.Lock(t, c, name, locker.Shared())
-	admin, done := dial(t, []string{z.Addr()})
-	defer done()
+	admin := adminOf(t, z.Addr())
 	for n := 1; n < driver.MaxSharers; {
 		var some []any
 		for ; len(some) < 512 && n < driver.MaxSharers; n++ {

@@ -82,7 +82,7 @@ func (e *entry) Ahead(ctx context.Context) (*node, error) {
 
 // Lost implements [queue.Place].
 func (e *entry) Lost(err error) bool {
-	return e.current() == lost || !errors.Is(err, driver.ErrUnavailable)
+	return e.current() == none || !errors.Is(err, driver.ErrUnavailable)
 }
 
 // ahead reads which nodes before this one in the queue keep it out. So a run of sharers
@@ -91,7 +91,7 @@ func (e *entry) Lost(err error) bool {
 func (e *entry) ahead(ctx context.Context) ([]node, error) {
 	e.asked = time.Now()
 	for sync := false; ; sync = true { // a server that lags behind hides nodes
-		q, err := e.s.queueOf(ctx, e.dir, e.id(), sync)
+		q, err := e.s.queueOf(ctx, e.dir, e.id, sync)
 		if first := e.dir + "/" + q.self.name; err == nil && q.found && first != e.node() {
 			if err = e.adopt(ctx, first); err == nil {
 				continue
@@ -102,8 +102,8 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 			return nil, err
 		case q.found:
 			e.raised = q.raised
-			ahead := inTheWay(q.before(), e.shared())
-			if e.shared() && len(q.before())-len(ahead) >= driver.MaxSharers {
+			ahead := inTheWay(q.before(), e.shared)
+			if e.shared && len(q.before())-len(ahead) >= driver.MaxSharers {
 				return nil, fmt.Errorf("zookeeper: %w: %d share %s, or wait to, and no more can", driver.ErrRefused,
 					driver.MaxSharers, e.dir)
 			}
@@ -116,7 +116,7 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 
 // removed is the error of a waiter whose node somebody has removed.
 func (e *entry) removed() error {
-	e.become(lost)
+	e.become(none)
 	return fmt.Errorf("zookeeper: the node of this waiter was removed: %w", driver.ErrUnavailable)
 }
 
@@ -175,14 +175,5 @@ func (e *entry) Await(ctx context.Context, nearest *node) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }

@@ -62,8 +62,8 @@ func (s *session) fire(path string, event zk.EventType) {
 	delete(s.watched, path)
 	own := w.own
 	s.mu.Unlock()
-	if own != nil {
-		own.happened(event == zk.EventNodeDeleted)
+	if own != nil && event == zk.EventNodeDeleted { // if not, Renew sets the next watch
+		own.gone()
 	}
 	close(w.told)
 }
