@@ -228,6 +228,25 @@ func TestAReleaseIsSentFromAPlaceThatIsLate(t *testing.T) {
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key))
 }
 
+// A node that was asked to keep the lock answers when that time is over. It keeps the lock from when it was asked, and
+// so for too long: it is to remove it.
+func TestANodeThatAnswersTooLateToKeepTheLockRemovesIt(t *testing.T) {
+	lab.NeedPause(t)
+	server := lab.StartRedis(t)
+	m := memberAt(t, server, server.Addr())
+	h := locktest.Acquire(t, m.node.b, driver.Request{Name: "x", Owner: "o", TTL: time.Minute}).Hold.(*hold)
+	const keep = 50 * time.Millisecond
+	server.Pause()
+	require.Error(t, h.Release(locktest.Within(t, 2*keep), keep))
+	server.Resume()
+	locktest.Eventually(t, 10*time.Second, "it is removed", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.places[0].left == removed && h.places[0].removing == 0
+	})
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("x")))
+}
+
 // A server was looked at for a round, which had its quorum before it read that.
 func TestALookThatARoundDidNotReadIsTheHolds(t *testing.T) {
 	server := lab.StartRedis(t)

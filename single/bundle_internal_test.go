@@ -2,16 +2,29 @@ package single
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/redisnode"
 )
+
+// A program with many Backends has the texts once.
+func TestBackendsShareTheTextsOfTheirScripts(t *testing.T) {
+	one, other := reflect.ValueOf(newScripts("PUBLISH", "me")), reflect.ValueOf(newScripts("SPUBLISH", "you"))
+	for i := range one.NumField() {
+		text := func(scripts reflect.Value) *byte {
+			return unsafe.StringData((*redisnode.Script)(scripts.Field(i).UnsafePointer()).Text())
+		}
+		assert.Same(t, text(one), text(other), one.Type().Field(i).Name)
+	}
+}
 
 func TestCallersShareScriptCalls(t *testing.T) {
 	const n = 200

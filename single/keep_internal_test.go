@@ -86,6 +86,20 @@ func TestAKeptLockEndsInTime(t *testing.T) {
 	})
 }
 
+// Pass is a release first, which finds what is kept.
+func TestAKeptLockIsPassedOn(t *testing.T) {
+	server, node := setUp(t)
+	acquire(t, node, "n", "a:", once)
+	_, err := on(node).keep(t.Context(), keys("n", "a:"), false, time.Minute, 0)
+	require.NoError(t, err)
+	_, err = on(node).release(t.Context(), keys("n", "void:"), false, time.Minute)
+	require.NoError(t, err)
+	assert.True(t, pass(t, node, "a:", "void:", false).void)
+	assert.Equal(t, "a:", owned(t, server, "n"), "what is void changes nothing")
+	assert.True(t, pass(t, node, "a:", "b:", false).granted)
+	assert.Equal(t, "b:", owned(t, server, "n"))
+}
+
 // Those who wait were told of the TTL, which is longer.
 func TestWaitersGetInWhenAKeptLockEnds(t *testing.T) {
 	const keep = 500 * time.Millisecond

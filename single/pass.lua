@@ -13,7 +13,7 @@ local lock, value, line = KEYS[3], found[3], ARGV[5] == '1' and found[4] or ''
 if owns(value, ARGV[3]) then
 	prolong(lock, ARGV[4])
 	return {{AGAIN, tonumber(string.sub(value, 1, 16))}}
-elseif not owns(value, ARGV[2]) then
+elseif not owns(value, ARGV[2]) and not owns(value, ARGV[2] .. KEPT) then
 	return {missing(lock)}
 elseif found[2] then
 	return {{VOID, 0}}

@@ -81,6 +81,13 @@ func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
 	many := 0
 	tokens.Range(func(any, any) bool { many++; return true })
 	assert.Equal(t, 1, many, "tokens of those who hold together")
+	lab.Again(t, func() bool { // on a busy machine a copy is sent
+		before := server.Commands(t)
+		st, err := node.Inspect(t.Context(), "n")
+		require.NoError(t, err)
+		assert.Equal(t, n, st.Sharers)
+		return server.Commands(t).Since(before)["evalsha"] == 1 // who shares it is read together with the lock
+	})
 	calls = server.AllAtOnce(t, n, func(i int) {
 		state, err := on(node).renew(t.Context(), keys("n", fmt.Sprint(i, ":")), true, ttl)
 		assert.NoError(t, err)

