@@ -168,8 +168,8 @@ func (b *Backend) uncover() {
 	defer cancel()
 	var ops []clientv3.Op
 	b.mu.Lock()
-	for _, h := range b.inUse {
-		if strict, _ := floorsOf(h.key); h.stage == granted && h.l.IsGone() {
+	for key, h := range b.inUse {
+		if strict, _ := floorsOf(h.key); key == h.key && h.stage == granted && h.l.IsGone() {
 			mine := []clientv3.Cmp{hasValue(strict, h.floored())}
 			ops = append(ops, clientv3.OpTxn(mine, []clientv3.Op{clientv3.OpDelete(strict)}, nil))
 		}

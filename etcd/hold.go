@@ -21,6 +21,7 @@ type hold struct {
 	l       *lease
 	queue   string
 	key     string // one of this client's, used again when the hold is over
+	asked   string // by which the same request, made again, finds the key: it is no key itself
 	shared  bool
 	owner   string // new for each attempt (R10)
 	label   string
@@ -222,8 +223,10 @@ func (h *hold) become(as stage) {
 		if h.forget != nil {
 			h.forget()
 		}
-		if b.inUse[h.key] == h {
-			delete(b.inUse, h.key)
+		for _, in := range []string{h.key, h.asked} {
+			if b.inUse[in] == h {
+				delete(b.inUse, in)
+			}
 		}
 		h.l.Leave()
 	}

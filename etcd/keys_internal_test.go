@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/golockers/locker/internal/session"
 )
 
 // drawn is a queue, in its order:
@@ -96,12 +99,13 @@ func TestKeysOfAQueue(t *testing.T) {
 // Numbers are used again: the names of deleted keys cost time. A repeated request finds its own.
 func TestNumbersOfSharersStaySmall(t *testing.T) {
 	b := &Backend{inUse: map[string]*hold{}}
+	l := &lease{Session: session.New(time.Hour)}
 	used := map[string]bool{}
 	const many = 1000
 	for range 5 {
 		var all []*hold
 		for i := range many {
-			h := &hold{b: b, queue: "q/", shared: true, owner: fmt.Sprint("owner", i), l: &lease{}}
+			h := &hold{b: b, queue: "q/", shared: true, owner: fmt.Sprint("owner", i), l: l}
 			b.name(h)
 			again := &hold{b: b, queue: "q/", shared: true, owner: h.owner, l: h.l}
 			b.name(again)
@@ -109,10 +113,11 @@ func TestNumbersOfSharersStaySmall(t *testing.T) {
 			used[h.key] = true
 			all = append(all, h)
 		}
-		assert.Len(t, b.inUse, many)
+		assert.Len(t, b.inUse, 2*many, "each by its key, and by what was asked")
 		for _, h := range all {
-			delete(b.inUse, h.key)
+			h.settle()
 		}
+		assert.Empty(t, b.inUse)
 	}
 	assert.Less(t, len(used), 3*many)
 	alone := &hold{b: b, queue: "q/", shared: true, owner: "alone"}

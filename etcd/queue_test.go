@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -119,4 +121,41 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 	}
 	all.Wait()
 	assert.EqualValues(t, 2*clients*each, revision()-before)
+}
+
+// A client with two places in a queue has the number of its first key free when that one leaves. A request that is
+// made again, since its answer was lost, finds the key that it has: with the number that is free, the lock that it was
+// granted would be in its own way, or a sharer would leave a second key behind (R11).
+func TestRequestThatIsMadeAgainFindsItsKey(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	b := patientBackend(t, s.Addrs())
+	for _, shared := range []bool{false, true} {
+		name := fmt.Sprint("shared=", shared)
+		t.Run(name, func(t *testing.T) {
+			before, req := request(name, time.Minute, false), request(name, time.Minute, true)
+			before.Shared, req.Shared = shared, shared
+			leaves := locktest.Acquire(t, b, before)
+			answer := make(chan driver.Grant, 1)
+			go func() {
+				g, err := locktest.Ask(ctx, b, req)
+				assert.NoError(t, err)
+				answer <- g
+			}()
+			s.queued(t, name, 2)
+			require.NoError(t, leaves.Hold.Release(ctx, 0))
+			first := <-answer
+			for _, req.Wait = range []bool{false, true} {
+				again, err := locktest.Ask(within(t, 20*time.Second), b, req)
+				require.NoError(t, err)
+				assert.Equal(t, first.Token, again.Token)
+				assert.Len(t, locksIn(t, s.admin, name), 1)
+			}
+			req.Wait, req.Shared = false, !shared
+			_, err := locktest.Ask(ctx, b, req)
+			require.ErrorIs(t, err, driver.ErrHeld, "in the other kind it is another request")
+			require.NoError(t, first.Hold.Release(ctx, 0))
+			assert.Empty(t, locksIn(t, s.admin, name))
+		})
+	}
 }
