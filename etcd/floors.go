@@ -16,7 +16,8 @@ import (
 
 // A floor keeps others from a name whose holder's place is gone. It is put with the grant, never by one that
 // waits, so that the dead who never held are in nobody's way. It says which place it is for, and is put only
-// while that is there: a request that is late cannot put it after the release.
+// while that is there: a request that is late cannot put it after the release. The owner alone does not say which:
+// if somebody deletes the place by hand, a late copy of the request that put it puts it once more, behind others.
 //
 //   - That of StrictExpiry is on no lease. Whoever finds it without its place puts it on one of the holder's TTL that
 //     nobody renews: what a leader that was stopped can have missed are renewals, so none ends that early.
@@ -46,7 +47,7 @@ func (h *hold) putFloors(ctx context.Context) error {
 		}
 		put = append(put, floor)
 	}
-	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{hasValue(h.key, h.value())}, put, nil)
+	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{is(h.key, h.created)}, put, nil)
 	switch took := clock.Elapsed(began, time.Now()); {
 	case err != nil:
 		return notOfSession(err)
@@ -82,7 +83,7 @@ func (h *hold) cover(ctx context.Context, keep time.Duration) error {
 	}
 	put, err := h.keepFor(ctx, now, keep)
 	if err == nil {
-		_, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{hasValue(h.key, h.value())}, []clientv3.Op{put}, nil)
+		_, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{is(h.key, h.created)}, []clientv3.Op{put}, nil)
 	}
 	if err != nil {
 		h.b.mu.Lock()
