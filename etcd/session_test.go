@@ -240,6 +240,56 @@ func TestKeepAliveCountsFromBeforeItsRequest(t *testing.T) {
 	require.NoError(t, g.Hold.Release(t.Context(), 0))
 }
 
+// A member that does not answer a keep-alive may wait for a leader that hangs, though the others have elected another.
+// After a fraction of the TTL another member is asked: with one that may take as long as the lease lasts, or with the
+// same one again, the lock is lost.
+func TestKeepAliveThatIsNotAnsweredGoesToAnotherMember(t *testing.T) {
+	s := parallelScene(t, 1)
+	var asked, silent atomic.Pointer[grpc.ClientConn]
+	addr := s.Nodes[0].Addr()
+	b := backend(t, []string{addr, addr}, func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainStreamInterceptor(func(
+			ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer,
+			opts ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
+			stream, err := next(ctx, desc, cc, method, opts...)
+			return &muted{stream, cc, &asked, &silent}, err
+		}))
+	})
+	g := locktest.Acquire(t, b, request("n", 8*time.Second, false))
+	eventually(t, 30*time.Second, "it is kept alive", func() bool {
+		v, err := g.Hold.Renew(t.Context())
+		require.NotErrorIs(t, err, driver.ErrLost)
+		return v.Since.After(g.Validity.Since)
+	})
+	require.NotNil(t, silent.Load())
+	assert.False(t, asked.Load() == silent.Load(), "another member was asked")
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
+}
+
+// muted gives no answers to keep-alives on the connection that is asked first.
+type muted struct {
+	grpc.ClientStream
+	conn          *grpc.ClientConn
+	asked, silent *atomic.Pointer[grpc.ClientConn]
+}
+
+func (s *muted) SendMsg(m any) error {
+	if _, ok := m.(*etcdserverpb.LeaseKeepAliveRequest); ok {
+		s.asked.Store(s.conn)
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *muted) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if _, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && (s.silent.CompareAndSwap(nil, s.conn) || s.silent.Load() == s.conn) {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	return err
+}
+
 // timed notes when a keep-alive is sent.
 type timed struct {
 	grpc.ClientStream
