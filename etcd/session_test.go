@@ -28,7 +28,7 @@ func TestWaiterWhoseSessionExpiresQueuesAgain(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
 	holder, third := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute)
-	waiter := client(t, s.Addrs(), 2*time.Second)
+	waiter := client(t, s.Addrs(), 8*time.Second)
 	held := locktest.Lock(t, holder, "n")
 	first := lockLater(ctx, waiter, "n")
 	leases, _ := s.queued(t, "n", 2)
@@ -189,11 +189,12 @@ func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
 	s := parallelScene(t, 1)
 	var told atomic.Int32
-	c := client(t, s.Addrs(), 2*time.Second,
+	c := client(t, s.Addrs(), 8*time.Second,
 		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return unknownLease{s, &told} }))
 	l := locktest.Lock(t, c, "n")
-	eventually(t, 30*time.Second, "the lease is said to be unknown, and then kept alive",
-		func() bool { return told.Load() > 4 })
+	until := l.Until()
+	eventually(t, 30*time.Second, "the lease is said to be unknown twice, and then kept alive",
+		func() bool { return told.Load() > 2 && l.Until().After(until) })
 	require.NoError(t, l.Unlock(t.Context()))
 }
 
