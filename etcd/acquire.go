@@ -314,7 +314,7 @@ func (a *attempt) learn(ctx context.Context, found []*pb.ResponseOp) (err error)
 	if before < driver.MaxSharers {
 		return nil
 	}
-	if _, err := h.remove(ctx); err != nil {
+	if _, err := h.end(ctx, false); err != nil {
 		return err
 	}
 	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(h.queue, h.b.keys.locks()), "/"))

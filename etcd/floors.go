@@ -66,7 +66,7 @@ func (h *hold) keepFor(ctx context.Context, began time.Time, d time.Duration) (p
 	h.keeps, h.covered = lease, began.Add(d)
 	floored := h.floored()
 	h.b.mu.Unlock()
-	_, err = h.b.pool.grantLease(ctx, ordinary, lease, wholeSeconds(d))
+	_, err = h.b.pool.grantLease(ctx, lease, wholeSeconds(d))
 	_, minHold := floorsOf(h.key)
 	return clientv3.OpPut(minHold, floored, clientv3.WithLease(clientv3.LeaseID(lease))), err
 }
@@ -128,7 +128,7 @@ func (b *Backend) sweep(ctx context.Context, queue string) error {
 // twice, must not find those of the next holder. The lease ends by itself, also if another client was faster.
 func (b *Backend) count(ctx context.Context, floors []*mvccpb.KeyValue, seconds int64) error {
 	lease := newLease()
-	if _, err := b.pool.grantLease(ctx, ordinary, lease, max(seconds, 1)); err != nil {
+	if _, err := b.pool.grantLease(ctx, lease, max(seconds, 1)); err != nil {
 		return err
 	}
 	var ops []clientv3.Op

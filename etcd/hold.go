@@ -118,26 +118,20 @@ func (h *hold) Release(ctx context.Context, keep time.Duration) error {
 	if err == nil {
 		found, err = h.end(ctx, keep > 0)
 	}
-	if err != nil {
-		return h.b.failure(ctx, err)
-	}
-	if !found {
+	if err == nil && !found {
 		return h.isLost("was")
 	}
-	return nil
+	return h.b.failure(ctx, err)
 }
 
 // Undo implements [driver.Hold].
 func (h *hold) Undo(ctx context.Context) error {
-	_, err := h.remove(ctx)
+	_, err := h.end(ctx, false)
 	return h.b.failure(ctx, err)
 }
 
-// remove deletes the key and its floors, and makes what may be under way come to nothing.
-func (h *hold) remove(ctx context.Context) (found bool, err error) { return h.end(ctx, false) }
-
-// end is remove, but leaves the floor of a MinHold if the lock is to be kept. It reports whether there was
-// anything that it ends.
+// end deletes the key and its floors, but for that of a MinHold if the lock is to be kept, and makes what may be
+// under way come to nothing. It reports whether there was anything that it ends.
 func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
 	for {
 		gone := h.l.IsGone()
