@@ -236,8 +236,7 @@ func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
 func TestCloseOfStrictLocksDoesNotWaitForASilentService(t *testing.T) {
 	s := parallelScene(t, 1)
 	network := lab.StartProxy(t)
-	b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
-	require.NoError(t, err)
+	b := strictBackend(t, s, through(network))
 	locktest.Acquire(t, b, request("n", time.Minute, false))
 	network.Set(lab.Drop)
 	began := time.Now()

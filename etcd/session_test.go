@@ -284,7 +284,8 @@ func (s *muted) SendMsg(m any) error {
 
 func (s *muted) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if _, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && (s.silent.CompareAndSwap(nil, s.conn) || s.silent.Load() == s.conn) {
+	_, ok := m.(*etcdserverpb.LeaseKeepAliveResponse)
+	if ok && (s.silent.CompareAndSwap(nil, s.conn) || s.silent.Load() == s.conn) {
 		<-s.Context().Done()
 		return s.Context().Err()
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
@@ -33,17 +32,12 @@ func sharedRequest(name string, ttl time.Duration, wait bool) driver.Request {
 func TestFreeNamesTakeOneTransaction(t *testing.T) {
 	s := parallelScene(t, 1)
 	sent := 0
-	b := backend(t, s.Addrs(), func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(func(
-			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker,
-			opts ...grpc.CallOption,
-		) error {
-			if txn, ok := req.(*pb.TxnRequest); ok && strings.Contains(txn.String(), queue("n")) {
-				sent++
-			}
-			return next(ctx, method, req, reply, cc, opts...)
-		}))
-	})
+	b := backend(t, s.Addrs(), onTxn(func(req *pb.TxnRequest, send func() error) error {
+		if strings.Contains(req.String(), queue("n")) {
+			sent++
+		}
+		return send()
+	}))
 	ctx := t.Context()
 	take := func(req driver.Request) driver.Grant {
 		before := sent

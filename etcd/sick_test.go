@@ -18,7 +18,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -123,16 +122,14 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			s := newScene(t, 1, version(oldest)...)
 			ctx := t.Context()
 			network := lab.StartProxy(t)
-			b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
-			require.NoError(t, err)
-			holder := locktest.Must(locker.New(b, &locker.Options{TTL: 4 * time.Second}))
-			t.Cleanup(func() { _ = holder.Close(); _ = b.Close() })
+			holder := locktest.Must(locker.New(strictBackend(t, s, through(network)), &locker.Options{TTL: 4 * time.Second}))
+			t.Cleanup(func() { _ = holder.Close() })
 			held := locktest.Lock(t, holder, "n")
 			waits := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n") // it need not have the option itself
 			leases, _ := s.queued(t, "n", 3)                                // the holder has a floor
 			network.Set(lab.Hold)
 			s.revoke(t, *leases[0])
-			_, err = client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
+			_, err := client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
 			require.ErrorIs(t, err, driver.ErrHeld)
 			got := s.get(t, waits, 30*time.Second)
 			assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
@@ -172,10 +169,8 @@ func TestProveLeaderThatWakesUpNeverMakesTwoStrictHolders(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	for range 3 {
-		b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
-		require.NoError(t, err)
-		c := locktest.Must(locker.New(b, &locker.Options{TTL: ttl}))
-		t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
+		c := locktest.Must(locker.New(strictBackend(t, s), &locker.Options{TTL: ttl}))
+		t.Cleanup(func() { _ = c.Close() })
 		workers.Go(func() {
 			for ctx.Err() == nil {
 				l, err := c.Lock(ctx, "n")
@@ -216,10 +211,7 @@ func TestProveLeaderThatHangsCostsFewLeases(t *testing.T) {
 			var leases []*locker.Lease
 			var next []<-chan locked
 			for i := range many {
-				b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = b.Close() })
-				c := locktest.Client(t, b, &locker.Options{TTL: ttl, OutageTimeout: 30 * time.Second})
+				c := locktest.Client(t, strictBackend(t, s), &locker.Options{TTL: ttl, OutageTimeout: 30 * time.Second})
 				leases = append(leases, locktest.Lock(t, c, fmt.Sprint(i)))
 				next = append(next, lockLater(t.Context(), client(t, s.Addrs(), time.Minute), fmt.Sprint(i)))
 			}
