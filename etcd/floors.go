@@ -72,13 +72,14 @@ func (h *hold) keepFor(ctx context.Context, began time.Time, d time.Duration) (p
 }
 
 // cover has the floor of a MinHold last for keep from now on. It does already, unless the client stood still after
-// etcd had put it, before its caller was told: MinHold counts from then.
+// etcd had put it, before its caller was told: MinHold counts from then. What was never granted, or is kept already, gets
+// no other.
 func (h *hold) cover(ctx context.Context, keep time.Duration) error {
 	now := time.Now()
 	h.b.mu.Lock()
-	before, covered := h.keeps, h.covered
+	before, covered, held := h.keeps, h.covered, h.stage == granted
 	h.b.mu.Unlock()
-	if keep == 0 || clock.Left(covered, now) >= keep {
+	if !held || keep == 0 || clock.Left(covered, now) >= keep {
 		return nil
 	}
 	put, err := h.keepFor(ctx, now, keep)
