@@ -83,10 +83,13 @@ func (h *hold) cover(ctx context.Context, keep time.Duration) error {
 		return nil
 	}
 	put, err := h.keepFor(ctx, now, keep)
+	done := false
 	if err == nil {
-		_, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{is(h.key, h.created)}, []clientv3.Op{put}, nil)
+		var resp *clientv3.TxnResponse
+		resp, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{is(h.key, h.created)}, []clientv3.Op{put}, nil)
+		done = err == nil && resp.Succeeded
 	}
-	if err != nil {
+	if !done {
 		h.b.mu.Lock()
 		defer h.b.mu.Unlock()
 		h.keeps, h.covered = before, covered

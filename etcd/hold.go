@@ -174,9 +174,10 @@ func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
 }
 
 // delete makes the one request. It compares the whole owner (R9). The void key lives as long as the lease: as
-// long as the transaction could still put the key.
+// long as the transaction could still put the key. What a late copy has put after the key was gone is deleted too,
+// but it was not the lock.
 func (h *hold) delete(ctx context.Context, keep, makeVoid bool) (found bool, err error) {
-	then, orElse := []clientv3.Op{clientv3.OpDelete(h.key)}, []clientv3.Op(nil)
+	then, orElse := []clientv3.Op{clientv3.OpDelete(h.key, clientv3.WithPrevKV())}, []clientv3.Op(nil)
 	h.b.mu.Lock()
 	hasFloors := h.floors
 	h.b.mu.Unlock()
@@ -197,10 +198,17 @@ func (h *hold) delete(ctx context.Context, keep, makeVoid bool) (found bool, err
 		then, orElse = append(then, op), append(orElse, op)
 	}
 	resp, f, err := h.b.pool.txn(ctx, releases, []clientv3.Cmp{hasValue(h.key, h.value())}, then, orElse)
-	there := err == nil && resp.Succeeded
-	isKept := err == nil && !there && hasFloors && resp.Responses[0].GetResponseTxn().Succeeded
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
+	there, isKept := false, false
+	switch {
+	case err != nil:
+	case resp.Succeeded:
+		was := resp.Responses[0].GetResponseDeleteRange().PrevKvs
+		there = h.created == 0 || len(was) > 0 && was[0].CreateRevision == h.created
+	case hasFloors:
+		isKept = resp.Responses[0].GetResponseTxn().Succeeded
+	}
 	return h.removed(f, err, keep, there, isKept), err
 }
 

@@ -87,3 +87,72 @@ func TestReleaseOfWhatWasNeverGrantedKeepsNothing(t *testing.T) {
 		assert.Zero(t, s.floors())
 	})
 }
+
+// lost has somebody delete a client's place by hand, another be granted the lock, and a late copy of the request put the
+// place once more, behind that one. It happens before the client puts its floors, or when it has been granted the lock.
+func lost(t *testing.T, s *server, strict bool, minHold time.Duration, beforeFloors bool) (driver.Grant, error) {
+	c, other := calm(t, s, "A", strict), calm(t, s, "B", false)
+	var late *pb.TxnRequest
+	arrive := func() {
+		s.mu.Lock()
+		s.change()
+		s.remove(string(putOf(late).Key))
+		s.mu.Unlock()
+		other.ask(t, "next", 0)
+		require.NoError(t, s.apply("KV/Txn", late, nil))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		require.NotNil(t, s.keys[string(putOf(late).Key)])
+	}
+	c.onSend(func(req *pb.TxnRequest) error {
+		if putOf(req) != nil {
+			late = req
+		}
+		if beforeFloors && isFloor(req.Success[0].GetRequestPut().GetKey()) {
+			beforeFloors = false
+			arrive()
+		}
+		return nil
+	})
+	first := other.ask(t, "first", 0)
+	time.AfterFunc(time.Second, func() { assert.NoError(t, first.Hold.Release(t.Context(), 0)) })
+	before := beforeFloors
+	g, err := c.Acquire(t.Context(), driver.Request{
+		Name: "n", Owner: "lost", TTL: searchTTL, MinHold: minHold, Wait: true, Lost: func() {},
+	})
+	if !before {
+		require.NoError(t, err)
+		arrive()
+	}
+	return g, err
+}
+
+// A place that a late copy puts behind others is not the one that was first: no floor is put for it.
+func TestPlaceThatIsPutAgainGetsNoFloor(t *testing.T) {
+	for strict, minHold := range map[bool]time.Duration{true: 0, false: time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(1, "")
+			g, err := lost(t, s, strict, minHold, true)
+			require.ErrorIs(t, err, driver.ErrUnavailable)
+			assert.Zero(t, s.floors())
+			require.NoError(t, g.Hold.Undo(t.Context()))
+		})
+	}
+}
+
+// Nor is it the one that a Release ends: the lock was lost, and nothing keeps it.
+func TestReleaseThatFindsItsPlacePutAgain(t *testing.T) {
+	for _, keep := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(1, "")
+			g, err := lost(t, s, false, keep/60, false)
+			require.NoError(t, err)
+			h := g.Hold.(*hold)
+			keeps, covered := h.keeps, h.covered
+			require.ErrorIs(t, h.Release(t.Context(), keep), driver.ErrLost)
+			assert.Equal(t, keeps, h.keeps)
+			assert.Equal(t, covered, h.covered)
+			assert.Empty(t, selected(s.keys, h.key, ""), "what was put again is gone")
+		})
+	}
+}

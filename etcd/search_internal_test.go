@@ -255,7 +255,12 @@ func (s *server) txn(req *pb.TxnRequest, keys map[string]*mvccpb.KeyValue) *pb.T
 			}
 			s.keys[string(put.Key)] = kv
 		case *pb.RequestOp_RequestDeleteRange:
+			was := &pb.DeleteRangeResponse{}
+			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{
+				ResponseDeleteRange: was,
+			}})
 			if key := string(op.RequestDeleteRange.Key); s.keys[key] != nil {
+				was.PrevKvs = append(was.PrevKvs, s.keys[key])
 				for h := range s.holds {
 					if h.believes && h.owner == ownerOf(s.keys[key].Value) {
 						s.fail("%s is deleted, and %s believes", key, h.owner)
@@ -263,6 +268,7 @@ func (s *server) txn(req *pb.TxnRequest, keys map[string]*mvccpb.KeyValue) *pb.T
 				}
 				s.remove(key)
 			}
+			continue
 		case *pb.RequestOp_RequestTxn:
 			resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{
 				ResponseTxn: s.txn(op.RequestTxn, keys),
