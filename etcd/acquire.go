@@ -101,10 +101,10 @@ func (b *Backend) name(h *hold) (follows bool) {
 	if h.shared {
 		mark, number = sharedMark, func(try int) int { return rand.IntN(1 << min(try/4, 30)) } //nolint:gosec // no secret
 	}
-	h.asked = h.queue + mark + once + voidMark + h.owner
+	h.asked = h.queue + mark + once + voidMark + strconv.FormatInt(h.l.id, 16) + voidMark + h.owner
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if before := b.inUse[h.asked]; before != nil && before.l == h.l {
+	if before := b.inUse[h.asked]; before != nil {
 		h.key = before.key
 		return false
 	}

@@ -63,7 +63,8 @@ func TestKeysOfAQueue(t *testing.T) {
 	b := &Backend{keys: keys{base: "locker/1/"}, id: "7ZA2", inUse: map[string]*hold{}}
 	for _, name := range []string{"n", "s", "s/s", "", "~", "a/", "!", "a+"} {
 		queue := b.keys.queue(name)
-		h, sharer := &hold{queue: queue, owner: "x"}, &hold{queue: queue, owner: "x", shared: true}
+		h := &hold{l: &lease{}, queue: queue, owner: "x"}
+		sharer := &hold{l: h.l, queue: queue, owner: "x", shared: true}
 		b.name(h)
 		b.name(sharer)
 		in := func(s span, key string) bool { return s.from <= key && key < s.end }
@@ -89,7 +90,7 @@ func TestKeysOfAQueue(t *testing.T) {
 	for _, c := range b.id {
 		assert.True(t, unicode.IsDigit(c) || unicode.IsUpper(c))
 	}
-	once := &hold{queue: "q/", owner: "x+", minHold: 1}
+	once := &hold{l: &lease{}, queue: "q/", owner: "x+", minHold: 1}
 	b.name(once)
 	assert.Equal(t, "q/7ZA2.x+.0", once.key)
 	_, minHold := floorsOf(once.key)
@@ -120,7 +121,7 @@ func TestNumbersOfSharersStaySmall(t *testing.T) {
 		assert.Empty(t, b.inUse)
 	}
 	assert.Less(t, len(used), 3*many)
-	alone := &hold{b: b, queue: "q/", shared: true, owner: "alone"}
+	alone := &hold{b: b, l: l, queue: "q/", shared: true, owner: "alone"}
 	b.name(alone)
 	assert.Equal(t, "q/s.0", alone.key)
 }

@@ -156,3 +156,22 @@ func TestReleaseThatFindsItsPlacePutAgain(t *testing.T) {
 		})
 	}
 }
+
+// A request that is made again finds its key after one with another TTL, which is on another session, was refused.
+func TestRequestThatIsMadeAgainAfterOneWithAnotherTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := calm(t, newServer(1, ""), "A", false)
+		req := driver.Request{Name: "n", Owner: "o", TTL: searchTTL, Lost: func() {}}
+		first, err := c.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		req.TTL *= 2
+		other, err := c.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.NotNil(t, other.Refused, "it may not take over what is on another session")
+		req.TTL = searchTTL
+		again, err := c.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.Nil(t, again.Refused)
+		assert.Equal(t, first.Token, again.Token)
+	})
+}
