@@ -484,7 +484,10 @@ func (c *searchClient) send(
 	if err = s.apply(method, args, reply); err != nil {
 		return f, err
 	}
-	return f, wait(s.upTo(took))
+	if err = wait(s.upTo(took)); err != nil { // the caller knows no more
+		return fate{carriedOut: true, underWay: true}, err
+	}
+	return f, nil
 }
 
 // world is one history.
@@ -541,10 +544,28 @@ func (w *world) beside(h, other *searchHold) {
 	}
 }
 
-// released notes that a release was answered, which keeps the lock until then.
-func (w *world) released(h *searchHold, keeps time.Time) {
+// left fails if there is anything of a hold but its void key, or, if it is kept, its place. s.mu is held.
+func (w *world) left(h *searchHold, kept bool) {
+	for key, kv := range w.keys {
+		if ownerOf(kv.Value) == h.owner && (!kept || !isFloor(kv.Key)) && !w.twice[h.owner] {
+			w.fail("%s is over, and %s is left", h.owner, key)
+		}
+	}
+}
+
+// nothing notes that nothing is left of an attempt, nor can come.
+func (w *world) nothing(h *searchHold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.ended[h.owner] = true
+	w.left(h, false)
+}
+
+// released notes that a release was answered, which was to keep the lock, until then, or to end it.
+func (w *world) released(h *searchHold, kept bool, keeps time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left(h, kept)
 	if !time.Now().Before(keeps) {
 		w.ended[h.owner] = true
 		return
@@ -639,15 +660,18 @@ func (w *world) work(c *searchClient, worker, n int) {
 			undo = g.Hold.Undo
 		case g.Hold == nil && g.Refused != nil && g.Refused.Undo != nil:
 			undo = g.Refused.Undo
+		case g.Hold == nil: // there is nothing to take back
+			w.nothing(h)
+			continue
 		default:
 			continue
 		}
 		for err = undo(context.Background()); err != nil && c.ctx.Err() == nil; err = undo(context.Background()) {
 			time.Sleep(time.Second)
 		}
-		w.mu.Lock()
-		w.ended[h.owner] = err == nil
-		w.mu.Unlock()
+		if err == nil {
+			w.nothing(h)
+		}
 	}
 }
 
@@ -716,7 +740,7 @@ func (w *world) hold(c *searchClient, h *searchHold, req driver.Request, g drive
 	for keep := time.Until(keeps); released && c.ctx.Err() == nil; keep = time.Until(keeps) {
 		err := g.Hold.Release(context.Background(), max(0, keep))
 		if err == nil {
-			w.released(h, keeps)
+			w.released(h, keep > 0, keeps)
 			return false
 		}
 		w.expected(err)
