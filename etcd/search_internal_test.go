@@ -47,7 +47,6 @@ type server struct {
 	watches map[*searchWatch]bool
 	holds   map[*searchHold]bool
 	ended   map[string]bool     // owners whose removal was answered
-	twice   map[string]bool     // owners that have asked again, of whom only the first request is taken back
 	byHand  map[int64]time.Time // create revisions of places that were deleted by hand, and when
 	wrong   []string
 	bug     string
@@ -58,7 +57,7 @@ func newServer(seed uint64, bug string) *server {
 	return &server{
 		draw: rand.New(rand.NewPCG(seed, 7)), rev: 1, keys: map[string]*mvccpb.KeyValue{},
 		leases: map[int64]*serverLease{}, watches: map[*searchWatch]bool{}, holds: map[*searchHold]bool{},
-		ended: map[string]bool{}, twice: map[string]bool{}, byHand: map[int64]time.Time{}, bug: bug,
+		ended: map[string]bool{}, byHand: map[int64]time.Time{}, bug: bug,
 	}
 }
 
@@ -241,7 +240,7 @@ func (s *server) txn(req *pb.TxnRequest, keys map[string]*mvccpb.KeyValue) *pb.T
 			continue
 		case *pb.RequestOp_RequestPut:
 			put := op.RequestPut
-			if owner := ownerOf(put.Value); s.ended[owner] && !s.twice[owner] {
+			if owner := ownerOf(put.Value); s.ended[owner] {
 				s.fail("a ghost of %s: %s", owner, put.Key)
 			}
 			if place := keys[placeOf(put.Key)]; isFloor(put.Key) && place != nil && s.waits(place) {
@@ -506,6 +505,8 @@ type searchHold struct {
 	believes bool
 	over     chan struct{} // closed when its time is over, or it was told so
 	keeps    time.Time
+	kept     bool         // its release was to keep it
+	again    driver.Grant // of the same request, made again
 }
 
 func (s *server) fail(format string, args ...any) {
@@ -544,10 +545,10 @@ func (w *world) beside(h, other *searchHold) {
 	}
 }
 
-// left fails if there is anything of a hold but its void key, or, if it is kept, its place. s.mu is held.
-func (w *world) left(h *searchHold, kept bool) {
+// left fails if there is anything of a hold but its void key, or, if a release was to keep it, its place. s.mu is held.
+func (w *world) left(h *searchHold) {
 	for key, kv := range w.keys {
-		if ownerOf(kv.Value) == h.owner && (!kept || !isFloor(kv.Key)) && !w.twice[h.owner] {
+		if ownerOf(kv.Value) == h.owner && (!h.kept || !isFloor(kv.Key)) {
 			w.fail("%s is over, and %s is left", h.owner, key)
 		}
 	}
@@ -558,16 +559,20 @@ func (w *world) nothing(h *searchHold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended[h.owner] = true
-	w.left(h, false)
+	w.left(h)
 }
 
 // released notes that a release was answered, which was to keep the lock, until then, or to end it.
 func (w *world) released(h *searchHold, kept bool, keeps time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.left(h, kept)
+	h.kept = kept
+	alone := undoOf(h.again) == nil
+	if alone {
+		w.left(h)
+	}
 	if !time.Now().Before(keeps) {
-		w.ended[h.owner] = true
+		w.ended[h.owner] = alone
 		return
 	}
 	h.keeps = keeps
@@ -654,25 +659,51 @@ func (w *world) work(c *searchClient, worker, n int) {
 		cancel()
 		c.judge()
 		w.expected(err)
-		var undo func(context.Context) error
 		switch {
-		case g.Hold != nil && (err != nil || w.hold(c, h, req, g, end)):
-			undo = g.Hold.Undo
-		case g.Hold == nil && g.Refused != nil && g.Refused.Undo != nil:
-			undo = g.Refused.Undo
-		case g.Hold == nil: // there is nothing to take back
-			w.nothing(h)
-			continue
-		default:
-			continue
+		case g.Hold != nil && err == nil:
+			if w.hold(c, h, req, g, end) {
+				break
+			}
+			if g.Hold = nil; undoOf(h.again) == nil {
+				continue
+			}
+			time.Sleep(time.Until(h.keeps)) // else the repeated request would take back what is kept
+		case undoOf(g) != nil && w.random(3) == 0:
+			_ = c.askAgain(h, req)
 		}
-		for err = undo(context.Background()); err != nil && c.ctx.Err() == nil; err = undo(context.Background()) {
-			time.Sleep(time.Second)
+		gone := true
+		for _, undo := range []func(context.Context) error{undoOf(g), undoOf(h.again)} {
+			if undo == nil {
+				continue
+			}
+			for err = undo(context.Background()); err != nil && c.ctx.Err() == nil; err = undo(context.Background()) {
+				time.Sleep(time.Second)
+			}
+			gone = gone && err == nil
 		}
-		if err == nil {
+		if gone {
 			w.nothing(h)
 		}
 	}
+}
+
+// undoOf takes back what a request may have left; nil: it left nothing.
+func undoOf(g driver.Grant) func(context.Context) error {
+	switch {
+	case g.Hold != nil:
+		return g.Hold.Undo
+	case g.Refused != nil:
+		return g.Refused.Undo
+	}
+	return nil
+}
+
+// askAgain makes a request once more. What that leaves is taken back when the first is over.
+func (c *searchClient) askAgain(h *searchHold, req driver.Request) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	h.again, err = c.Acquire(ctx, req)
+	return err
 }
 
 // hold believes in a grant, renews it, and releases it, or leaves that to an Undo, for which the time has
@@ -708,13 +739,16 @@ func (w *world) hold(c *searchClient, h *searchHold, req driver.Request, g drive
 	over := time.AfterFunc(until(g.Validity), end)
 	defer over.Stop()
 	if w.random(6) == 0 { // it is asked for again
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		again, _ := c.Acquire(ctx, req)
-		cancel()
+		err := c.askAgain(h, req)
 		w.mu.Lock()
-		w.twice[h.owner] = true
-		if again.Refused != nil && h.believes && of.l.Err() == nil {
+		switch again := h.again; {
+		case !h.believes || of.l.Err() != nil || w.leases[h.lease] == nil:
+		case again.Refused != nil:
 			w.fail("%s has its own lock in its way", h.owner)
+		case err == nil:
+			if its := again.Hold.(*hold); its.key != of.key || its.created != of.created || again.Token != g.Token {
+				w.fail("%s was granted another lock: %s, %s", h.owner, of.key, its.key)
+			}
 		}
 		w.mu.Unlock()
 	}
