@@ -433,6 +433,17 @@ func (c *searchClient) judge() {
 	}
 }
 
+// unused fails if a key is still in use when all attempts are over.
+func (c *searchClient) unused() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for key := range c.inUse {
+		c.s.fail("%s is over, and in use", key)
+	}
+}
+
 // send is a request on its way.
 func (c *searchClient) send(
 	ctx context.Context, _ line, method string, args any, reply answer, _ ...grpc.CallOption,
@@ -838,6 +849,7 @@ func history(t *testing.T, seed uint64, bug string) (wrong []string, granted int
 					}
 				default:
 					workers.Wait()
+					c.unused()
 				}
 				assert.NoError(t, c.Close())
 				workers.Wait()
