@@ -763,9 +763,13 @@ func (w *world) hold(c *searchClient, h *searchHold, req driver.Request, g drive
 		}
 		w.mu.Unlock()
 	}
-	done, renewal := time.After(w.upTo(searchTTL)), time.NewTicker(searchTTL/3)
+	lasts := searchTTL
+	if w.random(4) == 0 {
+		lasts = 3 * searchTTL
+	}
+	done, renewal := time.After(w.upTo(lasts)), time.NewTicker(searchTTL/3)
 	defer renewal.Stop()
-	released := false
+	released, blind := false, 0
 	for ended := false; !ended; {
 		select {
 		case <-h.over:
@@ -773,15 +777,26 @@ func (w *world) hold(c *searchClient, h *searchHold, req driver.Request, g drive
 		case <-done:
 			ended, released = true, true
 		case <-renewal.C:
+			w.mu.Lock()
+			missing := !w.byHand[h.created].IsZero()
+			w.mu.Unlock()
 			ctx, cancel := context.WithTimeout(context.Background(), searchTTL/4)
 			v, err := g.Hold.Renew(ctx)
 			cancel()
 			if err == nil {
 				over.Reset(until(v))
 			}
+			if err == nil && missing && !c.isCut() {
+				blind++
+			}
 		}
 	}
 	end()
+	if blind > 3 { // one that is not answered does not tell
+		w.mu.Lock()
+		w.fail("%s was deleted, and renewed %d times", h.owner, blind)
+		w.mu.Unlock()
+	}
 	for keep := time.Until(keeps); released && c.ctx.Err() == nil; keep = time.Until(keeps) {
 		err := g.Hold.Release(context.Background(), max(0, keep))
 		if err == nil {
