@@ -738,12 +738,18 @@ func (w *world) hold(c *searchClient, h *searchHold, req driver.Request, g drive
 		}
 		return true
 	}
+	w.mu.Lock()
+	w.holds[h] = true // its MinHold keeps others out already
+	w.mu.Unlock()
 	if w.random(8) == 0 { // the client pauses, and MinHold counts from when it goes on, if it is released
 		time.Sleep(w.upTo(searchTTL))
 	}
 	keeps := time.Now().Add(req.MinHold)
 	until := func(v driver.Validity) time.Duration { return time.Until(v.Since.Add(v.TTL - time.Millisecond)) }
 	if until(g.Validity) <= 0 {
+		w.mu.Lock()
+		h.keeps = time.Time{}
+		w.mu.Unlock()
 		return true // the engine gives it back
 	}
 	w.believe(h, g.Token)
