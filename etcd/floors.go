@@ -174,7 +174,8 @@ func (b *Backend) uncover() {
 	var ops []clientv3.Op
 	b.mu.Lock()
 	for key, h := range b.inUse {
-		if strict, _ := floorsOf(h.key); key == h.key && h.stage == granted && h.l.IsGone() {
+		if key == h.key && h.stage == granted && h.l.IsGone() {
+			strict, _ := floorsOf(h.key)
 			mine := []clientv3.Cmp{hasValue(strict, h.floored())}
 			ops = append(ops, clientv3.OpTxn(mine, []clientv3.Op{clientv3.OpDelete(strict)}, nil))
 		}
