@@ -105,7 +105,7 @@ func (b *Backend) name(h *hold) (follows bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if before := b.inUse[h.asked]; before != nil {
-		h.key = before.key
+		h.key, h.again, before.again = before.key, before.again, h
 		return false
 	}
 	b.inUse[h.asked] = h

@@ -33,6 +33,7 @@ type hold struct {
 
 	// Guarded by b.mu.
 	trace
+	again  *hold  // of the same request, made again, whose key is in use as long as one of them is
 	absent bool   // Renew has found that its key is not there
 	forget func() // has the session not notify it
 	// The lease of the floor of its MinHold, and until when that is there at the least.
@@ -225,10 +226,18 @@ func (h *hold) become(as stage) {
 		if h.forget != nil {
 			h.forget()
 		}
-		for _, in := range []string{h.key, h.asked} {
-			if b.inUse[in] == h {
-				delete(b.inUse, in)
+		switch other := b.inUse[h.asked]; {
+		case other != h:
+			for ; other != nil; other = other.again {
+				if other.again == h {
+					other.again = h.again
+				}
 			}
+		case h.again != nil:
+			b.inUse[h.key], b.inUse[h.asked] = h.again, h.again
+		default:
+			delete(b.inUse, h.key)
+			delete(b.inUse, h.asked)
 		}
 		h.l.Leave()
 	}

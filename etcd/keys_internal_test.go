@@ -112,7 +112,7 @@ func TestNumbersOfSharersStaySmall(t *testing.T) {
 			b.name(again)
 			assert.Equal(t, h.key, again.key)
 			used[h.key] = true
-			all = append(all, h)
+			all = append(all, h, again)
 		}
 		assert.Len(t, b.inUse, 2*many, "each by its key, and by what was asked")
 		for _, h := range all {

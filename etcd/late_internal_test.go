@@ -175,3 +175,28 @@ func TestRequestThatIsMadeAgainAfterOneWithAnotherTTL(t *testing.T) {
 		assert.Equal(t, first.Token, again.Token)
 	})
 }
+
+// A request that is made again, and takes the key anew when the first one has deleted it, keeps it: another of the same
+// client gets another one.
+func TestKeyOfARequestThatIsMadeAgainWhileItIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := calm(t, newServer(1, ""), "A", false)
+		first, again := c.ask(t, "o", 0), driver.Grant{}
+		c.pool.send = func(
+			ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption,
+		) (fate, error) {
+			f, err := c.send(ctx, in, method, args, reply, opts...)
+			if in == releases && again.Hold == nil {
+				again = c.ask(t, "o", 0)
+			}
+			return f, err
+		}
+		require.NoError(t, first.Hold.Release(t.Context(), 0))
+		time.AfterFunc(time.Second, func() { assert.NoError(t, again.Hold.Release(t.Context(), 0)) })
+		other := c.ask(t, "other", 0)
+		assert.NotEqual(t, again.Hold.(*hold).key, other.Hold.(*hold).key)
+		require.NoError(t, other.Hold.Release(t.Context(), 0))
+		c.unused()
+		assert.Empty(t, c.s.wrong)
+	})
+}
