@@ -72,8 +72,8 @@ func (h *hold) keepFor(ctx context.Context, began time.Time, d time.Duration) (p
 }
 
 // cover has the floor of a MinHold last for keep from now on. It does already, unless the client stood still after
-// etcd had put it, before its caller was told: MinHold counts from then. What was never granted, or is kept already, gets
-// no other.
+// etcd had put it, before its caller was told: MinHold counts from then. What was never granted, or is kept already,
+// gets no other.
 func (h *hold) cover(ctx context.Context, keep time.Duration) error {
 	now := time.Now()
 	h.b.mu.Lock()

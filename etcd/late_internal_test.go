@@ -88,8 +88,8 @@ func TestReleaseOfWhatWasNeverGrantedKeepsNothing(t *testing.T) {
 	})
 }
 
-// lost has somebody delete a client's place by hand, another be granted the lock, and a late copy of the request put the
-// place once more, behind that one. It happens before the client puts its floors, or when it has been granted the lock.
+// lost has somebody delete a client's place by hand, another be granted the lock, and a late copy of the request put
+// the place once more, behind that one. It happens before the client puts its floors, or when it has the lock.
 func lost(t *testing.T, s *server, strict bool, minHold time.Duration, beforeFloors bool) (driver.Grant, error) {
 	c, other := calm(t, s, "A", strict), calm(t, s, "B", false)
 	var late *pb.TxnRequest
