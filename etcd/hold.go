@@ -181,6 +181,9 @@ func (h *hold) delete(ctx context.Context, keep, makeVoid bool) (found bool, err
 	then, orElse := []clientv3.Op{clientv3.OpDelete(h.key, clientv3.WithPrevKV())}, []clientv3.Op(nil)
 	h.b.mu.Lock()
 	hasFloors := h.floors
+	if keep {
+		h.releasing++
+	}
 	h.b.mu.Unlock()
 	if hasFloors {
 		strict, minHold := floorsOf(h.key)

@@ -265,6 +265,32 @@ func TestKeepThatIsSentTwice(t *testing.T) {
 	}
 }
 
+// A Release that keeps the lock is made again while the answer to the first is on its way: what the first has done is
+// no loss.
+func TestKeepBesideOneThatIsNotAnswered(t *testing.T) {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	done, pass := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	b := backend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		err := send()
+		if keeps(req) && first.CompareAndSwap(false, true) {
+			close(done)
+			<-pass
+		}
+		return err
+	}))
+	g := keeping(t, b, keepable("n", false))
+	answer := make(chan error, 1)
+	go func() { answer <- g.Hold.Release(ctx, keepTime) }()
+	<-done
+	err := g.Hold.Release(ctx, keepTime)
+	close(pass)
+	require.NoError(t, err)
+	require.NoError(t, <-answer)
+	require.NoError(t, g.Hold.Release(ctx, keepTime))
+}
+
 // A request that is made again finds its own lock: its floors are not in its way.
 func TestRequestThatIsMadeAgainHasTheLock(t *testing.T) {
 	kinds(t, func(t *testing.T, strict, shared bool) {
