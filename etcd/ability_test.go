@@ -109,7 +109,7 @@ func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 			ask := func(name string) driver.Grant {
 				req := request(name, keep, true)
 				req.MinHold = keep
-				return locktest.Acquire(t, b, req)
+				return keeping(t, b, req)
 			}
 			waits := make(chan driver.Grant, 1)
 			go func() { waits <- ask("n") }()
@@ -121,8 +121,12 @@ func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 			ask("held") // when it is closed
 			require.NoError(t, b.Close())
 			for _, name := range []string{"n", "held"} {
-				_, err := other.TryLock(ctx, name)
-				require.ErrorIs(t, err, driver.ErrHeld)
+				l, err := other.TryLock(ctx, name)
+				if time.Since(began) < keep {
+					require.ErrorIs(t, err, driver.ErrHeld)
+				} else if err == nil { // a slow machine
+					require.NoError(t, l.Unlock(ctx))
+				}
 			}
 			eventually(t, keep+5*time.Second, "it is over", func() bool { return len(all(t, s.admin)) == 0 })
 			assert.Greater(t, time.Since(began), keep)
@@ -142,7 +146,7 @@ func TestMinHoldIsToldAndTakenBack(t *testing.T) {
 		for n := range 6 {
 			req := request("n", time.Minute, n%2 > 0)
 			req.MinHold = time.Hour
-			g := locktest.Acquire(t, b, req)
+			g := keeping(t, b, req)
 			st, err := b.Inspect(ctx, "n")
 			require.NoError(t, err)
 			assert.Greater(t, st.Remaining, req.MinHold-time.Minute)
@@ -159,6 +163,7 @@ func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 	s := parallelScene(t, 3)
 	ctx := t.Context()
 	findings := func(addrs []string, o *etcd.Options) (text string, worst driver.Severity) {
+		o.Timeout = 10 * time.Second
 		b, err := etcd.New(dial(t, addrs), o)
 		require.NoError(t, err)
 		defer func() { _ = b.Close() }()
@@ -179,7 +184,7 @@ func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 	assert.Contains(t, text, "5, and the cluster has 3")
 	assert.Contains(t, text, "give all of them")
 	s.Follower(t).Kill()
-	text, worst = findings(s.Addrs(), nil)
+	text, worst = findings(s.Addrs(), &etcd.Options{})
 	assert.Equal(t, driver.SeverityWarning, worst)
 	assert.Contains(t, text, "does not answer")
 }
@@ -231,8 +236,7 @@ func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
 func TestCloseOfStrictLocksDoesNotWaitForASilentService(t *testing.T) {
 	s := parallelScene(t, 1)
 	network := lab.StartProxy(t)
-	b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
-	require.NoError(t, err)
+	b := strictBackend(t, s, through(network))
 	locktest.Acquire(t, b, request("n", time.Minute, false))
 	network.Set(lab.Drop)
 	began := time.Now()

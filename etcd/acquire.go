@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -82,34 +81,39 @@ func (b *Backend) attempt(ctx context.Context, req driver.Request) (driver.Grant
 	return driver.Grant{}, err
 }
 
-var seed = maphash.MakeSeed()
-
 // name gives h a key of this client's that nothing can be under way for. Etcd keeps deleted keys in its index
 // until it is compacted, so they are used again, but for that of a MinHold: its floor may be there for longer
 // than anybody here knows. It reports whether this client has another place in the queue, which may not be
 // free then.
 //
-// A sharer tries numbers that its owner draws: four times 0, four times one of the lowest two, then four,
-// eight, and so on. Some fifty tries find a free one among thousands, not much above them, and a repeated
-// request finds the same (R11).
+// A request that is made again, on the same session, has the key that it had (R11). It need not be the first one that
+// nobody uses: another attempt had a lower number when this one began, and has left since. With that number, the key
+// of the request would be in its own way. Asked for in the other kind, or with another kind of MinHold, it is another
+// request.
+//
+// A sharer draws numbers: four times 0, four times one of the lowest two, then four, eight, and so on. Some fifty
+// tries find a free one among thousands, not much above them.
 func (b *Backend) name(h *hold) (follows bool) {
 	mark, once, number := "", "", func(try int) int { return try }
 	if h.minHold > 0 {
 		once = "." + escape.Replace(h.owner)
 	}
 	if h.shared {
-		draw := rand.New(rand.NewPCG(maphash.String(seed, h.owner), 0)) //nolint:gosec // nobody has to guess it
-		mark, number = sharedMark, func(try int) int { return draw.IntN(1 << min(try/4, 30)) }
+		mark, number = sharedMark, func(try int) int { return rand.IntN(1 << min(try/4, 30)) } //nolint:gosec // no secret
 	}
+	h.asked = h.queue + mark + once + voidMark + strconv.FormatInt(h.l.id, 16) + voidMark + h.owner
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if before := b.inUse[h.asked]; before != nil {
+		h.key, h.again, before.again = before.key, before.again, h
+		return false
+	}
+	b.inUse[h.asked] = h
 	for try := 0; ; try++ {
 		h.key = h.queue + mark + b.id + once + "." + strconv.Itoa(number(try))
-		if user := b.inUse[h.key]; user == nil {
+		if b.inUse[h.key] == nil {
 			b.inUse[h.key] = h
 			return !h.shared && (try > 0 || b.inUse[h.queue+b.id+".1"] != nil)
-		} else if user.owner == h.owner && user.l == h.l {
-			return false // a repeated request (R11)
 		}
 	}
 }
@@ -310,7 +314,7 @@ func (a *attempt) learn(ctx context.Context, found []*pb.ResponseOp) (err error)
 	if before < driver.MaxSharers {
 		return nil
 	}
-	if _, err := h.remove(ctx); err != nil {
+	if _, err := h.end(ctx, false); err != nil {
 		return err
 	}
 	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(h.queue, h.b.keys.locks()), "/"))

@@ -17,7 +17,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -90,14 +89,13 @@ func TestHoldersKnowBeforeASessionWhoseKeyIsGoneIsRevoked(t *testing.T) {
 func TestCloseDeletesTheFloorsOfSessionsThatAreGone(t *testing.T) {
 	s := parallelScene(t, 1)
 	for _, answered := range []bool{true, false} {
-		b, err := etcd.New(dial(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
+		b := strictBackend(t, s, intercepted(func(ctx context.Context, method string, send func() error) error {
 			if !answered && strings.HasSuffix(method, "/LeaseRevoke") {
 				<-ctx.Done()
 				return ctx.Err()
 			}
 			return send()
-		})), &etcd.Options{StrictExpiry: true})
-		require.NoError(t, err)
+		}))
 		locktest.Acquire(t, b, request(fmt.Sprint(answered), 20*time.Second, false))
 		require.Len(t, locksIn(t, s.admin, fmt.Sprint(answered)), 2)
 		require.NoError(t, b.Close())

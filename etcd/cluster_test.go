@@ -183,19 +183,16 @@ func TestTheStatusOfAMember(t *testing.T) {
 		t.Run(code.String(), func(t *testing.T) {
 			t.Parallel()
 			var asked atomic.Int64
-			b := patientBackend(t, s.Addrs(), func(c *clientv3.Config) {
-				c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string,
-					req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					if method == "/etcdserverpb.Maintenance/Status" {
-						asked.Add(1)
-						time.Sleep(100 * time.Millisecond)
-						if code != codes.OK {
-							return status.Error(code, "not by way of this proxy")
-						}
+			b := patientBackend(t, s.Addrs(), intercepted(func(_ context.Context, method string, send func() error) error {
+				if method == "/etcdserverpb.Maintenance/Status" {
+					asked.Add(1)
+					time.Sleep(100 * time.Millisecond)
+					if code != codes.OK {
+						return status.Error(code, "not by way of this proxy")
 					}
-					return invoke(ctx, method, req, reply, cc, opts...)
-				}))
-			})
+				}
+				return send()
+			}))
 			var all sync.WaitGroup
 			for range 100 {
 				all.Go(func() {

@@ -78,7 +78,7 @@ type Backend struct {
 	mu     sync.Mutex
 	closed bool
 	leases map[int64]*lease // by TTL in seconds: those that new locks are taken on
-	inUse  map[string]*hold // by key
+	inUse  map[string]*hold // by key, and by what was asked
 }
 
 var (

@@ -16,7 +16,8 @@ import (
 
 // A floor keeps others from a name whose holder's place is gone. It is put with the grant, never by one that
 // waits, so that the dead who never held are in nobody's way. It says which place it is for, and is put only
-// while that is there: a request that is late cannot put it after the release.
+// while that is there: a request that is late cannot put it after the release. The owner alone does not say which:
+// if somebody deletes the place by hand, a late copy of the request that put it puts it once more, behind others.
 //
 //   - That of StrictExpiry is on no lease. Whoever finds it without its place puts it on one of the holder's TTL that
 //     nobody renews: what a leader that was stopped can have missed are renewals, so none ends that early.
@@ -46,7 +47,7 @@ func (h *hold) putFloors(ctx context.Context) error {
 		}
 		put = append(put, floor)
 	}
-	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{hasValue(h.key, h.value())}, put, nil)
+	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{is(h.key, h.created)}, put, nil)
 	switch took := clock.Elapsed(began, time.Now()); {
 	case err != nil:
 		return notOfSession(err)
@@ -65,26 +66,30 @@ func (h *hold) keepFor(ctx context.Context, began time.Time, d time.Duration) (p
 	h.keeps, h.covered = lease, began.Add(d)
 	floored := h.floored()
 	h.b.mu.Unlock()
-	_, err = h.b.pool.grantLease(ctx, ordinary, lease, wholeSeconds(d))
+	_, err = h.b.pool.grantLease(ctx, lease, wholeSeconds(d))
 	_, minHold := floorsOf(h.key)
 	return clientv3.OpPut(minHold, floored, clientv3.WithLease(clientv3.LeaseID(lease))), err
 }
 
 // cover has the floor of a MinHold last for keep from now on. It does already, unless the client stood still after
-// etcd had put it, before its caller was told: MinHold counts from then.
+// etcd had put it, before its caller was told: MinHold counts from then. What was never granted, or is kept already,
+// gets no other.
 func (h *hold) cover(ctx context.Context, keep time.Duration) error {
 	now := time.Now()
 	h.b.mu.Lock()
-	before, covered := h.keeps, h.covered
+	before, covered, held := h.keeps, h.covered, h.stage == granted
 	h.b.mu.Unlock()
-	if keep == 0 || clock.Left(covered, now) >= keep {
+	if !held || keep == 0 || clock.Left(covered, now) >= keep {
 		return nil
 	}
 	put, err := h.keepFor(ctx, now, keep)
+	done := false
 	if err == nil {
-		_, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{hasValue(h.key, h.value())}, []clientv3.Op{put}, nil)
+		var resp *clientv3.TxnResponse
+		resp, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{is(h.key, h.created)}, []clientv3.Op{put}, nil)
+		done = err == nil && resp.Succeeded
 	}
-	if err != nil {
+	if !done {
 		h.b.mu.Lock()
 		defer h.b.mu.Unlock()
 		h.keeps, h.covered = before, covered
@@ -127,7 +132,7 @@ func (b *Backend) sweep(ctx context.Context, queue string) error {
 // twice, must not find those of the next holder. The lease ends by itself, also if another client was faster.
 func (b *Backend) count(ctx context.Context, floors []*mvccpb.KeyValue, seconds int64) error {
 	lease := newLease()
-	if _, err := b.pool.grantLease(ctx, ordinary, lease, max(seconds, 1)); err != nil {
+	if _, err := b.pool.grantLease(ctx, lease, max(seconds, 1)); err != nil {
 		return err
 	}
 	var ops []clientv3.Op
@@ -168,8 +173,9 @@ func (b *Backend) uncover() {
 	defer cancel()
 	var ops []clientv3.Op
 	b.mu.Lock()
-	for _, h := range b.inUse {
-		if strict, _ := floorsOf(h.key); h.stage == granted && h.l.IsGone() {
+	for key, h := range b.inUse {
+		if key == h.key && h.stage == granted && h.l.IsGone() {
+			strict, _ := floorsOf(h.key)
 			mine := []clientv3.Cmp{hasValue(strict, h.floored())}
 			ops = append(ops, clientv3.OpTxn(mine, []clientv3.Op{clientv3.OpDelete(strict)}, nil))
 		}

@@ -21,6 +21,7 @@ type hold struct {
 	l       *lease
 	queue   string
 	key     string // one of this client's, used again when the hold is over
+	asked   string // by which the same request, made again, finds the key: it is no key itself
 	shared  bool
 	owner   string // new for each attempt (R10)
 	label   string
@@ -32,6 +33,7 @@ type hold struct {
 
 	// Guarded by b.mu.
 	trace
+	again  *hold  // of the same request, made again, whose key is in use as long as one of them is
 	absent bool   // Renew has found that its key is not there
 	forget func() // has the session not notify it
 	// The lease of the floor of its MinHold, and until when that is there at the least.
@@ -117,26 +119,20 @@ func (h *hold) Release(ctx context.Context, keep time.Duration) error {
 	if err == nil {
 		found, err = h.end(ctx, keep > 0)
 	}
-	if err != nil {
-		return h.b.failure(ctx, err)
-	}
-	if !found {
+	if err == nil && !found {
 		return h.isLost("was")
 	}
-	return nil
+	return h.b.failure(ctx, err)
 }
 
 // Undo implements [driver.Hold].
 func (h *hold) Undo(ctx context.Context) error {
-	_, err := h.remove(ctx)
+	_, err := h.end(ctx, false)
 	return h.b.failure(ctx, err)
 }
 
-// remove deletes the key and its floors, and makes what may be under way come to nothing.
-func (h *hold) remove(ctx context.Context) (found bool, err error) { return h.end(ctx, false) }
-
-// end is remove, but leaves the floor of a MinHold if the lock is to be kept. It reports whether there was
-// anything that it ends.
+// end deletes the key and its floors, but for that of a MinHold if the lock is to be kept, and makes what may be
+// under way come to nothing. It reports whether there was anything that it ends.
 func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
 	for {
 		gone := h.l.IsGone()
@@ -179,11 +175,15 @@ func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
 }
 
 // delete makes the one request. It compares the whole owner (R9). The void key lives as long as the lease: as
-// long as the transaction could still put the key.
+// long as the transaction could still put the key. What a late copy has put after the key was gone is deleted too,
+// but it was not the lock.
 func (h *hold) delete(ctx context.Context, keep, makeVoid bool) (found bool, err error) {
-	then, orElse := []clientv3.Op{clientv3.OpDelete(h.key)}, []clientv3.Op(nil)
+	then, orElse := []clientv3.Op{clientv3.OpDelete(h.key, clientv3.WithPrevKV())}, []clientv3.Op(nil)
 	h.b.mu.Lock()
 	hasFloors := h.floors
+	if keep {
+		h.releasing++
+	}
 	h.b.mu.Unlock()
 	if hasFloors {
 		strict, minHold := floorsOf(h.key)
@@ -202,10 +202,17 @@ func (h *hold) delete(ctx context.Context, keep, makeVoid bool) (found bool, err
 		then, orElse = append(then, op), append(orElse, op)
 	}
 	resp, f, err := h.b.pool.txn(ctx, releases, []clientv3.Cmp{hasValue(h.key, h.value())}, then, orElse)
-	there := err == nil && resp.Succeeded
-	isKept := err == nil && !there && hasFloors && resp.Responses[0].GetResponseTxn().Succeeded
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
+	there, isKept := false, false
+	switch {
+	case err != nil:
+	case resp.Succeeded:
+		was := resp.Responses[0].GetResponseDeleteRange().PrevKvs
+		there = h.created == 0 || len(was) > 0 && was[0].CreateRevision == h.created
+	case hasFloors:
+		isKept = resp.Responses[0].GetResponseTxn().Succeeded
+	}
 	return h.removed(f, err, keep, there, isKept), err
 }
 
@@ -222,8 +229,18 @@ func (h *hold) become(as stage) {
 		if h.forget != nil {
 			h.forget()
 		}
-		if b.inUse[h.key] == h {
+		switch other := b.inUse[h.asked]; {
+		case other != h:
+			for ; other != nil; other = other.again {
+				if other.again == h {
+					other.again = h.again
+				}
+			}
+		case h.again != nil:
+			b.inUse[h.key], b.inUse[h.asked] = h.again, h.again
+		default:
 			delete(b.inUse, h.key)
+			delete(b.inUse, h.asked)
 		}
 		h.l.Leave()
 	}

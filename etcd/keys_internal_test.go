@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/golockers/locker/internal/session"
 )
 
 // drawn is a queue, in its order:
@@ -60,7 +63,8 @@ func TestKeysOfAQueue(t *testing.T) {
 	b := &Backend{keys: keys{base: "locker/1/"}, id: "7ZA2", inUse: map[string]*hold{}}
 	for _, name := range []string{"n", "s", "s/s", "", "~", "a/", "!", "a+"} {
 		queue := b.keys.queue(name)
-		h, sharer := &hold{queue: queue, owner: "x"}, &hold{queue: queue, owner: "x", shared: true}
+		h := &hold{l: &lease{}, queue: queue, owner: "x"}
+		sharer := &hold{l: h.l, queue: queue, owner: "x", shared: true}
 		b.name(h)
 		b.name(sharer)
 		in := func(s span, key string) bool { return s.from <= key && key < s.end }
@@ -86,7 +90,7 @@ func TestKeysOfAQueue(t *testing.T) {
 	for _, c := range b.id {
 		assert.True(t, unicode.IsDigit(c) || unicode.IsUpper(c))
 	}
-	once := &hold{queue: "q/", owner: "x+", minHold: 1}
+	once := &hold{l: &lease{}, queue: "q/", owner: "x+", minHold: 1}
 	b.name(once)
 	assert.Equal(t, "q/7ZA2.x+.0", once.key)
 	_, minHold := floorsOf(once.key)
@@ -96,26 +100,28 @@ func TestKeysOfAQueue(t *testing.T) {
 // Numbers are used again: the names of deleted keys cost time. A repeated request finds its own.
 func TestNumbersOfSharersStaySmall(t *testing.T) {
 	b := &Backend{inUse: map[string]*hold{}}
+	l := &lease{Session: session.New(time.Hour)}
 	used := map[string]bool{}
 	const many = 1000
 	for range 5 {
 		var all []*hold
 		for i := range many {
-			h := &hold{b: b, queue: "q/", shared: true, owner: fmt.Sprint("owner", i), l: &lease{}}
+			h := &hold{b: b, queue: "q/", shared: true, owner: fmt.Sprint("owner", i), l: l}
 			b.name(h)
 			again := &hold{b: b, queue: "q/", shared: true, owner: h.owner, l: h.l}
 			b.name(again)
 			assert.Equal(t, h.key, again.key)
 			used[h.key] = true
-			all = append(all, h)
+			all = append(all, h, again)
 		}
-		assert.Len(t, b.inUse, many)
+		assert.Len(t, b.inUse, 2*many, "each by its key, and by what was asked")
 		for _, h := range all {
-			delete(b.inUse, h.key)
+			h.settle()
 		}
+		assert.Empty(t, b.inUse)
 	}
 	assert.Less(t, len(used), 3*many)
-	alone := &hold{b: b, queue: "q/", shared: true, owner: "alone"}
+	alone := &hold{b: b, l: l, queue: "q/", shared: true, owner: "alone"}
 	b.name(alone)
 	assert.Equal(t, "q/s.0", alone.key)
 }

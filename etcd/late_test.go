@@ -100,7 +100,7 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 			admin := dial(t, s.Addrs())
 			var network laggard
 			b := backend(t, s.Addrs(), network.config)
-			const ttl = 2 * time.Second
+			const ttl = time.Minute
 			other := locktest.Acquire(t, b, request("other", ttl, false))
 			holder := backend(t, s.Addrs())
 			var before driver.Grant

@@ -114,7 +114,7 @@ func (l *lease) open() error {
 	if err := b.pool.agree(l.Context()); err != nil {
 		return err
 	}
-	granted, err := b.pool.grantLease(l.Context(), ordinary, 0, l.seconds)
+	granted, err := b.pool.grantLease(l.Context(), 0, l.seconds)
 	if err != nil {
 		return err
 	}
@@ -207,16 +207,13 @@ func (l *lease) ask(ctx context.Context) (since time.Time, err error) {
 // is a deletion, since that is let through when the store is full.
 func (l *lease) confirm(ctx context.Context) (revision int64, term uint64, err error) {
 	get := []clientv3.Op{clientv3.OpGet(l.key, clientv3.WithKeysOnly())}
+	var resp *clientv3.TxnResponse
 	if l.misses > 0 {
 		never := []clientv3.Cmp{clientv3.Compare(clientv3.Version(l.key), "<", 0)}
-		resp, _, err := l.b.pool.txn(ctx, urgent, never, []clientv3.Op{clientv3.OpDelete(l.key)}, get)
-		return created(resp, err)
+		resp, _, err = l.b.pool.txn(ctx, urgent, never, []clientv3.Op{clientv3.OpDelete(l.key)}, get)
+	} else {
+		resp, err = l.b.pool.read(ctx, urgent, get...)
 	}
-	return created(l.b.pool.read(ctx, urgent, get...))
-}
-
-// created returns at which revision the key was created that the first request was for, and the term.
-func created(resp *clientv3.TxnResponse, err error) (int64, uint64, error) {
 	if err != nil {
 		return 0, 0, err
 	}

@@ -84,7 +84,7 @@ func TestNextSessionNamesItsKeysAsTheOneBeforeDid(t *testing.T) {
 	b := backend(t, s.Addrs())
 	var names []string
 	for range 3 {
-		grant := locktest.Acquire(t, b, request("n", 2*time.Second, false))
+		grant := locktest.Acquire(t, b, request("n", time.Minute, false))
 		leases, keys := s.queued(t, "n", 1)
 		names = append(names, keys...)
 		s.revoke(t, *leases[0])

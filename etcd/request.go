@@ -73,9 +73,9 @@ func (p *pool) read(ctx context.Context, in line, gets ...clientv3.Op) (*clientv
 
 // grantLease has etcd grant a lease of that ID, or, if it is 0, of one that etcd chooses: then no copy makes one
 // of that ID again, once it is gone, but another one, which nobody uses and which expires by itself.
-func (p *pool) grantLease(ctx context.Context, in line, id, seconds int64) (*pb.LeaseGrantResponse, error) {
+func (p *pool) grantLease(ctx context.Context, id, seconds int64) (*pb.LeaseGrantResponse, error) {
 	resp := new(pb.LeaseGrantResponse)
-	f, err := p.send(ctx, in, "Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: id, TTL: seconds}, resp)
+	f, err := p.send(ctx, ordinary, "Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: id, TTL: seconds}, resp)
 	if f.carriedOut && errors.Is(err, rpctypes.ErrLeaseExist) {
 		return &pb.LeaseGrantResponse{ID: id, TTL: seconds}, nil // by a copy (R11); etcd grants no less
 	}

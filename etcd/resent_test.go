@@ -67,9 +67,9 @@ func floorLease(req *etcdserverpb.TxnRequest) clientv3.LeaseID {
 	return clientv3.LeaseID(put.Lease)
 }
 
-func strictBackend(t *testing.T, s scene) *etcd.Backend {
+func strictBackend(t *testing.T, s scene, opts ...func(*clientv3.Config)) *etcd.Backend {
 	t.Helper()
-	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
+	b, err := etcd.New(dial(t, s.Addrs(), opts...), &etcd.Options{StrictExpiry: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
@@ -28,7 +29,7 @@ func TestWaiterWhoseSessionExpiresQueuesAgain(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
 	holder, third := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute)
-	waiter := client(t, s.Addrs(), 2*time.Second)
+	waiter := client(t, s.Addrs(), 8*time.Second)
 	held := locktest.Lock(t, holder, "n")
 	first := lockLater(ctx, waiter, "n")
 	leases, _ := s.queued(t, "n", 2)
@@ -189,11 +190,12 @@ func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
 	s := parallelScene(t, 1)
 	var told atomic.Int32
-	c := client(t, s.Addrs(), 2*time.Second,
+	c := client(t, s.Addrs(), 8*time.Second,
 		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return unknownLease{s, &told} }))
 	l := locktest.Lock(t, c, "n")
-	eventually(t, 30*time.Second, "the lease is said to be unknown, and then kept alive",
-		func() bool { return told.Load() > 4 })
+	until := l.Until()
+	eventually(t, 30*time.Second, "the lease is said to be unknown twice, and then kept alive",
+		func() bool { return told.Load() > 2 && l.Until().After(until) })
 	require.NoError(t, l.Unlock(t.Context()))
 }
 
@@ -238,6 +240,45 @@ func TestKeepAliveCountsFromBeforeItsRequest(t *testing.T) {
 		return true
 	})
 	require.NoError(t, g.Hold.Release(t.Context(), 0))
+}
+
+// A member that does not answer a keep-alive may wait for a leader that hangs, though the others have elected another.
+// After a fraction of the TTL another member is asked: with one that may take as long as the lease lasts, or with the
+// same one again, the lock is lost.
+func TestKeepAliveThatIsNotAnsweredGoesToAnotherMember(t *testing.T) {
+	s := parallelScene(t, 1)
+	var silent atomic.Pointer[string]
+	addr := s.Nodes[0].Addr()
+	b := backend(t, []string{addr, lab.StartProxy(t, addr).Addr()},
+		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return &muted{s, &silent} }))
+	g := locktest.Acquire(t, b, request("n", 8*time.Second, false))
+	eventually(t, 30*time.Second, "it is kept alive", func() bool {
+		v, err := g.Hold.Renew(t.Context())
+		require.NotErrorIs(t, err, driver.ErrLost)
+		return v.Since.After(g.Validity.Since)
+	})
+	require.NotNil(t, silent.Load())
+	require.NoError(t, g.Hold.Release(t.Context(), 0))
+}
+
+// muted gives no answers to keep-alives of the member that is asked first, on any connection.
+type muted struct {
+	grpc.ClientStream
+	silent *atomic.Pointer[string]
+}
+
+func (s *muted) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if _, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); !ok || err != nil {
+		return err
+	}
+	from, _ := peer.FromContext(s.Context())
+	addr := from.Addr.String()
+	if s.silent.CompareAndSwap(nil, &addr) || *s.silent.Load() == addr {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	return nil
 }
 
 // timed notes when a keep-alive is sent.

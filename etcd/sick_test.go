@@ -18,7 +18,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 )
@@ -123,16 +122,14 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			s := newScene(t, 1, version(oldest)...)
 			ctx := t.Context()
 			network := lab.StartProxy(t)
-			b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
-			require.NoError(t, err)
-			holder := locktest.Must(locker.New(b, &locker.Options{TTL: 4 * time.Second}))
-			t.Cleanup(func() { _ = holder.Close(); _ = b.Close() })
+			holder := locktest.Must(locker.New(strictBackend(t, s, through(network)), &locker.Options{TTL: 4 * time.Second}))
+			t.Cleanup(func() { _ = holder.Close() })
 			held := locktest.Lock(t, holder, "n")
 			waits := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n") // it need not have the option itself
 			leases, _ := s.queued(t, "n", 3)                                // the holder has a floor
 			network.Set(lab.Hold)
 			s.revoke(t, *leases[0])
-			_, err = client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
+			_, err := client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
 			require.ErrorIs(t, err, driver.ErrHeld)
 			got := s.get(t, waits, 30*time.Second)
 			assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
@@ -148,23 +145,17 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 func TestStrictExpiryDoesNotKeepALockForEver(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
-	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
-	require.NoError(t, err)
-	locktest.Acquire(t, b, request("n", time.Second, false))
-	t.Cleanup(func() { _ = b.Close() })
-	leases, _ := s.queued(t, "n", 2)
-	_, err = s.admin.Revoke(ctx, *leases[0]) // nobody releases it
-	require.NoError(t, err)
-	require.Len(t, all(t, s.admin), 1, "the floor")
+	const ttl = 4 * time.Second
+	s.orphan(t, "n", ttl) // nobody releases it
 	next := client(t, s.Addrs(), time.Minute)
 	began := time.Now()
-	_, err = next.TryLock(ctx, "n")
+	_, err := next.TryLock(ctx, "n")
 	require.ErrorIs(t, err, driver.ErrHeld)
 	eventually(t, 30*time.Second, "a TTL after the first has asked", func() bool {
 		l, err := next.TryLock(ctx, "n")
 		return err == nil && l.Unlock(ctx) == nil
 	})
-	assert.Greater(t, time.Since(began), time.Second)
+	assert.Greater(t, time.Since(began), ttl)
 	assert.Empty(t, locksIn(t, s.admin, "n"))
 }
 
@@ -178,10 +169,8 @@ func TestProveLeaderThatWakesUpNeverMakesTwoStrictHolders(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	for range 3 {
-		b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
-		require.NoError(t, err)
-		c := locktest.Must(locker.New(b, &locker.Options{TTL: ttl}))
-		t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
+		c := locktest.Must(locker.New(strictBackend(t, s), &locker.Options{TTL: ttl}))
+		t.Cleanup(func() { _ = c.Close() })
 		workers.Go(func() {
 			for ctx.Err() == nil {
 				l, err := c.Lock(ctx, "n")
@@ -222,10 +211,7 @@ func TestProveLeaderThatHangsCostsFewLeases(t *testing.T) {
 			var leases []*locker.Lease
 			var next []<-chan locked
 			for i := range many {
-				b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = b.Close() })
-				c := locktest.Client(t, b, &locker.Options{TTL: ttl, OutageTimeout: 30 * time.Second})
+				c := locktest.Client(t, strictBackend(t, s), &locker.Options{TTL: ttl, OutageTimeout: 30 * time.Second})
 				leases = append(leases, locktest.Lock(t, c, fmt.Sprint(i)))
 				next = append(next, lockLater(t.Context(), client(t, s.Addrs(), time.Minute), fmt.Sprint(i)))
 			}
