@@ -96,7 +96,8 @@ func TestWhatComesOfARound(t *testing.T) {
 		{"yyy..", true, split, 0}, // won
 		{"AAA..", true, heldByOne, 3 * time.Second},
 		{"yyAAA", true, heldByOne, 3 * time.Second},
-		{"yyAA.", false, perhaps, 3 * time.Second},
+		{"aAA..", true, heldByOne, 146 * time.Millisecond}, // kept that long by this node, and perhaps by the last two
+		{"yyAA.", false, perhaps, 0},
 		{"yyAA-", true, perhaps, 3 * time.Second},
 		{"yyABB", true, split, 3 * time.Second},
 		{"yAABB", true, split, 3 * time.Second},
@@ -118,7 +119,7 @@ func TestWhatComesOfARound(t *testing.T) {
 			if n != '.' {
 				r.votes.put(i, map[rune]said{
 					'y': {verdict: yes}, '-': {verdict: failed, err: errNoAnswer}, 'o': held(owner, 5000),
-					'A': held("A456789012345678", 3000), 'B': held("B456789012345678", 4000),
+					'a': held("A456789012345678", 146), 'A': held("A456789012345678", 3000), 'B': held("B456789012345678", 4000),
 				}[n])
 			}
 		}

@@ -253,8 +253,9 @@ func (r *round) refused() result {
 	return split
 }
 
-// refusal says when enough nodes for a quorum will be free unless holders renew. What the rounds may have left is
-// that of leftover, if there is one.
+// refusal says when enough nodes for a quorum will be free unless holders renew. Nodes that have not answered yet may
+// be so already: who keeps a lock for a while more has told a quorum, and not all at once. What the rounds may have
+// left is that of leftover, if there is one.
 func (r *round) refusal(leftover driver.Hold) *driver.Refusal {
 	r.votes.mu.Lock()
 	defer r.votes.mu.Unlock()
@@ -262,7 +263,7 @@ func (r *round) refusal(leftover driver.Hold) *driver.Refusal {
 	var left []time.Duration
 	for i := range r.votes.said {
 		switch s := &r.votes.said[i]; {
-		case s.verdict == yes, s.verdict == no && r.ours(s.answer.Text):
+		case s.verdict == yes, s.verdict == open, s.verdict == no && r.ours(s.answer.Text):
 			free++
 		case s.verdict == no && s.answer.N >= 0:
 			left = append(left, redisnode.LeftOf(s.answer.N))
