@@ -403,13 +403,22 @@ func (j *judge) mayOf(a *attempt) (s span) {
 			switch {
 			case c.op == opPass && c.yield && c.grant.Hold == nil:
 				to = to.Add(250*time.Millisecond + j.k.air) // it may be kept for the next client
-			case c.op == opKeep && j.k.sessions: // what keeps it can have outlived the session that held it
+			case c.op == opKeep && j.k.sessions && !j.givenSince(a, c): // what keeps it can have outlived the session that held it
 				to = j.keptBy(c)
 			}
 			s.to = earliest(s.to, to)
 		}
 	}
 	return s
+}
+
+// givenSince reports whether another, that cannot hold it beside a, was granted the lock after a and before a call.
+func (j *judge) givenSince(a *attempt, before *call) bool {
+	its := j.firstGrant(a)
+	return slices.ContainsFunc(j.attempts, func(b *attempt) bool {
+		next := j.firstGrant(b)
+		return apart(a, b) && next != nil && next.ended.After(its.ended) && next.ended.Before(before.began)
+	})
 }
 
 // lostFor reports whether an error says that a hold is gone, and not its client.

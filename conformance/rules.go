@@ -238,7 +238,8 @@ func (j *judge) remainders() {
 			if !apart(b, c.of) || !j.kept[b].covers(c.span()) || until.IsZero() {
 				continue
 			}
-			if short := until.Sub(c.ended) - he.Remaining; short > j.k.tol && !j.amid(c) && !j.spoilt(c) {
+			if short := until.Sub(c.ended) - he.Remaining; short > j.k.tol && !j.amid(c) && !j.spoilt(c) &&
+				!slices.ContainsFunc(j.about[b], j.parted) { // a server that misses its renewals says less
 				if once++; once < 3 && !j.virtual {
 					continue
 				}
@@ -319,11 +320,16 @@ func (j *judge) lostBefore(c *call, ends ...op) bool {
 	})
 }
 
-// toldUnasked reports whether the service may have told, without a request, that what a call ends is gone: somebody else
-// removed it, and replies get through.
+// toldUnasked reports whether the service may have told a session, without a request, that what a call ends is gone:
+// replies get through, somebody else removed it since it was granted, and nothing that could bring it back is under way.
 func (j *judge) toldUnasked(c *call, o *outage) bool {
-	return (o.fault == held || o.fault == lost) && slices.ContainsFunc(j.about[c.of], func(d *call) bool {
-		return (d.op == opBreak || d.op == opDelete) && d.err == nil && d.who != c.who && d.began.Before(c.ended)
+	grant := j.grants[c.of]
+	if !j.k.sessions || o.fault != held && o.fault != lost || grant == nil || j.sent(c.of, c).After(o.from) {
+		return false
+	}
+	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
+		return (d.op == opDelete || d.op == opBreak && j.mayBreak(d, c.of)) && d.err == nil && d.who != c.who &&
+			!d.span().to.Before(grant.began) && d.began.Before(c.ended)
 	})
 }
 

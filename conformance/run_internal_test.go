@@ -270,6 +270,13 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			Validity: driver.Validity{Since: at(from), TTL: time.Minute}}}, from, to)
 		return a
 	}
+	broken := func(a *attempt, f fault, when int) { // by another, while a fault is set, and then it is undone
+		h.outages = append(h.outages, &outage{who: "a", fault: f, from: at(15), sure: at(15), to: at(9000)})
+		saw := &call{op: opInspect, who: "b", name: "x", began: at(when - 2), ended: at(when - 1),
+			state: locker.State{Name: "x", Held: true}}
+		add(call{op: opBreak, who: "b", seen: saw}, when, when+10)
+		add(call{op: opUndo, who: "a", of: a}, 25, 40)
+	}
 	for _, c := range []struct {
 		rule, what string
 		play       func(told int)
@@ -326,6 +333,18 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			k.sessions = told == 0
 			a := hold(0, 10)
 			a.req.MinHold = time.Second
+			add(call{op: opKeep, who: "a", of: a, keep: 500 * time.Millisecond, err: locker.ErrLost}, 500, 505)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 800, 801)
+		}},
+		{"refusal", "but not if another has had it since", func(told int) {
+			k.sessions = true
+			a := hold(0, 10)
+			a.req.MinHold = time.Second
+			if told == 1 {
+				next := asks("c", false)
+				add(call{op: opAcquire, who: "c", of: next, grant: h.calls[0].grant}, 300, 310)
+				add(call{op: opRelease, who: "c", of: next}, 320, 330)
+			}
 			add(call{op: opKeep, who: "a", of: a, keep: 500 * time.Millisecond, err: locker.ErrLost}, 500, 505)
 			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 800, 801)
 		}},
@@ -401,12 +420,23 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opRaise, who: "a", of: a, err: locker.ErrUnavailable}, 20, 30_000)
 			add(call{op: opUndo, who: "a", of: a}, 31_000, 70_000-35_000*told)
 		}},
-		{"outage", "who hears replies is told unasked that another has broken the lock", func(told int) {
+		{"outage", "a session that hears replies is told unasked that another has broken the lock", func(told int) {
+			k.sessions = true
+			broken(hold(0, 10), []fault{held, silent}[told], 20)
+		}},
+		{"outage", "and that was its own", func(told int) {
+			k.sessions = true
+			broken(hold(0, 10), held, 20-60*told)
+		}},
+		{"outage", "and it is one", func(told int) {
+			k.sessions = told == 0
+			broken(hold(0, 10), held, 20)
+		}},
+		{"outage", "and nothing of it is under way", func(told int) {
+			k.sessions = true
 			a := hold(0, 10)
-			h.outages = append(h.outages, &outage{who: "a", fault: []fault{held, silent}[told], from: at(15), sure: at(15), to: at(9000)})
-			saw := &call{op: opInspect, who: "b", name: "x", began: at(11), ended: at(12), state: locker.State{Name: "x", Held: true}}
-			add(call{op: opBreak, who: "b", seen: saw}, 20, 30)
-			add(call{op: opUndo, who: "a", of: a}, 25, 40)
+			add(call{op: opAcquire, who: "a", of: a, err: locker.ErrUnavailable}, 16-4*(1-told), 18-4*(1-told))
+			broken(a, held, 20)
 		}},
 		{"refusal", "time has settled a hold, and a copy comes later", func(told int) {
 			a := hold(0, 10)
