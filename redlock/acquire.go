@@ -94,8 +94,12 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			continue
 		case perhaps:
 			// A node that was slow lately is given longer, and then once is enough; but not because of a first
-			// look at servers, which may take a while, too.
-			if n+1 >= perhapsRounds || asking > perhapsRounds*r.limit+longestLook {
+			// look at a server, which may take a while, too.
+			enough := perhapsRounds * r.limit
+			if r.looked.Load() {
+				enough += longestLook
+			}
+			if n+1 >= perhapsRounds || asking > enough {
 				return driver.Grant{Refused: r.refusal(remaining(earlier).Hold)}, nil
 			}
 		default:

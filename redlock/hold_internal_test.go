@@ -92,12 +92,12 @@ func TestWhatComesOfARound(t *testing.T) {
 	}{
 		{".....", false, outOfReach, 0},
 		{"y....", false, outOfReach, 0},
-		{"AA...", false, outOfReach, 0},
+		{"AA...", false, outOfReach, 3 * time.Second},
 		{"yyy..", true, split, 0}, // won
 		{"AAA..", true, heldByOne, 3 * time.Second},
 		{"yyAAA", true, heldByOne, 3 * time.Second},
 		{"aAA..", true, heldByOne, 146 * time.Millisecond}, // kept that long by this node, and perhaps by the last two
-		{"yyAA.", false, perhaps, 0},
+		{"yyAA.", false, perhaps, 3 * time.Second},
 		{"yyAA-", true, perhaps, 3 * time.Second},
 		{"yyABB", true, split, 3 * time.Second},
 		{"yAABB", true, split, 3 * time.Second},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker/driver"
@@ -17,6 +18,7 @@ type round struct {
 	hold    *hold
 	limit   time.Duration // for each node's answer
 	healthy bool          // a quorum had answered when last asked
+	looked  atomic.Bool   // a server was looked at for the first time
 	votes   *poll
 	raises  *poll // the second phase of the token; nil: it has not begun. Guarded by votes.mu.
 }
@@ -127,11 +129,13 @@ func (r *round) ask(i, looks int) {
 		switch {
 		case o.Err == nil:
 			return verdictOf(o.Answer)
-		case isRestarted(o.Err) && !o.Err.Unknown:
+		case isRestarted(o.Err):
 			// It has forgotten its scripts, and perhaps more than that: it is looked at before it votes.
 			n.forget(s)
-			r.look(i, looks+1)
-			return open
+			if !o.Err.Unknown {
+				r.look(i, looks+1)
+				return open
+			}
 		}
 		return failed
 	})
@@ -144,6 +148,7 @@ func (r *round) look(i, looks int) {
 	wait := r.limit
 	if n.cold() {
 		wait = max(wait, min(longestLook, h.ttl/3))
+		r.looked.Store(true)
 	}
 	fail := func(err error) { r.votes.put(i, said{verdict: failed, err: err}) }
 	if looks >= maxLooks {
@@ -254,16 +259,19 @@ func (r *round) refused() result {
 }
 
 // refusal says when enough nodes for a quorum will be free unless holders renew. Nodes that have not answered yet may
-// be so already: who keeps a lock for a while more has told a quorum, and not all at once. What the rounds may have
-// left is that of leftover, if there is one.
+// be so already: who keeps a lock for a while more has told a quorum, and not all at once. It is the earliest that is
+// known: no time at all would be asked again after much longer. What the rounds may have left is that of leftover, if
+// there is one.
 func (r *round) refusal(leftover driver.Hold) *driver.Refusal {
 	r.votes.mu.Lock()
 	defer r.votes.mu.Unlock()
-	free := 0
+	free, unknown := 0, 0
 	var left []time.Duration
 	for i := range r.votes.said {
 		switch s := &r.votes.said[i]; {
-		case s.verdict == yes, s.verdict == open, s.verdict == no && r.ours(s.answer.Text):
+		case s.verdict == open:
+			unknown++
+		case s.verdict == yes, s.verdict == no && r.ours(s.answer.Text):
 			free++
 		case s.verdict == no && s.answer.N >= 0:
 			left = append(left, redisnode.LeftOf(s.answer.N))
@@ -274,8 +282,10 @@ func (r *round) refusal(leftover driver.Hold) *driver.Refusal {
 	if leftover != nil {
 		e.Undo = leftover.Undo
 	}
-	if n := r.b.quorum - free; n > 0 && n <= len(left) {
-		e.Remaining = max(left[n-1], time.Millisecond)
+	if needed := r.b.quorum - free; needed > 0 {
+		if n := max(1, needed-unknown); n <= len(left) {
+			e.Remaining = max(left[n-1], time.Millisecond)
+		}
 	}
 	return e
 }
