@@ -40,8 +40,9 @@ func (h *hold) putFloors(ctx context.Context) error {
 	if h.b.opts.StrictExpiry {
 		put = append(put, clientv3.OpPut(strict, floored))
 	}
+	keep := h.minHold + h.minHold/100 + keepSpare
 	if h.minHold > 0 {
-		floor, err := h.keepFor(ctx, began, h.minHold+h.minHold/100+keepSpare)
+		floor, err := h.keepFor(ctx, keep)
 		if err != nil {
 			return err
 		}
@@ -56,14 +57,18 @@ func (h *hold) putFloors(ctx context.Context) error {
 	case h.minHold > 0 && took > keepSpare:
 		return &noAnswerError{fmt.Sprintf("MinHold was granted, but the answer took %v", took)}
 	}
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	h.covered = began.Add(keep)
 	return nil
 }
 
 // keepFor has etcd grant a lease that the floor of a MinHold is to be on, and returns the request that puts it there.
-func (h *hold) keepFor(ctx context.Context, began time.Time, d time.Duration) (put clientv3.Op, err error) {
+// Until when the floor lasts is noted when it is there: another release may look at it.
+func (h *hold) keepFor(ctx context.Context, d time.Duration) (put clientv3.Op, err error) {
 	lease := newLease()
 	h.b.mu.Lock()
-	h.keeps, h.covered = lease, began.Add(d)
+	h.keeps = lease
 	floored := h.floored()
 	h.b.mu.Unlock()
 	_, err = h.b.pool.grantLease(ctx, lease, wholeSeconds(d))
@@ -82,17 +87,19 @@ func (h *hold) cover(ctx context.Context, keep time.Duration) error {
 	if !held || keep == 0 || clock.Left(covered, now) >= keep {
 		return nil
 	}
-	put, err := h.keepFor(ctx, now, keep)
+	put, err := h.keepFor(ctx, keep)
 	done := false
 	if err == nil {
 		var resp *clientv3.TxnResponse
 		resp, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{is(h.key, h.created)}, []clientv3.Op{put}, nil)
 		done = err == nil && resp.Succeeded
 	}
-	if !done {
-		h.b.mu.Lock()
-		defer h.b.mu.Unlock()
-		h.keeps, h.covered = before, covered
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	if done {
+		h.covered = now.Add(keep)
+	} else {
+		h.keeps = before
 	}
 	return notOfSession(err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -210,6 +211,11 @@ func (h *hold) delete(ctx context.Context, keep, makeVoid bool) (found bool, err
 	case resp.Succeeded:
 		was := resp.Responses[0].GetResponseDeleteRange().PrevKvs
 		there = h.created == 0 || len(was) > 0 && was[0].CreateRevision == h.created
+		if !there && hasFloors && keep {
+			isKept = slices.ContainsFunc(resp.Responses[1].GetResponseRange().Kvs, func(floor *mvccpb.KeyValue) bool {
+				return string(floor.Value) == h.floored()
+			})
+		}
 	case hasFloors:
 		isKept = resp.Responses[0].GetResponseTxn().Succeeded
 	}

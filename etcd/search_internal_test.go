@@ -259,7 +259,9 @@ func (s *server) txn(req *pb.TxnRequest, keys map[string]*mvccpb.KeyValue) *pb.T
 				ResponseDeleteRange: was,
 			}})
 			if key := string(op.RequestDeleteRange.Key); s.keys[key] != nil {
-				was.PrevKvs = append(was.PrevKvs, s.keys[key])
+				if op.RequestDeleteRange.PrevKv {
+					was.PrevKvs = append(was.PrevKvs, s.keys[key])
+				}
 				for h := range s.holds {
 					if h.believes && h.owner == ownerOf(s.keys[key].Value) {
 						s.fail("%s is deleted, and %s believes", key, h.owner)
