@@ -127,7 +127,8 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 			}
 		}
 	})
-	if isRefusal(err) && !e.s.isOver() { // else it may be why the session is over, and say nothing of this request
+	// It may be why the session is over, and say nothing of this request.
+	if isRefusal(err) && (!e.s.isOver() || e.unsent()) {
 		e.become(none)
 	}
 	if err == nil && (len(answer) != 2 || answer[1].Stat == nil) {
@@ -144,6 +145,14 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 			e.dir, driver.ErrRefused)
 	}
 	return answer[1].Stat.NumChildren > 1, nil
+}
+
+// unsent reports whether the creation has not begun, and sees to it that it does not.
+func (e *entry) unsent() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.void = e.void || e.sending == nil
+	return e.sending == nil
 }
 
 // grant makes a hold of an entry that nobody is in the way of. A sharer has no token: the

@@ -355,9 +355,7 @@ func (s *session) stays(ctx context.Context, e *entry) error {
 	defer other.leave(0)
 	there, err := other.finds(ctx, s.node)
 	if err == nil && !there {
-		var q nodes
-		q, err = other.queueOf(ctx, e.dir, e.id, true)
-		there = q.found
+		there, err = other.findsOf(ctx, s, e)
 	}
 	if there {
 		return errStays
@@ -369,6 +367,21 @@ func (s *session) stays(ctx context.Context, e *entry) error {
 
 var errStays = fmt.Errorf("zookeeper: its session is over for this client, and the service may still keep it: %w",
 	driver.ErrUnavailable)
+
+// findsOf reports whether the service has the node of an entry, and that is of a session: the same request made again
+// has another.
+func (s *session) findsOf(ctx context.Context, of *session, e *entry) (bool, error) {
+	q, err := s.queueOf(ctx, e.dir, e.id, true)
+	if err != nil || !q.found {
+		return false, err
+	}
+	node, err := s.get(ctx, e.dir+"/"+q.self.name)
+	if gone(err) {
+		return false, nil
+	}
+	id, _ := of.granted()
+	return err == nil && node.stat.EphemeralOwner == id, err
+}
 
 // finds reports whether the service has a node.
 func (s *session) finds(ctx context.Context, node string) (bool, error) {
