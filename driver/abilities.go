@@ -40,7 +40,8 @@ func HasQueue(b Backend) bool {
 // handed on.
 type Passer interface {
 	// Pass is the hold's Release and then Acquire with next, in one atomic step. It does not wait. With
-	// yield, a waiter of another client, if there is one, is next.
+	// yield, a waiter of another client, if there is one, is next. The engine passes no hold on that it
+	// is to keep, and keeps none after a Pass: a late one would end that.
 	//
 	// If the hold was there and was released, the error is nil, and the Grant has a Hold if next has
 	// the lock. Otherwise the Grant may be Refused: the engine calls the Refusal's Undo, if it has one.
