@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/driver"
 )
 
 // rule is a sentence of the contract that holds for every history.
@@ -382,6 +383,8 @@ func (j *judge) answers() {
 			}
 		case errors.Is(c.err, locker.ErrUnavailable) && !c.deadline.IsZero() &&
 			c.deadline.Sub(c.ended) < j.k.air/10: // a driver may give up slightly early
+		case errors.Is(c.err, locker.ErrUnavailable) && c.op == opAcquire && !waits && !j.virtual &&
+			c.ended.Sub(c.began) >= c.of.req.TTL-driver.Drift(c.of.req.TTL): // no grant would have been valid
 		case c.op == opUndo: // it is called again
 		case waits && j.removedDuring(c): // its place may be removed too
 		case c.op != opAcquire && j.grants[c.of] != nil && c.began.After(j.toldUntil(c.of, c.began)): // its lease has ended
