@@ -14,37 +14,28 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// Options are the settings of a [Backend]. The zero value, or nil, means the
-// defaults.
+// Options are the settings of a [Backend]. The zero value, or nil, means the defaults.
 type Options struct {
-	// Prefix is what all keys begin with, without slashes at its ends, and
-	// without /1/lock as a part of it, which stands behind it in the keys. Clients
-	// contend if, and only if, their prefixes are equal. "": locker.
+	// Prefix is what all keys begin with: without slashes at its ends, and without /1/lock, which follows it in the
+	// keys. Clients contend if, and only if, their prefixes are equal. "": locker.
 	Prefix string
 
-	// Timeout is how long one request waits for its answer, to a twentieth of
-	// a second. 0: 3 s.
+	// Timeout is how long one request waits for its answer, to a twentieth of a second. 0: 3 s.
 	Timeout time.Duration
 
-	// Members is how many voting members the cluster has. It decides what
-	// Guarantees claims of crashes and fail-overs, and nothing else. 0: not
-	// known, and nothing is claimed.
+	// Members is the number of voting members. It decides only what Guarantees claims about crashes and fail-overs.
+	// 0: not known, and nothing is claimed.
 	Members int
 
-	// StrictExpiry keeps a lock for one more TTL once its holder's etcd lease is
-	// gone without a release. Without it, a leader that was stopped for longer
-	// than a TTL (a frozen virtual machine) and goes on lets the next holder in
-	// while the one before still believes: most often until its watch tells it, a
-	// millisecond later, and for up to a TTL if it is cut off. With it two never
-	// hold at once; the lock of a holder that died is free up to twice the TTL
-	// after, or one TTL after somebody first asks for it, and each lock takes one
-	// more write. Guarantees.DeadHolder is then RecoveryWatched. It need not be equal in
-	// all clients: it is each holder's own.
+	// StrictExpiry keeps a lock for one more TTL if its holder's etcd lease ends without a release. Without it, a leader
+	// that was paused for longer than a TTL lets the next holder in while the earlier one still believes: until its watch
+	// notifies it, or for up to a TTL if it is cut off. With it, two never hold at once, each lock takes one more write,
+	// and a dead holder's lock is free up to two TTLs later, or one TTL after somebody first asks for it
+	// (RecoveryWatched). Each client decides for its own locks.
 	StrictExpiry bool
 
-	// MaxTTL is the longest TTL that may be asked for, and with StrictExpiry how
-	// much later the lock of a holder that died can be free. 0: 30 s with
-	// StrictExpiry, and no bound without.
+	// MaxTTL is the longest TTL that may be asked for, and with StrictExpiry how much later a dead holder's lock can be
+	// free. 0: 30 s with StrictExpiry, and no bound without.
 	MaxTTL time.Duration
 
 	_ struct{}
@@ -89,11 +80,10 @@ var (
 	_ driver.TokenRaiser = (*hold)(nil)
 )
 
-// New returns a Backend on client, which stays its caller's: Close does not
-// close it. The Backend makes connections of its own with the client's settings,
-// one to each of the endpoints that it has now. Give the client DialKeepAliveTime and
-// DialKeepAliveTimeout (10 s and 3 s), or a connection that the network has
-// forgotten is noticed only by the kernel, after minutes. New does no I/O.
+// New returns a Backend on client, which Close does not close. The Backend makes connections of its own with the
+// client's settings, one to each of its present endpoints. Give the client DialKeepAliveTime and DialKeepAliveTimeout
+// (10 s and 3 s): otherwise only the kernel notices, after minutes, that the network has forgotten a connection. New
+// does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	b := &Backend{
 		client: client, leases: map[int64]*lease{}, inUse: map[string]*hold{},
@@ -206,20 +196,16 @@ func Guarantees(opts *Options) driver.Guarantees {
 	return g
 }
 
-// Prompt implements [driver.Prompt]: the driver's requests end with their
-// contexts, and so does the making of a watch. In goroutines of their own they
-// would have to grow a stack each time, which the driver uses much of: 10 to 14 % of
-// the locks per second, with one caller as with 256.
+// Prompt implements [driver.Prompt]: the driver's requests end with their contexts, and so does the making of a watch.
+// On goroutines of their own, each would have to grow a stack: 10 to 14 % of the locks per second.
 func (b *Backend) Prompt() bool { return true }
 
-// leaseSlack: up to a second for whole seconds, as much for etcd's own
-// minimum at its default election timeout, half of one until the leader looks,
-// and some for the revocation.
+// leaseSlack: up to a second for whole seconds, as much for etcd's own minimum at its default election timeout, half of
+// one until the leader looks, and some for the revocation.
 const leaseSlack = 3 * time.Second
 
-// Close revokes the sessions, and with them everything that is still held or
-// waited for, and returns within a few seconds even if etcd does not answer:
-// then they end with their TTLs. Who still holds is told first.
+// Close notifies the holders, revokes the sessions, and with them everything that is still held or waited for. It
+// returns within a few seconds even if etcd does not answer: the sessions then end with their TTLs.
 func (b *Backend) Close() error {
 	b.closing.Do(func() {
 		b.mu.Lock()
@@ -236,8 +222,7 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// failure says in the engine's words why there is no answer. ctx is the
-// caller's: whoever's ended knows that.
+// failure says in the engine's words why there is no answer. ctx is the caller's.
 func (b *Backend) failure(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -42,7 +42,7 @@ func (h *hold) putFloors(ctx context.Context) error {
 	}
 	keep := h.minHold + h.minHold/100 + keepSpare
 	if h.minHold > 0 {
-		floor, err := h.keepFor(ctx, keep)
+		_, floor, err := h.keepFor(ctx, keep)
 		if err != nil {
 			return err
 		}
@@ -65,15 +65,15 @@ func (h *hold) putFloors(ctx context.Context) error {
 
 // keepFor has etcd grant a lease that the floor of a MinHold is to be on, and returns the request that puts it there.
 // Until when the floor lasts is noted when it is there: another release may look at it.
-func (h *hold) keepFor(ctx context.Context, d time.Duration) (put clientv3.Op, err error) {
-	lease := newLease()
+func (h *hold) keepFor(ctx context.Context, d time.Duration) (lease int64, put clientv3.Op, err error) {
+	lease = newLease()
 	h.b.mu.Lock()
 	h.keeps = lease
 	floored := h.floored()
 	h.b.mu.Unlock()
 	_, err = h.b.pool.grantLease(ctx, lease, wholeSeconds(d))
 	_, minHold := floorsOf(h.key)
-	return clientv3.OpPut(minHold, floored, clientv3.WithLease(clientv3.LeaseID(lease))), err
+	return lease, clientv3.OpPut(minHold, floored, clientv3.WithLease(clientv3.LeaseID(lease))), err
 }
 
 // cover has the floor of a MinHold last for keep from now on. It does already, unless the client stood still after
@@ -87,18 +87,20 @@ func (h *hold) cover(ctx context.Context, keep time.Duration) error {
 	if !held || keep == 0 || clock.Left(covered, now) >= keep {
 		return nil
 	}
-	put, err := h.keepFor(ctx, keep)
+	lease, put, err := h.keepFor(ctx, keep)
 	done := false
 	if err == nil {
 		var resp *clientv3.TxnResponse
 		resp, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{is(h.key, h.created)}, []clientv3.Op{put}, nil)
-		done = err == nil && resp.Succeeded
+		if done = err == nil && resp.Succeeded; err == nil && !done {
+			_ = h.b.pool.revokeLease(ctx, lease) // nothing is on it, nor will be
+		}
 	}
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
 	if done {
 		h.covered = now.Add(keep)
-	} else {
+	} else if h.keeps == lease { // else another release has put the floor on its own
 		h.keeps = before
 	}
 	return notOfSession(err)

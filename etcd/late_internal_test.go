@@ -200,3 +200,64 @@ func TestKeyOfARequestThatIsMadeAgainWhileItIsReleased(t *testing.T) {
 		assert.Empty(t, c.s.wrong)
 	})
 }
+
+// A Release that is to have the floor last longer, and has not done so yet, hides that from no other: the lock is kept
+// for as long as either asks.
+func TestReleaseBesideOneThatHasTheFloorLastLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, "")
+		c, other := calm(t, s, "A", false), calm(t, s, "B", false)
+		const keep = time.Minute
+		first, beside, began := c.ask(t, "o", time.Second).Hold, true, time.Now()
+		c.onSend(func(req *pb.TxnRequest) error {
+			if len(req.Success) > 0 && isFloor(req.Success[0].GetRequestPut().GetKey()) && beside {
+				beside = false
+				require.NoError(t, first.Release(t.Context(), keep-time.Since(began)))
+			}
+			return nil
+		})
+		require.NoError(t, first.Release(t.Context(), keep))
+		require.False(t, beside)
+		s.mu.Lock()
+		assert.Len(t, s.leases, 3, "those of the session, of the floor as it was granted, and as it is")
+		s.mu.Unlock()
+		next := other.ask(t, "next", 0)
+		assert.GreaterOrEqual(t, time.Since(began), keep)
+		require.NoError(t, next.Hold.Release(t.Context(), 0))
+	})
+}
+
+// A lock that is kept is so also if a late copy of the request has put its place again, and the Release is made again.
+func TestReleaseOfWhatIsKeptFindsItsPlacePutAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1, "")
+		c, other := calm(t, s, "A", false), calm(t, s, "B", false)
+		var late *pb.TxnRequest
+		c.onSend(func(req *pb.TxnRequest) error {
+			if putOf(req) != nil {
+				late = req
+			}
+			return nil
+		})
+		first := other.ask(t, "first", 0)
+		time.AfterFunc(time.Second, func() { assert.NoError(t, first.Hold.Release(t.Context(), 0)) })
+		h := c.ask(t, "kept", time.Minute).Hold
+		send := c.pool.send
+		c.pool.send = func(
+			ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption,
+		) (fate, error) {
+			f, err := send(ctx, in, method, args, reply, opts...)
+			if in == releases {
+				c.pool.send = send
+				return fate{carriedOut: true}, &noAnswerError{"it is lost"}
+			}
+			return f, err
+		}
+		require.ErrorIs(t, h.Release(t.Context(), 30*time.Second), driver.ErrUnavailable)
+		require.NoError(t, s.apply("KV/Txn", late, nil))
+		require.Len(t, selected(s.keys, h.(*hold).key, ""), 1, "it is there again")
+		require.NoError(t, h.Release(t.Context(), 30*time.Second))
+		assert.Equal(t, 1, s.floors())
+		assert.Empty(t, selected(s.keys, h.(*hold).key, ""))
+	})
+}

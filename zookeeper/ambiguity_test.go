@@ -58,11 +58,13 @@ func useWhenBack(t *testing.T, c *locker.Client, name string) {
 
 // A client whose session is over by its own clock does not know whether the service has ended it: until then its
 // nodes are there, those of a holder and of a waiter who gave up. The service is told all the while that the
-// client lives, and its answers do not get through. Whether somebody has removed the session's own node by hand makes
-// no difference.
+// client lives, and its answers do not get through. It makes no difference whether somebody has removed the session's
+// own node by hand, or whether the same request has been made again on another session.
 func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	admin := adminOf(t, z.Addr())
-	for name, removed := range map[string]bool{"given-up": false, "given-up-by-hand": true} {
+	for name, is := range map[string]struct {
+		removed, again bool
+	}{"given-up": {again: true}, "given-up-by-hand": {removed: true}} {
 		p := lab.StartProxy(t, z.Addr())
 		b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 3 * time.Second})
 		other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
@@ -77,7 +79,7 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 		p.Replies(lab.Drop)
 		for _, beat := range beatsOf(t, admin, "/locker") {
 			_, stat, err := admin.Exists(beat)
-			if removed && err == nil && stat.EphemeralOwner == nodeOf(t, held.(driver.Aser)).Session {
+			if is.removed && err == nil && stat.EphemeralOwner == nodeOf(t, held.(driver.Aser)).Session {
 				require.NoError(t, admin.Delete(beat, -1))
 			}
 		}
@@ -91,12 +93,20 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 		require.ErrorIs(t, err, driver.ErrUnavailable, "its node is still there")
 		require.NotErrorIs(t, err, driver.ErrLost)
 		p.Replies(lab.Pass)
-		for name, left := range map[string]struct {
+		remain := 0
+		if is.again {
+			path := nodeOf(t, held.(driver.Aser)).Path
+			_, err := admin.Create(path[:len(path)-1]+"9", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
+			remain = 1
+		}
+		for _, left := range []struct {
+			name  string
 			hold  driver.Hold
 			nodes int
-		}{name: {held, 0}, name + "-too": {waited, 1}} {
+		}{{name, held, remain}, {name + "-too", waited, 1}} {
 			require.Eventually(t, func() bool { return left.hold.Undo(within(t, soon)) == nil }, 2*soon, time.Millisecond)
-			assert.Len(t, queueOf(t, z.Addr(), name), left.nodes, "it is not undone before the service has removed it")
+			assert.Len(t, queueOf(t, z.Addr(), left.name), left.nodes, "it is not undone before the service has removed it")
 		}
 		require.NoError(t, b.Close())
 		assert.NoError(t, held.Undo(within(t, soon)), "it is known")

@@ -50,3 +50,12 @@ func TestStatesOfAnEntry(t *testing.T) {
 		}
 	}
 }
+
+// What has not been sent when its session is over is never sent; of what has, nothing is known.
+func TestWhatWasNotSentIsNeverSent(t *testing.T) {
+	fresh, under := &entry{}, &entry{sending: make(chan struct{})}
+	assert.True(t, fresh.unsent())
+	assert.True(t, fresh.void)
+	assert.False(t, under.unsent())
+	assert.False(t, under.void)
+}
