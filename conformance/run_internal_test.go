@@ -370,6 +370,14 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 				add(call{op: opAcquire, who: "c", of: asks("c", true), err: locker.ErrHeld}, 500*i+20+9*told, 500*i+30)
 			}
 		}},
+		{"remaining", "a server has missed the holder's renewals", func(told int) {
+			hold(0, 10)
+			h.outages = append(h.outages, &outage{who: []string{"a", "z"}[told], some: true, fault: lost, from: at(5), to: at(9000)})
+			for i := range 3 {
+				add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld,
+					grant: driver.Grant{Refused: &driver.Refusal{Remaining: 1}}}, 500*i+20, 500*i+21)
+			}
+		}},
 		{"hold", "a renewal whose context has ended was not answered", func(told int) {
 			k.sessions = true
 			a := hold(0, 10)
@@ -452,6 +460,9 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opAcquire, who: "b", of: b, queued: at(1), grant: driver.Grant{Hold: struct{ driver.Hold }{}, Token: 7,
 				Validity: driver.Validity{Since: at(0), TTL: time.Minute}}}, 0, 4000)
 			add(call{op: opInspect, who: "c", state: locker.State{Name: "x", Held: true, Token: 7 - uint64(told)}}, 2000, 2010)
+		}},
+		{"answer", "who took as long as a lease lasts could not be granted one", func(told int) {
+			add(call{op: opAcquire, who: "b", of: asks("b", false), err: locker.ErrUnavailable}, 0, 60_000-55_000*told)
 		}},
 		{"answer", "one is broken who is just being told that it holds", func(told int) {
 			k.queue = true

@@ -129,13 +129,11 @@ func (r *round) ask(i, looks int) {
 		switch {
 		case o.Err == nil:
 			return verdictOf(o.Answer)
-		case isRestarted(o.Err):
+		case isRestarted(o.Err) && !o.Err.Unknown:
 			// It has forgotten its scripts, and perhaps more than that: it is looked at before it votes.
 			n.forget(s)
-			if !o.Err.Unknown {
-				r.look(i, looks+1)
-				return open
-			}
+			r.look(i, looks+1)
+			return open
 		}
 		return failed
 	})

@@ -61,6 +61,23 @@ func TestWhatAnErrorMeans(t *testing.T) {
 	}
 }
 
+// Without the database's numbers, nothing is known of an error.
+func TestADialectWithoutNumbers(t *testing.T) {
+	d := &database{rows: map[string]row{}}
+	without := dialect()
+	without.Code = nil
+	db := sql.OpenDB(d)
+	defer func() { _ = db.Close() }()
+	s, err := sqlstore.New(t.Context(), db, without, nil)
+	require.NoError(t, err)
+	version, err := s.Swap(t.Context(), "a", "", []byte("first"))
+	require.NoError(t, err)
+	d.fails(fault{number: 1213})
+	_, err = s.Swap(t.Context(), "a", version, []byte("next"))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, cas.ErrUnwritten)
+}
+
 // docs/costs.md has these.
 func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
