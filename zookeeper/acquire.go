@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -63,18 +62,18 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	return answers.Answer(driver.Grant{Hold: e}, err)
 }
 
-// peek returns driver.ErrHeld if somebody in the queue is in the way: a caller who does not
-// wait enters no node then. Its node would be in the way of those who come
-// after, for a session's timeout if it is cut off just then. A server that lags
-// behind may show a holder who has left: what it shows is looked at again.
-// Between this look and the node somebody else may come, who is then before it.
+// peek returns driver.ErrHeld if somebody in the queue is in the way, so that a caller
+// that does not wait creates no node. If it were cut off just then, its node would
+// keep out those behind it for a session's timeout. A server that lags behind may
+// show a holder that has left, so a second look follows a sync. Between this look
+// and the creation of the node, somebody else may come and be ahead of it.
 func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 	for _, sync := range []bool{false, true} {
 		q, err := s.queueOf(ctx, dir, id, sync)
 		if err != nil {
 			return err
 		}
-		// With a node of this very attempt there, it is a repeated request (R11).
+		// If this very attempt has a node there, the request was repeated (R11).
 		if q.found || len(inTheWay(q.all, shared)) == 0 {
 			return nil
 		}
@@ -82,13 +81,12 @@ func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 	return driver.ErrHeld
 }
 
-// enter creates the node, and reports whether others may be in the queue. With
-// it, in one transaction, it writes to the lock's node: the answer tells how many
-// nodes there are in the queue, and the number of the transaction, which is the
-// czxid of the new one. So a lock that nobody else wants costs this one request.
-// (With a look at the queue as a request of its own, and one at the node for the
-// czxid, pairs per second of 256 callers fell to 0.55 of those of a bare creation
-// and deletion, from 0.95.)
+// enter creates the node, and reports whether others may be in the queue. The same
+// transaction writes to the lock's node: the answer says how many nodes are in the
+// queue, and has the number of the transaction, which is the czxid of the new node.
+// So a lock that nobody else wants costs this one request. (With one request to read
+// the queue and another for the czxid, 256 callers reached 0.55 of the rate of a bare
+// creation and deletion; with one transaction, 0.95.)
 func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err error) {
 	if err = e.s.lasts(ttl); err == nil {
 		err = e.s.online(ctx)
@@ -106,7 +104,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 		void := e.void
 		e.sending = sent
 		e.mu.Unlock()
-		if void { // it was taken back before it began: nobody waits for it
+		if void { // it was taken back before it was sent: nobody waits for it
 			return nil, zk.ErrConnectionClosed
 		}
 		for {
@@ -119,20 +117,20 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 			if !gone(err) {
 				return answer, err
 			}
-			// Never used, or a container that was empty and has been reaped. A caller
-			// may leave, and there will be a node in it all the same: the service
-			// removes only containers that have had one.
+			// The name was never used, or its empty container has been reaped. The node is
+			// created even if the caller has left by then, because the service removes
+			// only containers that have had a child.
 			if err := makeParents(c, e.dir, acl); err != nil {
 				return nil, err
 			}
 		}
 	})
-	// It may be why the session is over, and say nothing of this request.
+	// The refusal may be the reason why the session is over, and say nothing about this request.
 	if isRefusal(err) && (!e.s.isOver() || e.unsent()) {
 		e.become(none)
 	}
 	if err == nil && (len(answer) != 2 || answer[1].Stat == nil) {
-		err = fmt.Errorf("zookeeper: the answer to a creation is not one: %w", driver.ErrUnavailable)
+		err = fmt.Errorf("zookeeper: the answer to a creation cannot be understood: %w", driver.ErrUnavailable)
 	}
 	if err != nil {
 		return false, err
@@ -147,7 +145,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 	return answer[1].Stat.NumChildren > 1, nil
 }
 
-// unsent reports whether the creation has not begun, and sees to it that it does not.
+// unsent reports whether the creation has not been sent, and makes sure that it is not sent later.
 func (e *entry) unsent() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -155,13 +153,13 @@ func (e *entry) unsent() bool {
 	return e.sending == nil
 }
 
-// grant makes a hold of an entry that nobody is in the way of. A sharer has no token: the
-// czxids of those who hold together differ, and what they have in common would take a
-// request more.
+// grant makes a hold of an entry that has nobody in its way. A sharer has no token: the
+// czxids of those that hold together differ, and to find what they have in common would
+// take one more request.
 func (e *entry) grant(ctx context.Context) (driver.Grant, error) {
 	v, err := e.s.validity(ctx, e.asked)
 	if err == nil && e.raised && !e.shared {
-		// No earlier holder can raise them any more.
+		// They are final: no earlier holder can raise them any more.
 		e.tokens, err = e.s.tokensOf(ctx, e.dir)
 	}
 	if err == nil {
@@ -174,23 +172,21 @@ func (e *entry) grant(ctx context.Context) (driver.Grant, error) {
 	return g, err
 }
 
-// makeParents creates dir and what is missing above it: as containers, which
-// the service removes when they are empty.
+// makeParents creates dir and what is missing above it, as containers, which the
+// service removes when they are empty. It begins below, since the right to create may
+// begin at any level.
 func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
-	path := dir // from below: the right to create may begin anywhere on the way
-	for range 2 * strings.Count(dir, "/") {
-		_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
-		switch up := path[:strings.LastIndexByte(path, '/')]; {
-		case gone(err) && up != "":
-			path = up
-		case err != nil && !errors.Is(err, zk.ErrNodeExists):
+	_, err := c.CreateContainer(dir, nil, zk.FlagContainer, acl)
+	if up := path.Dir(dir); gone(err) && up != "/" {
+		if err = makeParents(c, up, acl); err != nil {
 			return err
-		case path == dir:
-			return nil
-		default:
-			next, _, _ := strings.Cut(dir[len(path)+1:], "/")
-			path += "/" + next
+		}
+		if _, err = c.CreateContainer(dir, nil, zk.FlagContainer, acl); gone(err) {
+			return nil // what is above was reaped again at once: the request that needs dir finds out
 		}
 	}
-	return nil // reaped again at once: the next request that needs it will see
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -32,30 +31,6 @@ func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper)
 	require.NoError(t, grant.Hold.Release(within(t, soon), 0))
 }
 
-// lockWhenBack takes a lock with a client whose connection breaks, or broke a
-// moment ago: until it has another one, it may say that the service is
-// unavailable, and nothing else.
-func lockWhenBack(t *testing.T, c *locker.Client, name string) *locker.Lease {
-	t.Helper()
-	for ctx := within(t, soon); ; time.Sleep(10 * time.Millisecond) {
-		l, err := c.Lock(ctx, name)
-		if err == nil {
-			return l
-		}
-		require.ErrorIs(t, err, driver.ErrUnavailable)
-		require.NoError(t, ctx.Err())
-	}
-}
-
-// useWhenBack takes a lock with such a client, and gives it back: the engine
-// goes on with a release that is not confirmed.
-func useWhenBack(t *testing.T, c *locker.Client, name string) {
-	t.Helper()
-	if err := lockWhenBack(t, c, name).Unlock(within(t, soon)); err != nil {
-		require.ErrorIs(t, err, driver.ErrUnavailable)
-	}
-}
-
 // A client whose session is over by its own clock does not know whether the service has ended it: until then its
 // nodes are there, those of a holder and of a waiter who gave up. The service is told all the while that the
 // client lives, and its answers do not get through. It makes no difference whether somebody has removed the session's
@@ -65,51 +40,57 @@ func testSessionThatOnlyTheClientHasGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	for name, is := range map[string]struct {
 		removed, again bool
 	}{"given-up": {again: true}, "given-up-by-hand": {removed: true}} {
-		p := lab.StartProxy(t, z.Addr())
-		b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 3 * time.Second})
-		other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
-		held := acquire(t, b, asking(name, true)).Hold
-		acquire(t, other, asking(name+"-too", false))
-		waiting := later(t, func() (driver.Hold, error) {
-			g, err := locktest.Ask(within(t, 2*soon), b, asking(name+"-too", true))
-			assert.ErrorIs(t, err, driver.ErrUnavailable)
-			return g.Hold, nil
-		})
-		eventuallyLen(t, z.Addr(), name+"-too", 2)
-		p.Replies(lab.Drop)
-		for _, beat := range beatsOf(t, admin, "/locker") {
-			_, stat, err := admin.Exists(beat)
-			if is.removed && err == nil && stat.EphemeralOwner == nodeOf(t, held.(driver.Aser)).Session {
-				require.NoError(t, admin.Delete(beat, -1))
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := lab.StartProxy(t, z.Addr())
+			b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 3 * time.Second})
+			other := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
+			held := acquire(t, b, asking(name, true)).Hold
+			acquire(t, other, asking(name+"-too", false))
+			waiting := later(t, func() (driver.Hold, error) {
+				g, err := locktest.Ask(within(t, 2*soon), b, asking(name+"-too", true))
+				assert.ErrorIs(t, err, driver.ErrUnavailable)
+				return g.Hold, nil
+			})
+			eventuallyLen(t, z.Addr(), name+"-too", 2)
+			p.Replies(lab.Drop)
+			removed := false
+			for _, beat := range beatsOf(t, admin, "/locker") {
+				_, stat, err := admin.Exists(beat)
+				if is.removed && err == nil && stat.EphemeralOwner == nodeOf(t, held.(driver.Aser)).Session {
+					require.NoError(t, admin.Delete(beat, -1))
+					removed = true
+				}
 			}
-		}
-		waited := <-waiting
-		require.NotNil(t, waited, "its node is still there")
-		require.Eventually(t, func() bool {
-			_, err := held.Renew(within(t, soon))
-			return errors.Is(err, driver.ErrLost)
-		}, soon, time.Millisecond)
-		err := held.Release(within(t, time.Second/10), 0)
-		require.ErrorIs(t, err, driver.ErrUnavailable, "its node is still there")
-		require.NotErrorIs(t, err, driver.ErrLost)
-		p.Replies(lab.Pass)
-		remain := 0
-		if is.again {
-			path := nodeOf(t, held.(driver.Aser)).Path
-			_, err := admin.Create(path[:len(path)-1]+"9", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
-			require.NoError(t, err)
-			remain = 1
-		}
-		for _, left := range []struct {
-			name  string
-			hold  driver.Hold
-			nodes int
-		}{{name, held, remain}, {name + "-too", waited, 1}} {
-			require.Eventually(t, func() bool { return left.hold.Undo(within(t, soon)) == nil }, 2*soon, time.Millisecond)
-			assert.Len(t, queueOf(t, z.Addr(), left.name), left.nodes, "it is not undone before the service has removed it")
-		}
-		require.NoError(t, b.Close())
-		assert.NoError(t, held.Undo(within(t, soon)), "it is known")
+			require.Equal(t, is.removed, removed)
+			waited := <-waiting
+			require.NotNil(t, waited, "its node is still there")
+			require.Eventually(t, func() bool {
+				_, err := held.Renew(within(t, soon))
+				return errors.Is(err, driver.ErrLost)
+			}, soon, time.Millisecond)
+			err := held.Release(within(t, time.Second/10), 0)
+			require.ErrorIs(t, err, driver.ErrUnavailable, "its node is still there")
+			require.NotErrorIs(t, err, driver.ErrLost)
+			p.Replies(lab.Pass)
+			remain := 0
+			if is.again {
+				path := nodeOf(t, held.(driver.Aser)).Path
+				_, err := admin.Create(path[:len(path)-1]+"9", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+				require.NoError(t, err)
+				remain = 1
+			}
+			for _, left := range []struct {
+				name  string
+				hold  driver.Hold
+				nodes int
+			}{{name, held, remain}, {name + "-too", waited, 1}} {
+				require.Eventually(t, func() bool { return left.hold.Undo(within(t, soon)) == nil }, 2*soon, time.Millisecond)
+				assert.Len(t, queueOf(t, z.Addr(), left.name), left.nodes, "it is not undone before the service has removed it")
+			}
+			require.NoError(t, b.Close())
+			assert.NoError(t, held.Undo(within(t, soon)), "it is known")
+		})
 	}
 }
 
@@ -138,9 +119,9 @@ func testUndoAfterClose(t *testing.T, z *lab.ZooKeeper) {
 	require.ErrorIs(t, undo("unheard"), driver.ErrUnavailable)
 }
 
-// When we end a session, all its holders are notified before we tell the service, which lets the next ones in: also
-// if one of them takes its time. A session ends when its backend is closed, or when somebody has removed its own node
-// and it may not make that again; the service would keep it all the while.
+// When a client ends a session, it notifies all holders before it tells the service, which lets the next ones in, even
+// if one holder takes its time. A session ends when its backend is closed, or when somebody has removed its own node
+// and it has no right to create that again, although the service would keep it.
 func testHoldersKnowBeforeTheNextOneGetsIn(t *testing.T, z *lab.ZooKeeper) {
 	const holders = 8
 	admin := adminOf(t, z.Addr())
@@ -152,7 +133,7 @@ func testHoldersKnowBeforeTheNextOneGetsIn(t *testing.T, z *lab.ZooKeeper) {
 			require.NoError(t, admin.Delete(node, -1))
 		},
 	} {
-		b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 6 * time.Second})
+		b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 3 * time.Second})
 		other := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
 		var node string
 		var notified atomic.Int32

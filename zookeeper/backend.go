@@ -18,7 +18,7 @@ type Backend struct {
 	prefix  string // begins with a slash and does not end with one
 	acl     []zk.ACL
 	opts    Options
-	slots   chan struct{} // bounds the requests under way
+	slots   chan struct{} // bounds the requests in flight
 
 	running sync.WaitGroup // the sessions' goroutines; added to with mu held
 
@@ -27,18 +27,21 @@ type Backend struct {
 	live   []*session // the oldest first; some may be over
 }
 
-// maxRequests bounds the requests of all sessions that are under way at once: the
-// heartbeats wait at the servers behind no more than that (R21).
+// maxRequests bounds the requests in flight of all sessions together: at the servers,
+// heartbeats wait behind no more than that (R21).
 const maxRequests = 512
 
 var (
-	_ driver.Backend = (*Backend)(nil)
+	_ driver.Backend  = (*Backend)(nil)
+	_ driver.Operator = (*Backend)(nil)
+	_ driver.Checker  = (*Backend)(nil)
 )
 
 // New returns a Backend on the servers, each a host or host:port; nil opts
 // mean the defaults. It does no I/O: the first request connects. The backend has
-// a connection and a session of its own, since its leases live and end with it,
-// more of them for many locks, and none when it was idle for a session's timeout.
+// a connection and a session of its own, since its leases live and end with the
+// session: several of them for many locks, and none after it has been idle for a
+// session's timeout.
 func New(servers []string, opts *Options) (*Backend, error) {
 	b := &Backend{slots: make(chan struct{}, maxRequests)}
 	if opts != nil {
@@ -59,9 +62,9 @@ func New(servers []string, opts *Options) (*Backend, error) {
 	return b, nil
 }
 
-// Close ends the sessions, and with them all that the backend still has in the
-// service. If the service cannot be reached, the sessions end there with their
-// timeout. It returns within a second.
+// Close ends the sessions, and with them everything that the backend still has in
+// the service. If the service cannot be reached, the sessions end there by their
+// timeout. Close returns within a second.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.closed = true
@@ -74,18 +77,17 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// String names the servers, for messages.
+// String returns the addresses of the servers, for messages.
 func (b *Backend) String() string { return strings.Join(b.servers, ",") }
 
 // Queue implements [driver.Queue].
 func (b *Backend) Queue() bool { return true }
 
-// Guarantees says what the package comment says, for programs.
+// Guarantees implements [driver.Backend].
 func (b *Backend) Guarantees() driver.Guarantees { return Guarantees(len(b.servers), &b.opts) }
 
-// Guarantees says what a Backend on so many servers, with these options,
-// promises; nil opts mean the defaults. Options that New would refuse promise
-// nothing in particular.
+// Guarantees returns what a Backend on so many servers promises with these options;
+// nil opts mean the defaults. For options that New refuses, the result means nothing.
 func Guarantees(servers int, opts *Options) driver.Guarantees {
 	var o Options
 	if opts != nil {
@@ -120,8 +122,8 @@ func Guarantees(servers int, opts *Options) driver.Guarantees {
 // Prompt implements [driver.Prompt]: see ask.
 func (b *Backend) Prompt() bool { return true }
 
-// deadHolderSlack is what a leader adds to a session: it looks every tick who
-// has expired, and hears of a follower's clients every half.
+// deadHolderSlack is how much longer than its timeout a leader may keep a session: it
+// looks for expired sessions once a tick, and hears of a follower's clients every half.
 const deadHolderSlack = 4 * time.Second
 
 // dir returns the node of a lock.

@@ -2,6 +2,8 @@ package zookeeper_test
 
 import (
 	"context"
+	"io"
+	"log"
 	"sync"
 	"testing"
 	"time"
@@ -56,16 +58,14 @@ func rawContender(servers []string, _ int) (contest.Op, func(), error) {
 	}, done, nil
 }
 
-func connect(servers []string) (*zk.Conn, func(), error) {
-	c, events, err := zk.Connect(servers, 30*time.Second, zk.WithLogger(quiet{}))
-	if err != nil {
-		return nil, nil, err
-	}
+// connect is dial for programs other than tests.
+func connect(addrs []string) (*zk.Conn, func(), error) {
+	c, events, err := zk.Connect(addrs, 30*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)))
 	return c, func() {
 		c.Close()
 		for range events {
 		}
-	}, nil
+	}, err
 }
 
 // BenchmarkContest is the contest on one server.

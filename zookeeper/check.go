@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,29 +15,21 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// server is what one server says of itself.
+// server is what one server says about itself.
 type server struct {
 	addr          string
 	err           error  // why it could not be asked
-	version, mode string // "" if it does not tell
+	version, mode string // "" if it does not say
 	tick          time.Duration
 }
 
-var (
-	versionLine = regexp.MustCompile(`(?m)^Zookeeper version: ([^ ,-]+)`)
-	modeLine    = regexp.MustCompile(`(?m)^Mode: (\w+)`)
-	tickLine    = regexp.MustCompile(`(?m)^tickTime=(\d+)`)
-)
-
-// told is what a line in text says; "" if there is none.
-func told(text string, line *regexp.Regexp) string {
-	if m := line.FindStringSubmatch(text); m != nil {
-		return m[1]
-	}
-	return ""
+// told returns what text says behind a label; "" if it is not there.
+func told(text, label string) string {
+	_, text, _ = strings.Cut(text, label)
+	return text[:strings.IndexAny(text+"\n", " ,-\r\n")]
 }
 
-// findings are what a Check has found so far.
+// findings is what a Check has found so far.
 type findings []driver.Finding
 
 func (f *findings) add(severity driver.Severity, what string, is any, advice string, args ...any) {
@@ -47,8 +38,8 @@ func (f *findings) add(severity driver.Severity, what string, is any, advice str
 	})
 }
 
-// Check implements [driver.Checker]. Servers tell more of themselves if their
-// 4lw.commands.whitelist has srvr, as is the default, and conf.
+// Check implements [driver.Checker]. Servers say more about themselves if their
+// 4lw.commands.whitelist has srvr, which is the default, and conf.
 func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	servers := make([]server, len(b.servers))
 	var all sync.WaitGroup
@@ -95,11 +86,12 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	return found, nil
 }
 
-// checkEnsemble looks whether a server has the node of a session: if not, it belongs to another ensemble.
+// checkEnsemble looks for the node of a session at one server: if it is not there, the server belongs to another
+// ensemble.
 func (b *Backend) checkEnsemble(ctx context.Context, s *session, addr string, found *findings) {
 	one, err := New([]string{addr}, &b.opts)
 	if err != nil {
-		return // as b itself would not have been made
+		return // cannot be: b was made with these options
 	}
 	defer func() { _ = one.Close() }()
 	there := false
@@ -121,7 +113,7 @@ func (b *Backend) checkEnsemble(ctx context.Context, s *session, addr string, fo
 	}
 }
 
-// server adds what is found of one server.
+// server adds what was found out about one server.
 func (f *findings) server(s server, timeout time.Duration) {
 	switch {
 	case s.err != nil:
@@ -140,7 +132,7 @@ func (f *findings) server(s server, timeout time.Duration) {
 	}
 }
 
-// servers adds what is found of all of them together.
+// servers adds what was found out about all servers together.
 func (f *findings) servers(servers []server) {
 	modes := map[string]int{}
 	for _, s := range servers {
@@ -166,22 +158,22 @@ func (f *findings) servers(servers []server) {
 	}
 }
 
-// look asks one server what it is.
+// look asks one server about itself.
 func (b *Backend) look(ctx context.Context, addr string) server {
 	text, err := b.say(ctx, addr, "srvr")
 	if strings.Contains(text, "not currently serving requests") {
 		err = errors.New("it has no quorum")
 	}
-	s := server{addr: addr, err: err, version: told(text, versionLine), mode: told(text, modeLine)}
+	s := server{addr: addr, err: err, version: told(text, "Zookeeper version: "), mode: told(text, "Mode: ")}
 	if err == nil {
 		text, _ = b.say(ctx, addr, "conf")
-		ms, _ := strconv.Atoi(told(text, tickLine))
+		ms, _ := strconv.Atoi(told(text, "tickTime="))
 		s.tick = time.Duration(ms) * time.Millisecond
 	}
 	return s
 }
 
-// say sends one of the commands of four letters, and returns the answer.
+// say sends a server one of the four-letter commands, and returns its answer.
 func (b *Backend) say(ctx context.Context, addr, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.patience())
 	defer cancel()
@@ -197,7 +189,7 @@ func (b *Backend) say(ctx context.Context, addr, command string) (string, error)
 	var answer bytes.Buffer
 	_, err = io.Copy(&answer, conn)
 	if answer.Len() > 0 {
-		return answer.String(), nil // how it hangs up does not matter
+		return answer.String(), nil // however it hung up
 	}
 	return "", cmp.Or(err, errors.New("it hung up without an answer: it has more connections of this host "+
 		"than its limit (maxClientCnxns), or the port is for TLS"))

@@ -13,9 +13,9 @@ import (
 	lasting "github.com/golockers/locker/internal/session"
 )
 
-// A lease ends, in each of the two clocks, before the session may: also if the machine has slept, or its clock was
-// set, since the session was proven (R4). On what is too old by one clock nothing is granted: the next heartbeat is
-// waited for.
+// By each of the two clocks, a lease ends before the session can, even if the machine has slept or its clock was set
+// since the session was proven (R4). If the proof is too old by either clock, nothing is granted before the next
+// heartbeat.
 func TestLeaseEndsInBothClocksWithItsSession(t *testing.T) {
 	const timeout = 40 * time.Second
 	for what, one := range map[string]struct {

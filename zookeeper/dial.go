@@ -6,10 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,30 +19,25 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// hosts is a session as the driver asks it for a server. The driver sees one,
-// whatever there is behind it: which one is connected to, dial decides.
+// hosts is a session in the role of the driver's list of servers. The driver sees
+// a single server, and dial decides which of them it connects to.
 type hosts session
 
 var _ zk.HostProvider = (*hosts)(nil)
 
-// Init implements [zk.HostProvider].
 func (*hosts) Init([]string) error { return nil }
+func (*hosts) Len() int            { return 1 }
+func (*hosts) Connected()          {}
 
-// Len implements [zk.HostProvider].
-func (*hosts) Len() int { return 1 }
-
-// Connected implements [zk.HostProvider].
-func (*hosts) Connected() {}
-
-// Pauses between two rounds through all servers.
+// The pauses between two rounds through all servers.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
 )
 
 // Next implements [zk.HostProvider]. It pauses when all servers have failed. A
-// session that is over gets no server any more: with startAgain, the driver looks
-// whether it is closed, and gives up.
+// session that is over gets no server: startAgain makes the driver check whether it
+// has been closed, and give up.
 func (h *hosts) Next() (server string, startAgain bool) {
 	s := (*session)(h)
 	s.mu.Lock()
@@ -61,77 +57,118 @@ func (h *hosts) Next() (server string, startAgain bool) {
 	return "ZooKeeper", s.isOver()
 }
 
-// failed notes why a server could not be used.
-func (s *session) failed(server string, err error) {
+// failed notes why a server could not be used, and for how long it hung.
+func (s *session) failed(server string, err error, hung time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.servers.failed(server, err, time.Now()) {
+	if s.servers.failed(server, err, hung, time.Now()) {
 		s.change()
 	}
 }
 
-// stagger is how long a server has for itself before the next is tried, too.
+// stagger is the head start of each server over the next one.
 const stagger = 20 * time.Millisecond
 
-// dial implements [zk.Dialer]: it connects to the server that answers first, of
-// all that are tried at nearly the same time. Those that failed last come last.
+// dials are the connections that are being made until a server takes up the session: one that is there sooner than the
+// others, and does not take it up, must not keep them out. Those that have not begun by then do not begin. They belong
+// to the driver's goroutine.
+type dials struct {
+	ctx     context.Context
+	stop    context.CancelFunc
+	under   map[string]*dialed // by server
+	answers chan *dialed
+}
+
+type dialed struct {
+	server         string
+	patience, hung time.Duration
+	begun          atomic.Bool // or not to begin any more
+	conn           net.Conn
+	err            error
+}
+
+// dial implements [zk.Dialer]. It tries all servers at nearly the same time, those
+// that failed last at the end, and connects to the first that answers.
 func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 	if s.isOver() {
-		return nil, s.Err() // the driver would open a new session, and do there what was asked in this one
+		return nil, s.Err() // the driver would open a new session, and send the requests of this one there
 	}
+	if s.dials == nil {
+		ctx, stop := context.WithCancel(s.Context())
+		s.dials = &dials{ctx, stop, map[string]*dialed{}, make(chan *dialed)}
+	}
+	all := s.dials
 	s.mu.Lock()
-	order, patience := s.servers.order(), s.backend.patience()
-	if s.servers.streak == 0 && len(order) > 1 {
-		patience = min(patience, time.Second) // another may answer sooner
+	for i, server := range s.servers.order(time.Now()) {
+		if all.under[server] == nil {
+			d := &dialed{server: server, patience: s.servers.patience(server, s.backend.patience())}
+			all.under[server] = d
+			s.goroutines.Go(func() { all.dial(d, time.Duration(i)*stagger, &s.backend.opts) })
+		}
 	}
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	longest := time.Duration(0)
+	for _, d := range all.under {
+		longest = max(longest, d.patience)
+	}
+	ctx, cancel := context.WithTimeout(all.ctx, longest)
 	defer cancel()
-	type dialed struct {
-		server string
-		conn   net.Conn
-		err    error
-	}
-	answers := make(chan dialed)
-	for i, server := range order {
-		s.goroutines.Go(func() {
-			if clock.Sleep(ctx, time.Duration(i)*stagger) != nil {
-				return
-			}
-			conn, err := s.backend.opts.dial(ctx, server)
-			select {
-			case answers <- dialed{server, conn, err}:
-			case <-ctx.Done():
-				if conn != nil {
-					_ = conn.Close()
-				}
-			}
-		})
-	}
-	for left := order; ; {
+	var err error
+	for len(all.under) > 0 {
 		select {
-		case a := <-answers:
-			if a.err == nil {
-				return newLink(s, a.conn, a.server, patience), nil
+		case d := <-all.answers:
+			delete(all.under, d.server)
+			if err = d.err; err == nil {
+				maps.DeleteFunc(all.under, func(_ string, other *dialed) bool { return other.begun.CompareAndSwap(false, true) })
+				return newLink(s, d.conn, d.server, d.patience), nil
 			}
-			if errors.Is(a.err, syscall.EPIPE) || errors.Is(a.err, syscall.ECONNRESET) {
-				a.err = fmt.Errorf("%w (%w): %s", errNotServing, a.err, whyNotServing) // it hung up sooner than we looked
+			switch {
+			case d.hung > 0:
+				err = fmt.Errorf("no connection after %v", d.hung)
+			case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+				err = fmt.Errorf("%w (%w): %s", errNotServing, err, whyNotServing) // it hung up at once
 			}
-			s.failed(a.server, a.err)
-			left = slices.DeleteFunc(left, func(server string) bool { return server == a.server })
-			if len(left) == 0 {
-				return nil, a.err
+			s.failed(d.server, err, d.hung)
+		case <-ctx.Done(): // also if the caller's function goes on
+			for _, d := range all.under {
+				s.failed(d.server, fmt.Errorf("no connection after %v", d.patience), d.patience)
 			}
-		case <-ctx.Done():
-			for _, server := range left {
-				s.failed(server, fmt.Errorf("no connection after %v", patience))
-			}
+			s.endDials()
 			return nil, ctx.Err()
+		}
+	}
+	return nil, err
+}
+
+// dial dials one server after a while, unless another is there by then.
+func (all *dials) dial(d *dialed, after time.Duration, opts *Options) {
+	if clock.Sleep(all.ctx, after) != nil || !d.begun.CompareAndSwap(false, true) {
+		return
+	}
+	limited, cancel := context.WithTimeout(all.ctx, d.patience)
+	defer cancel()
+	d.conn, d.err = opts.dial(limited, d.server)
+	if d.err != nil && limited.Err() != nil {
+		d.hung = d.patience
+	}
+	select {
+	case all.answers <- d:
+	case <-all.ctx.Done():
+		if d.conn != nil {
+			_ = d.conn.Close()
 		}
 	}
 }
 
-// dial connects to a server, by the caller's function or TCP, and TLS.
+// endDials gives up the connections that are being made.
+func (s *session) endDials() {
+	if s.dials != nil {
+		s.dials.stop()
+		s.dials = nil
+	}
+}
+
+// dial connects to a server, with the caller's function or TCP, and with TLS if that is wanted.
 func (o *Options) dial(ctx context.Context, server string) (net.Conn, error) {
 	dial := o.Dial
 	if dial == nil {
@@ -160,7 +197,7 @@ func (o *Options) dial(ctx context.Context, server string) (net.Conn, error) {
 	return secure, nil
 }
 
-// checkServers returns the addresses with a port each.
+// checkServers returns the addresses, each with its port.
 func checkServers(servers []string) ([]string, error) {
 	if len(servers) == 0 {
 		return nil, errors.New("no server is given: give at least one host:port")

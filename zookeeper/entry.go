@@ -7,31 +7,31 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// entry is the queue entry of one attempt: a node of one session. It is a
-// [driver.Hold] when it was granted, and beside an error when there may be
-// something to take back.
+// entry is the queue entry of one attempt: a node of one session. It is the
+// [driver.Hold] of a grant, and that of an error if there may be something to
+// take back.
 type entry struct {
 	s      *session
 	dir    string // the lock's node
-	id     string // what the name of the entry's node begins with, and no other attempt's: the owner, and a mark
+	id     string // the owner and a mark: the name of the entry's node begins with it, and no other attempt's does
 	shared bool
 	label  string
 	lost   func()
 
-	// Of the goroutine that acquires, until the lock is granted.
-	asked  time.Time // from before it was known that nobody is in its way
+	// These belong to the goroutine that acquires, until the lock is granted.
+	asked  time.Time // before the request that found nobody in the way
 	raised bool      // an earlier holder has raised the tokens
 	tokens tokens    // as they were when the lock was granted
 
 	mu      sync.Mutex
 	guard   *time.Timer // sets the watch on a holder's node, and marks it
-	forget  func()      // has the session not notify a holder of its end any more
+	forget  func()      // the session no longer notifies this holder of its end
 	state   state
 	room    int    // bytes taken of the session's room for paths
 	path    string // of the node, once it is known
 	czxid   int64
-	sending chan struct{} // closed when the driver is through with the creation
-	removal chan struct{} // closed when the last removal that was begun has ended; nil: there was none
+	sending chan struct{} // closed when the driver has finished with the creation; nil: it has not begun
+	removal chan struct{} // closed when the latest removal has ended; nil: there was none
 	void    bool          // no creation may be sent any more
 }
 
@@ -46,8 +46,8 @@ var (
 //	none ──> sent ──> queued ──> held ──> leaving
 //	                    └───────────────────^
 //
-// In each state the node may turn out to be gone: that is none, again. The end of the
-// session ends an entry, in whatever state it is.
+// In every state, the node may turn out to be gone: then it is none again. The end of
+// the session ends an entry whatever its state.
 type state int
 
 const (
@@ -58,9 +58,9 @@ const (
 	leaving              // its deletion was begun
 )
 
-// become moves the entry on, if its state may be followed by that one, and returns
-// the state before. An entry that has no node any more takes no room, and has nothing
-// to be told.
+// become moves the entry to a state, if the drawing allows that, and returns
+// the state before. An entry that has no node any more takes no room, and is not
+// notified of anything.
 func (e *entry) become(to state) (was state) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,7 +80,7 @@ func (e *entry) become(to state) (was state) {
 	return was
 }
 
-// found notes the node of an entry that was sent, or another one that takes its place.
+// found notes the node of an entry whose creation was sent, or another node that takes its place.
 func (e *entry) found(path string, czxid int64) {
 	e.become(queued)
 	e.mu.Lock()
@@ -95,8 +95,8 @@ func (e *entry) current() state {
 	return e.state
 }
 
-// settled reports whether nothing of the entry is in the service, nor can come, as far as that is known without
-// asking.
+// settled reports whether it is known, without asking, that nothing of the entry is in the service or can still
+// arrive.
 func (e *entry) settled() bool {
 	return e.current() == none || e.s.IsGone()
 }
@@ -108,8 +108,8 @@ func (e *entry) node() string {
 	return e.path
 }
 
-// gone notes that the node is not there any more, and tells the holder, unless
-// it was removed on purpose. It does not block.
+// gone notes that the node is not there any more, and notifies the holder, unless
+// the node was removed on purpose. It does not block.
 func (e *entry) gone() {
 	if e.become(none) == held {
 		e.lost()

@@ -4,13 +4,17 @@ import (
 	"testing"
 	"time"
 
-	lasting "github.com/golockers/locker/internal/session"
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/driver"
+	lasting "github.com/golockers/locker/internal/session"
 )
 
-// From each state, an entry moves to the states in the drawing and to no others,
-// however late a watch or an answer comes; its room is given back, once, when it has
-// no node and can get none.
+// From each state, an entry moves only to the states that the drawing allows, however
+// late a watch or an answer comes. Its room is given back once, when it has no node and
+// can get none.
 func TestStatesOfAnEntry(t *testing.T) {
 	names := []string{"none", "sent", "queued", "held", "leaving"}
 	//        none, sent, queued, held, leaving
@@ -51,11 +55,22 @@ func TestStatesOfAnEntry(t *testing.T) {
 	}
 }
 
-// What has not been sent when its session is over is never sent; of what has, nothing is known.
+// A creation that has not been sent when its session is over is never sent. If it has been, its outcome is unknown.
 func TestWhatWasNotSentIsNeverSent(t *testing.T) {
 	fresh, under := &entry{}, &entry{sending: make(chan struct{})}
 	assert.True(t, fresh.unsent())
 	assert.True(t, fresh.void)
 	assert.False(t, under.unsent())
 	assert.False(t, under.void)
+}
+
+// The service has removed all nodes of a session that it reports as expired, so that nobody needs to look for them.
+// Those who waited on it can ask again.
+func TestExpiredSessionIsGone(t *testing.T) {
+	s := &session{Session: lasting.New(time.Hour)}
+	s.event(zk.Event{Type: zk.EventSession, State: zk.StateExpired})
+	require.True(t, s.IsGone())
+	e := &entry{s: s, state: queued}
+	assert.ErrorIs(t, e.wait(t.Context(), func() {}), driver.ErrUnavailable)
+	assert.True(t, e.settled())
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// kind is what an error of the driver says about a request (R17).
+// kind is what an error from the driver means for a request (R17).
 type kind int
 
 const (
-	// answered: there is no error, or it is the service's answer about a node that is
-	// there or is not, or has another version or children, and nothing was done.
+	// answered: there is no error, or the service has done nothing because a node exists
+	// or does not, or has another version or children.
 	answered kind = iota
-	// refused: nothing was done, and asking again does not help until somebody
-	// changes something. An error whose number the driver does not know is one.
+	// refused: nothing was done, and asking again does not help until somebody changes
+	// something. An answer about the request whose number the driver does not know is one.
 	refused
-	// unknown: no answer came, or one of a server that has a problem of its own,
-	// which passes. The request may have been carried out.
+	// unknown: no answer came, or the server has a problem of its own, which passes. The
+	// request may have been carried out.
 	unknown
 )
 
-// kindOf sorts an error of the driver, as the driver returned it.
+// kindOf returns the kind of an error, as the driver returned it.
 func kindOf(err error) kind {
 	among := func(all ...error) bool {
 		return slices.ContainsFunc(all, func(one error) bool { return errors.Is(err, one) })
@@ -45,8 +45,8 @@ func kindOf(err error) kind {
 	return unknown
 }
 
-// Numbers of errors for which the driver has no name. Those from -100 on are
-// answers about the request; those before it are problems of the server.
+// Numbers of errors for which the driver has no name. Those from -100 down are
+// answers about the request; those above it are problems of the server.
 const (
 	unimplemented    = -6
 	ephemeralOnLocal = -120
@@ -56,8 +56,8 @@ const (
 	throttled        = -127
 )
 
-// codeOf returns the number of an error that the driver has no name for; 0 if err
-// is not such an error.
+// codeOf returns the number of an error for which the driver has no name; 0 if err is
+// not such an error.
 func codeOf(err error) (code int) {
 	if err != nil {
 		_, _ = fmt.Sscanf(err.Error(), "unknown error: %d", &code)
@@ -67,7 +67,7 @@ func codeOf(err error) (code int) {
 
 func gone(err error) bool { return errors.Is(err, zk.ErrNoNode) }
 
-// refusal is an error that trying again does not mend.
+// refusal is an error that trying again does not remove.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
@@ -77,13 +77,13 @@ func isRefusal(err error) bool {
 	return errors.As(err, &r)
 }
 
-// refusing is a refusal in words.
+// refusing returns a refusal that explains err.
 func refusing(err error, format string, args ...any) error {
 	return &refusal{fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...))}
 }
 
-// failure says what an error of the driver means. Those about a node pass as
-// they are.
+// failure turns an error from the driver into one for callers. Errors about a node stay
+// as they are.
 func (s *session) failure(err error) error {
 	switch kindOf(err) {
 	case answered:
@@ -107,7 +107,7 @@ func (s *session) failure(err error) error {
 	return fmt.Errorf("zookeeper: %w: %w", err, driver.ErrUnavailable)
 }
 
-// unanswered is the error of a caller whose context ended before the answer.
+// unanswered is the error of a caller whose context has ended before the answer came.
 func unanswered(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("zookeeper: no answer in time: %w: %w", ctx.Err(), driver.ErrUnavailable)
@@ -115,8 +115,8 @@ func unanswered(ctx context.Context) error {
 	return fmt.Errorf("zookeeper: given up before the answer: %w", ctx.Err())
 }
 
-// forbidden says of a refusal what the service refuses, and what to do. Other
-// errors pass as they are.
+// forbidden adds to a refusal what the service does not allow, and what to do. Other
+// errors stay as they are.
 func (s *session) forbidden(err error) error {
 	prefix := s.backend.prefix
 	switch {

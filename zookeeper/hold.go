@@ -13,17 +13,17 @@ import (
 	"github.com/golockers/locker/internal/raised"
 )
 
-// Node is what a lock is held by, for locker.Lease.As:
+// Node describes the node that holds a lock, for locker.Lease.As:
 //
 //	var node zookeeper.Node
 //	if lease.As(&node) { … }
 type Node struct {
 	Path    string // of the node
 	Czxid   int64  // of the transaction that created it: the fencing token, unless tokens were raised
-	Session int64  // the session that it lives as long as
+	Session int64  // the session that the node belongs to
 }
 
-// As implements what locker.Lease.As asks of a hold, for a *[Node].
+// As implements [driver.Aser], for a *[Node].
 func (e *entry) As(target any) bool {
 	n, ok := target.(*Node)
 	if ok {
@@ -36,11 +36,11 @@ func (e *entry) As(target any) bool {
 }
 
 const (
-	// guardAfter is how long a lock is held at most before its node is watched. One
-	// that is held for a moment only is not worth the request.
+	// guardAfter is when the node of a holder is watched. A lock that is held only
+	// for a moment is not worth the request.
 	guardAfter = 10 * time.Millisecond
-	// markAfter is how long it is held before it is marked: its node is written to, once, and that moment, less
-	// this, is since when it is held. Its creation does not tell that, if it has waited.
+	// markAfter is when the node of a holder is marked, by one write: it has been held since markAfter before that
+	// write. The time of its creation does not say so, since it may have waited.
 	markAfter = time.Second
 )
 
@@ -51,7 +51,7 @@ func (e *entry) hold() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// R5: the engine has known by its deadline; this is for those who close early.
+	// The engine knows the end of a session by its own deadline (R5). This is for sessions that end earlier.
 	forget, err := e.s.Grant(func() {
 		if e.current() == held {
 			e.lost()
@@ -72,7 +72,7 @@ func (e *entry) hold() error {
 	return nil
 }
 
-// later has f called if the lock is still held then. e.mu is held.
+// later calls f after d if the lock is still held then. e.mu is held.
 func (e *entry) later(d time.Duration, f func()) {
 	e.guard = time.AfterFunc(d, func() {
 		if e.current() == held {
@@ -81,7 +81,7 @@ func (e *entry) later(d time.Duration, f func()) {
 	})
 }
 
-// markHeld marks the node of a holder. If that fails, nobody is told since when it is held.
+// markHeld marks the node of a holder. If that fails, Inspect cannot say since when the lock has been held.
 func (e *entry) markHeld() {
 	_ = e.s.do(e.s.Context(), func(c *zk.Conn) error { _, err := c.Set(e.node(), []byte(e.label), 0); return err })
 }
@@ -111,7 +111,7 @@ func (e *entry) Renew(ctx context.Context) (v driver.Validity, err error) {
 	return v, err
 }
 
-// heldNode returns the path of the node of an entry that is held. It waits for the end of a removal under way.
+// heldNode returns the path of the node of an entry that is held. If the node is being removed, it waits for the result.
 func (e *entry) heldNode(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,13 +133,10 @@ func (e *entry) heldNode(ctx context.Context) (string, error) {
 	case e.state == held:
 		return e.path, nil
 	case e.state == leaving:
-		return "", errLeaving
+		return "", fmt.Errorf("zookeeper: its removal was begun, and not confirmed: %w", driver.ErrUnavailable)
 	}
 	return "", errGone
 }
-
-// errLeaving is what a hold says whose release has failed: its node may still be there.
-var errLeaving = fmt.Errorf("zookeeper: its removal was begun, and not confirmed: %w", driver.ErrUnavailable)
 
 var errGone = fmt.Errorf("zookeeper: its node is gone: %w", driver.ErrLost)
 
@@ -148,9 +145,9 @@ func (e *entry) ended() error {
 	return fmt.Errorf("zookeeper: %s: %w", e.s.Err().Error(), driver.ErrLost)
 }
 
-// RaiseToken implements [driver.TokenRaiser]. What is added to czxids is kept in a lasting node beside those of the
-// queue: so the service does not remove the lock's container any more. The same transaction checks that the holder's
-// node is there. Whoever comes next reads the queue when that is gone, and finds the other.
+// RaiseToken implements [driver.TokenRaiser]. What is added to czxids is kept in a lasting node alongside the queue, so
+// the service does not remove the lock's container any more. The same transaction checks that the holder's node is
+// there. The next holder reads the queue once that node is gone, and finds the lasting one.
 func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 	node := e.dir + "/" + tokensNode
 	for now := e.tokens; ; {
@@ -163,7 +160,7 @@ func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 			return err
 		}
 		answer, err := ask(ctx, e.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-			if then == now.Tokens { // it has to be held all the same
+			if then == now.Tokens { // nothing to write, but the lock must be held
 				_, _, err := c.Get(path)
 				return []zk.MultiResponse{{Error: err}}, err
 			}
@@ -179,7 +176,7 @@ func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 		case len(answer) > 0 && gone(answer[0].Error):
 			e.gone()
 		case gone(err), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion):
-			// They were raised since, perhaps by this request, sent before.
+			// They have been raised since, perhaps by an earlier copy of this request.
 			if now, err = e.s.tokensOf(ctx, e.dir); err != nil {
 				return err
 			}
@@ -189,7 +186,7 @@ func (e *entry) RaiseToken(ctx context.Context, token uint64) error {
 	}
 }
 
-// tokens is what the node of that name says, and its version; -1 if there is none.
+// tokens is the content of tokensNode, and its version: -1 if there is no such node.
 type tokens struct {
 	raised.Tokens
 	version int32
@@ -230,13 +227,14 @@ func (e *entry) Release(ctx context.Context, _ time.Duration) error {
 
 // Undo implements [driver.Hold].
 //
-// A request that was not answered has been carried out, or never will be, once
-// the session has another connection: a server drops the connections of a
+// Once the session has another connection, a request that was not answered has
+// either been carried out or never will be: a server drops the connections of a
 // session that comes back on another one, and the leader refuses what a server
 // passes on for a session that has moved. A look that begins with a sync then
 // sees the node if it is there.
 //
-// A session that is over for this client may go on at the service, and keep the node.
+// A session that is over for this client may go on at the service, and keep the node
+// there, until its timeout has passed.
 func (e *entry) Undo(ctx context.Context) error {
 	err := e.takeBack(ctx)
 	switch {
@@ -279,9 +277,9 @@ func (e *entry) takeBack(ctx context.Context) error {
 	return e.remove(ctx, false)
 }
 
-// remove deletes the node, whose path is known. With patience, an outage is sat
-// out while the session may live: the second deletion then finds what the first
-// one did (R11).
+// remove deletes the node, whose path is known. With patience, it waits for the end of
+// an outage while the session may live, and then repeats the deletion: that finds what
+// the first one did (R11).
 func (e *entry) remove(ctx context.Context, patience bool) error {
 	removal := make(chan struct{})
 	defer close(removal)
@@ -310,7 +308,7 @@ func (e *entry) remove(ctx context.Context, patience bool) error {
 		case !patience, ctx.Err() != nil:
 			return err
 		}
-		e.s.pause(firstPause) // what failed may fail at once
+		e.s.pause(firstPause) // the next try may fail at once, too
 		if e.s.reconnected(ctx) != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	lasting "github.com/golockers/locker/internal/session"
 )
 
-// canned is a connection with the answers of a server, which come byte by byte.
+// canned is a connection with the prepared answers of a server, which arrive byte by byte.
 type canned struct {
 	net.Conn
 	answers io.Reader
@@ -36,8 +36,8 @@ func packet(head ...any) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(b.Len())), b.Bytes()...)
 }
 
-// The driver is told of no transaction's number, so that it has none that it could write while it reads it: what it
-// sends has the session's, as it was when the connection began.
+// The driver sees no transaction's number, so that it cannot write one while it reads it. What it sends gets the
+// session's number, as it was when the connection began.
 func TestDriverKeepsNoNumberOfTransactions(t *testing.T) {
 	const before, now = 7, 1 << 40
 	greeting := packet(int32(0), int32(4000), int64(99))
@@ -88,14 +88,14 @@ func TestDriverKeepsNoNumberOfTransactions(t *testing.T) {
 	write(packet(int32(0), int64(1), int32(4000)), 8, now)
 }
 
-// Who is no ZooKeeper is a server that fails, whatever it says.
+// A server of another protocol counts as one that fails, whatever it says.
 func TestServersOfAnotherProtocol(t *testing.T) {
 	for _, length := range []uint32{0, 4, 7, 15, 1 << 30, 1 << 31} {
 		for _, greeted := range []bool{false, true} {
 			s := &session{Session: lasting.New(time.Hour), backend: &Backend{}, servers: newServers([]string{"a"}),
 				changed: make(chan struct{}), timeout: time.Second}
 			l := (&canned{answers: bytes.NewReader(append(binary.BigEndian.AppendUint32(nil, length), make([]byte, 100)...))}).begin(s)
-			l.greeted = greeted
+			l.greeted.Store(greeted)
 			_, err := io.ReadAll(l)
 			if !greeted || length < packetHead-4 {
 				require.Error(t, err, length)
@@ -105,7 +105,7 @@ func TestServersOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-// An answer that is cut off takes up no session.
+// A greeting whose answer is cut off has not taken up the session.
 func TestGreetingThatIsCutOff(t *testing.T) {
 	for _, n := range []int{0, 3, packetHead, len(packet(int64(0), int64(0))) - 1} {
 		s := &session{Session: lasting.New(time.Hour), backend: &Backend{}, servers: newServers([]string{"a"}),

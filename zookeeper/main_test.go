@@ -22,17 +22,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"hold": holdRole, "moved": movedRole})
+	lab.RunRole(lab.Roles{"hold": holdRole})
 	// The driver's Close waits up to a second for an answer that may not come: see closeDriver.
-	// It waits a second for an answer. What is at its top depends on what the compiler inlines.
+	// Which function is on top depends on what the compiler inlines.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-zookeeper/zk.(*Conn).Close"),
 		goleak.IgnoreAnyFunction("github.com/go-zookeeper/zk.(*Conn).Close.func1"))
 }
 
 const soon = 30 * time.Second
 
-// newBackend returns a backend that is closed with the test. A server that says nothing for a quarter of the session is
-// an outage, and a machine may stall for seconds.
+// newBackend returns a backend that is closed with the test. Its sessions are long by default, because a server that is
+// silent for a quarter of the timeout is an outage, and a machine may stall for seconds.
 func newBackend(t testing.TB, servers []string, opts zookeeper.Options) *zookeeper.Backend {
 	t.Helper()
 	if opts.SessionTimeout == 0 {
@@ -44,13 +44,13 @@ func newBackend(t testing.TB, servers []string, opts zookeeper.Options) *zookeep
 	return b
 }
 
-// newClient returns one that sits out what a busy machine does to its connection.
+// newClient returns a client that waits out what a busy machine does to its connection.
 func newClient(t testing.TB, servers []string, opts zookeeper.Options) *locker.Client {
 	t.Helper()
 	return newClientOf(t, newBackend(t, servers, opts), soon)
 }
 
-// newImpatient returns one that tells what is wrong at once.
+// newImpatient returns a client that reports an outage at once.
 func newImpatient(t testing.TB, servers []string, opts zookeeper.Options) *locker.Client {
 	t.Helper()
 	return newClientOf(t, newBackend(t, servers, opts), -1)
@@ -63,7 +63,7 @@ func newClientOf(t testing.TB, b *zookeeper.Backend, patience time.Duration) *lo
 	return c
 }
 
-// warm makes a client have a session. A busy machine may have to try for a while.
+// warm makes sure that a client has a session, which can take several tries on a busy machine.
 func warm(t testing.TB, c *locker.Client, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -78,12 +78,12 @@ func owner() string {
 	return hex.EncodeToString(b[:])
 }
 
-// asking is what the engine would ask.
+// asking returns a request such as the engine makes.
 func asking(name string, wait bool) driver.Request {
 	return driver.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait, Queued: func() {}, Lost: func() {}}
 }
 
-// lock and ask do in the background what takes until a lock is free.
+// lock and ask wait for a lock in the background.
 func lock(t testing.TB, c *locker.Client, name string, opts ...locker.Option) <-chan *locker.Lease {
 	return later(t, func() (*locker.Lease, error) { return c.Lock(within(t, soon), name, opts...) })
 }
@@ -92,7 +92,7 @@ func ask(t testing.TB, b driver.Backend, req driver.Request) <-chan driver.Grant
 	return later(t, func() (driver.Grant, error) { return sitOut(within(t, 2*soon), b, req) })
 }
 
-// acquire asks for a lock that is free.
+// acquire takes a lock that is free.
 func acquire(t testing.TB, b driver.Backend, req driver.Request) driver.Grant {
 	t.Helper()
 	g, err := sitOut(within(t, 2*soon), b, req)
@@ -100,7 +100,7 @@ func acquire(t testing.TB, b driver.Backend, req driver.Request) driver.Grant {
 	return g
 }
 
-// sitOut asks until a busy machine has served it, as the engine would.
+// sitOut asks until it gets an answer, as the engine would: on a busy machine, connections break.
 func sitOut(ctx context.Context, b driver.Backend, req driver.Request) (driver.Grant, error) {
 	for {
 		g, err := locktest.Ask(ctx, b, req)
@@ -124,7 +124,7 @@ func later[T any](t testing.TB, f func() (T, error)) <-chan T {
 	return in
 }
 
-// entrance is when a lock was had.
+// entrance is a lease, and when it was granted.
 type entrance struct {
 	*locker.Lease
 	at time.Time
@@ -138,7 +138,7 @@ func nodeOf(t testing.TB, l driver.Aser) (n zookeeper.Node) {
 
 var within = locktest.Within
 
-// adminOf returns a connection of the driver, for what is done by hand.
+// adminOf returns a connection of the driver, for what an operator does by hand.
 func adminOf(t testing.TB, addr string) *zk.Conn {
 	t.Helper()
 	c, done := dial(t, []string{addr})
@@ -146,7 +146,7 @@ func adminOf(t testing.TB, addr string) *zk.Conn {
 	return c
 }
 
-// create makes a node in a queue, of the session of c, with that owner and mark.
+// create makes a node in a queue, with that owner and mark, in the session of c.
 func create(t testing.TB, c *zk.Conn, name, id string) string {
 	t.Helper()
 	path, err := c.Create("/locker/"+name+"/"+id, nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
@@ -154,7 +154,7 @@ func create(t testing.TB, c *zk.Conn, name, id string) string {
 	return path
 }
 
-// beatsOf returns the nodes of the sessions with that prefix.
+// beatsOf returns the sessions' own nodes under a prefix.
 func beatsOf(t testing.TB, c *zk.Conn, prefix string) (paths []string) {
 	t.Helper()
 	children, _, err := c.Children(prefix)
@@ -174,7 +174,7 @@ func holdRole(p *lab.Parent) {
 	if err != nil {
 		panic(err)
 	}
-	b, err := zookeeper.New(splitServers(p.Args[0]), &zookeeper.Options{SessionTimeout: timeout})
+	b, err := zookeeper.New(strings.Split(p.Args[0], ","), &zookeeper.Options{SessionTimeout: timeout})
 	if err != nil {
 		panic(err)
 	}

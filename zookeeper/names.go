@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// beatMark begins the names of the sessions' own nodes. No lock's name is
-// encoded to it: there, two hexadecimal digits follow each %.
+// beatMark begins the names of the sessions' own nodes. No lock has a node of such a
+// name: in an encoded name, two hexadecimal digits follow each %.
 const beatMark = "%beat-"
 
-// tokensNode is the node among those of a lock that says what is added to their
-// czxids: see [driver.TokenRaiser]. It is there if tokens have ever been raised.
+// tokensNode is a child of a lock's node that says what is added to the czxids: see
+// [driver.TokenRaiser]. It exists if tokens have ever been raised.
 const tokensNode = "%tokens"
 
-// One of them stands between a node's ID and its sequence number: readMark for a sharer.
+// One of these stands between a node's owner and its sequence number: readMark for a sharer.
 const (
 	lockMark = "-lock-"
 	readMark = "-read-"
 )
 
-// sequenceDigits is as long as the sequence number that the service appends.
+// sequenceDigits has the length of the sequence number that the service appends.
 const sequenceDigits = "0000000000"
 
 // node is one node in the queue of a lock.
@@ -34,11 +34,11 @@ type node struct {
 	shared bool
 }
 
-// lastSeq is the last sequence number that is used. Servers since 3.6 stop
-// counting at 2³¹-1 instead of rolling over, and then nodes have no order.
+// lastSeq is the last sequence number that is used. Servers since 3.6 stop counting at
+// 2³¹-1 instead of rolling over, and nodes have no order then.
 const lastSeq = 1<<31 - 1<<20
 
-// parseNode returns the node of that name, unless it is none of ours.
+// parseNode parses the name of a node in a queue; false if it is not such a name.
 func parseNode(name string) (node, bool) {
 	for _, mark := range []string{lockMark, readMark} {
 		if id, seq, ok := strings.Cut(name, mark); ok {
@@ -51,10 +51,10 @@ func parseNode(name string) (node, bool) {
 
 func (n node) isShared() bool { return n.shared }
 
-// spent reports whether nodes that come after this one may have no order.
+// spent reports whether later nodes may have no order.
 func (n node) spent() bool { return n.seq < 0 || n.seq > lastSeq }
 
-// nodes is what the children of a lock's node say about one of them.
+// nodes is the queue of a lock, as one of its nodes sees it.
 type nodes struct {
 	all    []node // in their order
 	self   node
@@ -63,8 +63,8 @@ type nodes struct {
 	last   int64 // the transaction in which a node came or went last
 }
 
-// readQueue finds id among the children. If there are several of that ID,
-// because a request was repeated, self is the first of them (R11).
+// readQueue makes a queue of the names of a lock's children. self is the node of that id: the
+// first of them, if there are several because a request was repeated (R11).
 func readQueue(children []string, id string) nodes {
 	var q nodes
 	for _, name := range children {
@@ -80,13 +80,13 @@ func readQueue(children []string, id string) nodes {
 	return q
 }
 
-// before returns those that stand before self.
+// before returns the nodes ahead of self.
 func (q nodes) before() []node {
 	return q.all[:slices.Index(q.all, q.self)]
 }
 
-// inTheWay returns those of nodes that keep one out which stands behind them: all of
-// them, and of a sharer only those that want the lock alone.
+// inTheWay returns which nodes keep out one that is behind them: all of them, or only
+// the writers if it is a sharer's.
 func inTheWay(nodes []node, shared bool) []node {
 	if !shared {
 		return nodes
@@ -94,12 +94,11 @@ func inTheWay(nodes []node, shared bool) []node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return n.shared })
 }
 
-// encode makes the name of a node out of any name but "", injectively: what is
-// not a printable ASCII character, and what means something in a path, is
-// written as % and two hexadecimal digits per byte (R18). Since a % is always
-// followed by these, names with another % in them are for nodes of this package's own.
+// encode makes the name of a node from any name but "", injectively: what is not
+// printable ASCII, or means something in a path, is written as % and two hexadecimal
+// digits per byte (R18). Names with any other % are left for this package's own nodes.
 //
-// It is part of what programs of different releases have to agree on.
+// Programs of different releases have to agree on it.
 func encode(name string) string {
 	if name == "." || name == ".." {
 		return strings.ReplaceAll(name, ".", "%2E")
@@ -115,15 +114,15 @@ func encode(name string) string {
 	return b.String()
 }
 
-// decode returns the name that encode made a node's name of; false if it did not.
+// decode is the inverse of encode; false if encode does not return node for any name.
 func decode(node string) (name string, ok bool) {
 	name, err := url.PathUnescape(node)
 	return name, err == nil && name != "" && encode(name) == node
 }
 
-// checkPrefix returns an error if no nodes can be kept below that path, whatever the
-// service: the root and what is ZooKeeper's own are refused too. The error says what to
-// change, without the path.
+// checkPrefix returns an error if no service could have locks below that path. It also
+// refuses the root, and ZooKeeper's own nodes. The error says what to change, without the
+// path.
 func checkPrefix(prefix string) error {
 	if !strings.HasPrefix(prefix, "/") || prefix == "/" {
 		return errors.New("it has to name a node below the root, as in /app/locks")
@@ -144,5 +143,5 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// isForbidden reports whether ZooKeeper allows no path with that character.
+// isForbidden reports whether ZooKeeper refuses paths with that character.
 func isForbidden(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }

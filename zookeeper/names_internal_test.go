@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Encode is for the tests that see only what is exported.
+// Encode exports encode to the tests outside the package.
 var Encode = encode
 
-// Another release finds the nodes under the names that they had. No two names have one node, since each is found again
-// in its own, and none has that of a session, where another % is.
+// Other releases find the nodes under the same names. No two names share a node, since each is decoded from its own, and
+// none has the node of a session, which has another % in it.
 func TestEncodeStaysAsItIs(t *testing.T) {
 	for name, want := range map[string]string{
 		"job": "job", "A-z_0.9~!": "A-z_0.9~!", "a/b c": "a%2Fb%20c", "100%": "100%25", "%2F": "%252F",
@@ -58,7 +58,7 @@ func TestDecodeRefusesWhatEncodeDoesNotMake(t *testing.T) {
 	}
 }
 
-// What is not known to be refused may have been carried out (R7).
+// A request that is not known to be refused may have been carried out (R7).
 func TestKindOf(t *testing.T) {
 	for err, want := range map[error]kind{
 		nil:                               answered,

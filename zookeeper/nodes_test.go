@@ -21,9 +21,7 @@ import (
 
 // The parent of a lock's nodes is a container, which the service removes when
 // it is empty: names do not pile up.
-func TestParentIsRemovedByTheService(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithJavaFlag("-Dznode.container.checkIntervalMs=100"))
+func testParentIsRemovedByTheService(t *testing.T, z *lab.ZooKeeper) {
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	warm(t, c, "a")
 	admin := adminOf(t, z.Addr())
@@ -33,19 +31,17 @@ func TestParentIsRemovedByTheService(t *testing.T) {
 	}, soon, 10*time.Millisecond)
 }
 
-// One write keeps a session, however many locks hang on it, and renewing them
-// is no request. (Each is marked once, when it has been held for a second.)
-func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t) // one where nobody else writes, not even to end old sessions
-	const session = 4 * time.Second
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
+// One write keeps a session alive, however many locks depend on it, and renewing them
+// takes no request. (Each is marked once, when it has been held for a second.)
+func testHeartbeatIsOneWriteForAllLocks(t *testing.T, z *lab.ZooKeeper) {
+	const prefix, session = "/beats", 4 * time.Second
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	var leases []*locker.Lease
 	for i := range 50 {
 		leases = append(leases, locktest.Lock(t, c, fmt.Sprint("beat-", i)))
 	}
 	admin := adminOf(t, z.Addr())
-	beat := beatsOf(t, admin, "/locker")[0]
+	beat := beatsOf(t, admin, prefix)[0]
 	for _, l := range leases {
 		require.Eventually(t, func() bool {
 			_, stat, err := admin.Exists(nodeOf(t, l).Path)
@@ -72,14 +68,14 @@ func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
 	}
 }
 
-// stateOf returns the last transaction of the service, and how often the node
-// was written.
+// stateOf returns the number of the service's last transaction, and how often a node
+// has been written.
 func stateOf(c *zk.Conn, node string) (zxid int64, version int32, err error) {
 	_, stat, err := c.Get(node)
 	if err != nil {
 		return 0, 0, err
 	}
-	made, err := c.Create("/locker/now-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	made, err := c.Create("/now-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -90,62 +86,23 @@ func stateOf(c *zk.Conn, node string) (zxid int64, version int32, err error) {
 	return now.Czxid, stat.Version, c.Delete(made, -1)
 }
 
-// A session that has expired comes back as another: what its locks' holders
-// hear, and that the client goes on.
-func testSessionExpiresWhileHolding(t *testing.T, z *lab.ZooKeeper) {
-	p := lab.StartProxy(t, z.Addr())
-	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: time.Second})
-	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	l := locktest.Lock(t, c, "expires")
-	var first, second zookeeper.Node
-	require.True(t, l.As(&first))
-	p.Set(lab.Drop)
-	next := locktest.Lock(t, other, "expires")
-	assert.False(t, time.Now().Before(l.Until()), "the holder's time was over before")
-	require.ErrorIs(t, l.Err(), driver.ErrLost)
-	p.Set(lab.Pass)
-	require.ErrorIs(t, l.Unlock(within(t, soon)), driver.ErrLost)
-	require.NoError(t, next.Unlock(within(t, soon)))
-	l = lockWhenBack(t, c, "expires")
-	require.True(t, l.As(&second))
-	assert.NotEqual(t, first.Session, second.Session)
-	assert.Greater(t, second.Czxid, first.Czxid)
-	require.NoError(t, l.Unlock(within(t, soon)))
-}
-
-// Every lock lasts as long as the session, also one that was asked for less:
-// what is said of dead holders is true of that one, too.
-func testDeadHolderWithAShortTTL(t *testing.T, z *lab.ZooKeeper) {
+// Every lock lasts as long as the session, even if a shorter TTL was requested, and the promise about dead holders says
+// so. (The suite measures it with such TTLs.)
+func TestDeadHolderWithAShortTTL(t *testing.T) {
 	const session, ttl = 5500 * time.Millisecond, 100 * time.Millisecond
-	p := lab.StartProxy(t, z.Addr())
-	client := func(addr string) *locker.Client {
-		c := locktest.Must(locker.New(newBackend(t, []string{addr}, zookeeper.Options{SessionTimeout: session}),
-			&locker.Options{TTL: ttl}))
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	dead, c := client(p.Addr()), client(z.Addr())
-	g := c.Guarantees()
+	b := newBackend(t, []string{"localhost"}, zookeeper.Options{SessionTimeout: session})
+	c := locktest.Must(locker.New(b, &locker.Options{TTL: ttl}))
+	t.Cleanup(func() { _ = c.Close() })
 	require.NoError(t, locker.Require(c, driver.Guarantees{DeadHolder: driver.RecoveryAfterTTL,
 		DeadHolderSlack: session + 4*time.Second, MinTTL: ttl}))
 	assert.ErrorIs(t, locker.Require(c, driver.Guarantees{DeadHolderSlack: 4 * time.Second}),
 		errors.ErrUnsupported)
-	assert.Contains(t, g.RestsOn, session.String())
-	locktest.Lock(t, dead, "dies")
-	p.Set(lab.Drop)
-	began := time.Now()
-	l := locktest.Lock(t, c, "dies")
-	took := time.Since(began)
-	t.Logf("free after %v, promised after %v + %v", took, ttl, g.DeadHolderSlack)
-	assert.Less(t, took, ttl+g.DeadHolderSlack)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	assert.Contains(t, c.Guarantees().RestsOn, session.String())
 }
 
-// A process hands a lock on to another with the two writes that each of them
-// needs anyway: its node is created and deleted.
-func TestHandingOnCostsNoMoreWrites(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t) // one where nobody else writes
+// A lock passes from one process to another with the two writes that each of them
+// needs anyway, which create and delete its node.
+func testHandingOnCostsNoMoreWrites(t *testing.T, z *lab.ZooKeeper) {
 	const clients, each = 4, 25
 	var locks []*locker.Client
 	for range clients {
@@ -171,7 +128,7 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 	all.Wait()
 	after, _, err := stateOf(admin, "/locker")
 	require.NoError(t, err)
-	// stateOf makes two of its own, and each client a heartbeat every 3 s. Who holds for a second is marked.
+	// stateOf makes two of its own, and each client a heartbeat every 3 s. A node that holds for a second is marked.
 	others := clients*(2+int64(time.Since(began)/(3*time.Second))) + int64(time.Since(began)/time.Second)
 	assert.LessOrEqual(t, after-before, 2*clients*each+2+others)
 }

@@ -18,8 +18,8 @@ var Openers = driver.Openers{
 }
 
 // Open is the [driver.Opener] of this package, for the schemes zookeeper and
-// zookeepers (TLS); see the package documentation. It connects and opens the
-// session, so that a wrong address or missing right is told at once.
+// zookeepers (TLS); see the package documentation. It connects and opens a
+// session, so that a wrong address or a missing right is reported at once.
 func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
 	o := Options{
 		SessionTimeout: opts.TTL,
@@ -62,10 +62,10 @@ func Open(ctx context.Context, u *driver.URL, opts driver.Settings) (driver.Back
 	return b, nil
 }
 
-// opened returns the session when it is ready. It sits out what passes, for as
-// long as a session lasts: servers that are there and do not take it up, in an
-// election or over their limit of connections. An address where nobody answers
-// is told at once.
+// opened returns a session once it is ready. It waits for up to a session's timeout
+// while servers accept connections and do not take up the session, which passes: they
+// hold an election, or have too many connections. An address where nobody answers is
+// reported at once.
 func (b *Backend) opened(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.SessionTimeout)
 	defer cancel()

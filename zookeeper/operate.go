@@ -15,14 +15,9 @@ import (
 	"github.com/golockers/locker/internal/queue"
 )
 
-var (
-	_ driver.Operator = (*Backend)(nil)
-	_ driver.Checker  = (*Backend)(nil)
-)
-
-// Inspect implements [driver.Operator]. How long a lock still lasts is not
-// known to any client but its holder; since when it is held, only if nobody has come
-// or left since it was granted, or it has been held for a second.
+// Inspect implements [driver.Operator]. Only the holder knows how long a lock still
+// lasts. Since when it has been held is known if nobody has come or left since it was
+// granted, or once it has been held for a second.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := b.join(ctx, 0)
 	if err != nil {
@@ -32,13 +27,13 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error
 	return s.inspect(ctx, name, b.dir(name), true)
 }
 
-// maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
+// maxWaiting is how many places of the queue State.Waiting and State.Sharing cover.
 const maxWaiting = 16
 
-// head is who has a lock, or shares it, and who waits.
+// head is who holds a lock, or shares it, and who waits.
 type head struct {
 	have, wait []node
-	first      data // of the first that has it
+	first      data // the node of the first holder
 	since      time.Time
 	raised     bool // see nodes
 }
@@ -51,7 +46,7 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 	for i, n := range q.all {
 		first, err := s.get(ctx, dir+"/"+n.name)
 		if gone(err) {
-			continue // released meanwhile
+			continue // it was released meanwhile
 		}
 		if err != nil {
 			return head{}, err
@@ -69,10 +64,10 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 	return head{}, nil
 }
 
-// holderForm is that of State.Holder: the czxids of the first and the last that have the lock.
+// holderForm is the form of State.Holder: the czxids of the first and the last that hold the lock.
 const holderForm = "zookeeper %d-%d"
 
-// inspect returns what is known of a lock.
+// inspect returns what is known about a lock.
 func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (driver.State, error) {
 	h, err := s.headOf(ctx, dir, sync)
 	if err != nil || len(h.have) == 0 {
@@ -108,7 +103,7 @@ func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (dri
 	return st, nil
 }
 
-// labels reads the labels of the first nodes, each once.
+// labels returns the labels of the first nodes, without duplicates.
 func (s *session) labels(ctx context.Context, dir string, nodes []node) (all []string, err error) {
 	for _, n := range nodes[:min(len(nodes), maxWaiting)] {
 		one, err := s.get(ctx, dir+"/"+n.name)
@@ -123,11 +118,11 @@ func (s *session) labels(ctx context.Context, dir string, nodes []node) (all []s
 	return all, nil
 }
 
-// listedAtOnce is how many locks List asks for at the same time.
+// listedAtOnce is how many locks List inspects at the same time.
 const listedAtOnce = 32
 
-// List implements [driver.Operator]. It asks twice for each lock, and once
-// for each of the first who wait.
+// List implements [driver.Operator]. It takes two requests for each lock, and one for
+// each of its first waiters.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.State, error] {
 	return func(yield func(driver.State, error) bool) {
 		s, err := b.join(ctx, 0)
@@ -167,7 +162,10 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 	}
 }
 
-// Break implements [driver.Operator].
+// Break implements [driver.Operator]. It takes a lock from the holder that inspect has named, or from everybody that
+// shares it with one of those that inspect saw. They are notified at once. A copy of this request finds other holders,
+// or none. The oldest sharer goes last: as long as one of those seen is there, they are the same generation. A sharer
+// that comes meanwhile stays.
 func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	var first, last int64
 	_, _ = fmt.Sscanf(st.Holder, holderForm, &first, &last)
@@ -179,13 +177,7 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 		return err
 	}
 	defer s.leave(0)
-	return s.remove(ctx, b.dir(st.Name), first, last)
-}
-
-// remove takes a lock from the holder that inspect has named, or from all that share it with one who did then:
-// they are told at once. A copy of it finds others, or nobody. The oldest sharers go last: as long as one is
-// there, they are the same. One that comes meanwhile stays.
-func (s *session) remove(ctx context.Context, dir string, first, last int64) error {
+	dir := b.dir(st.Name)
 	h, err := s.headOf(ctx, dir, true)
 	if err != nil || len(h.have) == 0 || h.first.stat.Czxid < first || h.first.stat.Czxid > last ||
 		first != last && !h.have[0].isShared() {

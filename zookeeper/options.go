@@ -17,30 +17,29 @@ import (
 // defaults.
 type Options struct {
 	// SessionTimeout is the timeout of the session, and so the TTL of every
-	// lock, and the longest that can be asked for. The servers have bounds of
-	// their own: two and twenty ticks if they are not told otherwise. What
-	// they shorten is refused when it is asked for. It is to be at least three
-	// of the servers' ticks (tickTime). 0: driver.DefaultTTL, 30 s.
+	// lock, and the longest that can be requested. The servers have bounds of
+	// their own, by default two and twenty ticks. If they shorten it, longer
+	// TTLs are refused. It should be at least three of the servers' ticks
+	// (tickTime). 0: driver.DefaultTTL, 30 s.
 	SessionTimeout time.Duration
 
-	// Prefix is the node under which all locks are, as in "/app/locks". It is
-	// created where it is missing. "": "/locker".
+	// Prefix is the node under which all locks are kept, as in "/app/locks". It is
+	// created if it does not exist. "": "/locker".
 	Prefix string
 
 	// Auth are credentials, given to the service on each connection. With them, only
 	// clients with the same credentials have rights on the nodes; without, everybody has.
 	Auth []Auth
 
-	// TLS, if it is not nil, is how connections are secured. A ServerName that
-	// is empty stands for the host of each server.
+	// TLS secures the connections; nil: they are not secured. An empty ServerName
+	// stands for the host of each server.
 	TLS *tls.Config
 
 	// Dial makes connections. nil: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
-	// Logger is told, at debug level, what the driver says, and warned of
-	// heartbeats that are refused and of what cannot be cleaned up. nil: nothing
-	// is logged.
+	// Logger gets the driver's messages at debug level, and a warning when
+	// heartbeats are refused. nil: nothing is logged.
 	Logger *slog.Logger
 
 	_ struct{}
@@ -58,7 +57,7 @@ func (a Auth) String() string { return a.Scheme + ":***" }
 // GoString is String.
 func (a Auth) GoString() string { return a.String() }
 
-// DefaultPrefix is the node under which locks are if nothing else is said.
+// DefaultPrefix is the node under which locks are kept by default.
 const DefaultPrefix = "/locker"
 
 // The bounds of Options.SessionTimeout. ZooKeeper counts milliseconds in 31 bits.
@@ -99,11 +98,4 @@ func (o *Options) check() error {
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: zookeeper: %w", driver.ErrInvalid, fmt.Errorf(format, args...))
-}
-
-// driverLog passes on what the driver says. It never says credentials.
-type driverLog struct{ logger *slog.Logger }
-
-func (l driverLog) Printf(format string, args ...any) {
-	l.logger.Debug("zookeeper: driver: " + fmt.Sprintf(format, args...))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A follower that is cut off right after it has passed a heartbeat on has not
-// told the leader who is alive: what is acknowledged last proves nothing yet.
+// A follower that is cut off right after it has passed on a heartbeat has not reported
+// the session to the leader: the latest acknowledgment proves nothing yet.
 func TestProofNeedsThreeHeartbeats(t *testing.T) {
 	t0 := time.Now()
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }

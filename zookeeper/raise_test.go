@@ -2,7 +2,6 @@ package zookeeper_test
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"testing"
 	"time"
@@ -19,50 +18,17 @@ import (
 
 const far = 1 << 50
 
-func tokenOf(t testing.TB, l *locker.Lease) uint64 {
-	token, ok := l.Token()
-	require.True(t, ok)
-	return token
-}
-
-// What every backend does is in conformance's check.
-func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
-	ctx := within(t, time.Minute)
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	raiser := locktest.Lock(t, c, "raised")
-	own := tokenOf(t, raiser)
-	require.NoError(t, raiser.RaiseToken(ctx, own), "every later one is greater anyway")
-	require.NoError(t, raiser.RaiseToken(ctx, far<<10))
-	st, err := c.Inspect(ctx, "raised")
-	require.NoError(t, err)
-	assert.NotEmpty(t, st.Label)
-	assert.Equal(t, own, st.Token, "the holder keeps its own")
-	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), driver.ErrInvalid)
-	_, err = locktest.Break(ctx, c, "raised")
-	require.NoError(t, err)
-	require.Error(t, raiser.RaiseToken(ctx, far<<11))
-	_ = raiser.Unlock(ctx)
-	next := locktest.Lock(t, c, "raised")
-	token := tokenOf(t, next)
-	assert.Greater(t, token, uint64(far<<10))
-	assert.Less(t, token, uint64(far<<11), "by whom it was taken from")
-	require.NoError(t, next.Unlock(ctx))
-	for e, err := range c.List(ctx, "raised") {
-		t.Error("nobody holds it", e.Name, err)
-	}
-}
-
-// The next in line learns of it whenever the tokens are raised: before it looks, between
-// its look and its watch, and after.
+// The next in line finds out that tokens were raised, whenever that happens: before it looks,
+// between its look and its watch, or after.
 func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
 	holder := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	next := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	ctx := within(t, time.Minute)
-	for i := range 200 {
+	for i := range 50 {
 		name := fmt.Sprint("under", i)
 		g := acquire(t, holder, asking(name, true))
 		in := ask(t, next, asking(name, true))
-		time.Sleep(time.Duration(i%50) * 50 * time.Microsecond) // any moment will do
+		time.Sleep(time.Duration(i) * 50 * time.Microsecond) // any moment will do
 		to := g.Token + 1<<32
 		require.NoError(t, g.Hold.(driver.TokenRaiser).RaiseToken(ctx, to))
 		require.NoError(t, g.Hold.Release(ctx, 0))
@@ -73,7 +39,7 @@ func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
 	}
 }
 
-// Several raise at once, and one whose answer is lost again: the highest counts.
+// Several callers raise at once, and one whose answer is lost repeats its request: the highest counts.
 func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
@@ -95,4 +61,31 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	assert.Greater(t, g2.Token, uint64(2*far))
 	assert.Less(t, g2.Token, uint64(2*far+1000))
 	require.NoError(t, g2.Hold.Release(ctx, 0))
+}
+
+// A writer raises the tokens while a reader and the next writer wait, and that one has
+// watched only the reader.
+func testTokensRaisedBeforeReaders(t *testing.T, z *lab.ZooKeeper) {
+	const name = "raised-before-readers"
+	var clients []*locker.Client
+	for range 3 {
+		clients = append(clients, newClient(t, []string{z.Addr()}, zookeeper.Options{}))
+		warm(t, clients[len(clients)-1], "warm")
+	}
+	first := locktest.Lock(t, clients[0], name)
+	reader := lock(t, clients[1], name, locker.Shared())
+	eventuallyLen(t, z.Addr(), name, 2)
+	writer := lock(t, clients[2], name)
+	eventuallyLen(t, z.Addr(), name, 3)
+	token, _ := first.Token()
+	require.NoError(t, first.RaiseToken(t.Context(), token+1000))
+	require.NoError(t, first.Unlock(t.Context()))
+	l := <-reader
+	none, ok := l.Token()
+	assert.False(t, ok, none)
+	require.NoError(t, l.Unlock(t.Context()))
+	l = <-writer
+	raised, _ := l.Token()
+	assert.Greater(t, raised, token+1000)
+	require.NoError(t, l.Unlock(t.Context()))
 }

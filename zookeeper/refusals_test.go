@@ -63,8 +63,8 @@ func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsembl
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// Credentials are replaced while locks are held: clients with both give their nodes to
-// both, an operator gives both what has lasted, and then the old ones are not needed.
+// Credentials are replaced while locks are held: clients that have both give their nodes to
+// both, an operator does the same for the nodes that last, and then the old ones can go.
 func testCredentialsAreReplaced(t *testing.T, z *lab.ZooKeeper) {
 	client := func(auth string) *locker.Client {
 		c, err := locker.Open(within(t, soon), "zookeeper://"+z.Addr()+"/replaced?ttl=10s"+auth, nil, zookeeper.Openers)
@@ -97,10 +97,12 @@ func testCredentialsAreReplaced(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, locktest.Lock(t, alone, "b").Unlock(within(t, soon)))
 }
 
+// Nobody else has rights on the nodes of a client with credentials, which shows them on each connection.
 func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 	const secret = "s3cr:t&%"
+	p := lab.StartProxy(t, z.Addr())
 	url := func(password string) string {
-		return fmt.Sprintf("zookeeper://%s/app/locks?ttl=4s&auth=digest:user:%s", z.Addr(), password)
+		return fmt.Sprintf("zookeeper://%s/app/locks?ttl=4s&auth=digest:user:%s", p.Addr(), password)
 	}
 	c, err := locker.Open(within(t, soon), url("s3cr:t%26%25"), nil, zookeeper.Openers)
 	require.NoError(t, err)
@@ -121,29 +123,17 @@ func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 		assert.Contains(t, err.Error(), "/app/locks")
 		assert.Less(t, time.Since(began), 3*time.Second)
 	}
+	p.Set(lab.Reset)
+	p.Set(lab.Pass)
+	warm(t, c, "b")
 	require.NoError(t, l.Unlock(within(t, soon)))
 
-	// As an Options value is printed.
+	// Printing Options does not show them.
 	auth := zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret}
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", auth, zookeeper.Options{Auth: []zookeeper.Auth{auth}}, auth), secret)
 }
 
-func testCredentialsSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
-	p := lab.StartProxy(t, z.Addr())
-	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{Prefix: "/reconnects",
-		Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "u:p"}}})
-	for range 4 {
-		l := lockWhenBack(t, c, "a")
-		p.Set(lab.Reset)
-		p.Set(lab.Pass)
-		if err := l.Unlock(within(t, soon)); err != nil { // the engine goes on with it
-			require.ErrorIs(t, err, driver.ErrUnavailable)
-		}
-	}
-	useWhenBack(t, c, "a")
-}
-
-// What the service does not allow under a prefix is told at once, and as what it is.
+// If the service does not allow locks under a prefix, Open reports that at once, with the reason.
 func testPrefixesThatAreRefused(t *testing.T, z *lab.ZooKeeper) {
 	admin := adminOf(t, z.Addr())
 	for node, one := range map[string]struct {
@@ -178,30 +168,24 @@ func TestProveTLS(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	warm(t, c, "a")
 
-	wants := map[string]string{
-		"plain to TLS": "write zookeepers://", "TLS to plain": "write zookeeper://",
-		"unknown authority": "unknown authority", "another name": "other.example",
-	}
-	for what, raw := range map[string]string{
-		"plain to TLS":      "zookeeper://" + z.TLSAddr() + "/locks?ttl=20s",
-		"TLS to plain":      "zookeepers://" + z.Addr() + "/locks?ttl=20s&ca=" + certs.CAFile,
-		"unknown authority": "zookeepers://" + z.TLSAddr() + "/locks?ttl=20s",
-		"another name": "zookeepers://" + z.TLSAddr() + "/locks?ttl=20s&ca=" + certs.CAFile +
-			"&server_name=other.example",
+	for what, one := range map[string]struct{ url, want string }{
+		"plain to TLS":      {"zookeeper://" + z.TLSAddr() + "/locks?ttl=20s", "write zookeepers://"},
+		"TLS to plain":      {"zookeepers://" + z.Addr() + "/locks?ttl=20s&ca=" + certs.CAFile, "write zookeeper://"},
+		"unknown authority": {"zookeepers://" + z.TLSAddr() + "/locks?ttl=20s", "unknown authority"},
+		"another name": {"zookeepers://" + z.TLSAddr() + "/locks?ttl=20s&ca=" + certs.CAFile +
+			"&server_name=other.example", "other.example"},
 	} {
 		began := time.Now()
-		_, err := locker.Open(within(t, soon), raw, nil, zookeeper.Openers)
+		_, err := locker.Open(within(t, soon), one.url, nil, zookeeper.Openers)
 		require.Error(t, err, what)
 		assert.Equal(t, what == "TLS to plain", errors.Is(err, driver.ErrUnavailable),
 			"%s: what does not get better is not called unavailable: %v", what, err)
-		assert.Contains(t, err.Error(), wants[what])
+		assert.Contains(t, err.Error(), one.want)
 		assert.Less(t, time.Since(began), soon, what)
 	}
 }
 
-func TestTTLThatTheServersDoNotGrant(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithConfig("maxSessionTimeout", "3000"))
+func testTTLThatTheServersDoNotGrant(t *testing.T, z *lab.ZooKeeper) {
 	_, err := locker.Open(within(t, soon), "zookeeper://"+z.Addr()+"/locks?ttl=10s", nil, zookeeper.Openers)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Contains(t, err.Error(), "3s")
@@ -214,7 +198,7 @@ func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 	_, err = c.Lock(within(t, soon), "a", locker.TTL(11*time.Second))
 	require.Error(t, err)
 
-	// Two ticks are the least: what was asked for less is granted for more.
+	// Two ticks are the minimum: a shorter session is granted as a longer one.
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 300 * time.Millisecond})
 	var g driver.Grant
 	require.Eventually(t, func() bool { // a session as short as that is hard to begin on a busy machine
@@ -231,8 +215,7 @@ func TestWhatCannotWork(t *testing.T) {
 		{SessionTimeout: time.Millisecond},
 		{SessionTimeout: 100 * 24 * time.Hour},
 		{SessionTimeout: time.Second + time.Microsecond},
-		{Prefix: "/"}, {Prefix: "a"}, {Prefix: "/a/"}, {Prefix: "/a//b"}, {Prefix: "/a/../b"},
-		{Prefix: "/zookeeper/a"}, {Prefix: "/a\x00"},
+		{Prefix: "a"},
 		{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "nopassword"}}},
 	} {
 		_, err := zookeeper.New([]string{"localhost"}, &opts)

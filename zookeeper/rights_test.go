@@ -15,12 +15,19 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// The right to write is taken away while a lock is held: the holder is told by
-// its deadline, nobody gets in before, and who asks is told why.
+// The right to write is taken away while a lock is held. If it is given back in time, nothing is lost. Otherwise the
+// holder loses its lease by its deadline, and nobody gets in before that. Other callers are told why they fail.
 func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	const prefix, session = "/refused", 6 * time.Second
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	l := locktest.Lock(t, c, "a")
+	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
+	isRefused(t, c, "b")
+	until := l.Until()
+	allowBeats(t, z, prefix, zk.PermAll)
+	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(until) }, soon, 10*time.Millisecond)
+	warm(t, c, "b")
+	require.NoError(t, l.Err())
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	in := later(t, func() (entrance, error) {
@@ -32,29 +39,14 @@ func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	assert.False(t, next.at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(next.at))
 	require.ErrorIs(t, l.Err(), driver.ErrLost)
 	require.NoError(t, next.Unlock(within(t, soon)))
-	// That session is over, and the next one has a node of its own.
+	// That session is over, and the client opens another.
 	locktest.Eventually(t, soon, "it has another session", func() bool {
 		again, err := c.Lock(within(t, soon), "a")
 		return err == nil && nodeOf(t, again).Session != nodeOf(t, l).Session && again.Unlock(within(t, soon)) == nil
 	})
 }
 
-// If it is given back in time, nothing was lost.
-func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
-	const prefix = "/allowed"
-	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 10 * time.Second})
-	l := locktest.Lock(t, c, "a")
-	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
-	isRefused(t, c, "b")
-	until := l.Until()
-	allowBeats(t, z, prefix, zk.PermAll)
-	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(until) }, soon,
-		10*time.Millisecond)
-	warm(t, c, "b")
-	require.NoError(t, l.Unlock(within(t, soon)))
-}
-
-// Somebody removes the node of a session by hand: it is made again, and nothing was lost.
+// Somebody removes a session's own node by hand: it is created again, and nothing is lost.
 func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/by-hand"
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
@@ -72,7 +64,7 @@ func testNodeOfTheSessionIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, g.Hold.Release(within(t, soon), 0))
 }
 
-// allowBeats sets what everybody may do with the nodes of sessions.
+// allowBeats sets everybody's rights on a session's own node.
 func allowBeats(t *testing.T, z *lab.ZooKeeper, prefix string, perms int32) {
 	t.Helper()
 	admin := adminOf(t, z.Addr())
@@ -82,7 +74,7 @@ func allowBeats(t *testing.T, z *lab.ZooKeeper, prefix string, perms int32) {
 	require.NoError(t, err)
 }
 
-// isRefused waits until a client is told that its session may not be kept alive.
+// isRefused waits until a client's calls fail because its session may not be kept alive.
 func isRefused(t *testing.T, c *locker.Client, name string) {
 	t.Helper()
 	var err error

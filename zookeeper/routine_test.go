@@ -2,7 +2,6 @@ package zookeeper_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/url"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
@@ -22,95 +22,51 @@ import (
 // versions are the oldest and the newest ZooKeeper that are tested.
 var versions = map[string][]lab.Option{"oldest": nil, "newest": {lab.WithTool(lab.ToolNewZooJar)}}
 
-// What happens in production again and again is no outage, and costs no lease, on the oldest server and the newest.
+// Routine events in production are no outage and cost no lease, on the oldest server and on the newest.
 func TestProveRoutineEvents(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
 	for name, version := range versions {
-		for what, test := range map[string]func(t *testing.T, version []lab.Option){
-			"a connection is closed":            testEndedConnection(func(p *lab.Proxy) { p.Set(lab.Reset); p.Set(lab.Pass) }),
-			"a connection is forgotten":         testEndedConnection(func(p *lab.Proxy) { p.Set(lab.Drop); p.PassNew() }),
-			"an address moves, and is gone":     testMovedAddress(false),
-			"an address moves, and is silent":   testMovedAddress(true),
-			"a client's certificate is renewed": testReplacedCertificate,
+		for what, end := range map[string]func(old *lab.Proxy, move func()){
+			"a connection is closed":          func(old *lab.Proxy, _ func()) { old.Set(lab.Reset); old.Set(lab.Pass) },
+			"a connection is forgotten":       func(old *lab.Proxy, _ func()) { old.Set(lab.Drop); old.PassNew() },
+			"an address moves, and is gone":   func(old *lab.Proxy, move func()) { move(); old.Set(lab.Reset) },
+			"an address moves, and is silent": func(old *lab.Proxy, move func()) { move(); old.Set(lab.Drop) },
 		} {
-			t.Run(what+", "+name, func(t *testing.T) {
-				t.Parallel()
-				test(t, version)
-			})
+			t.Run(what+", "+name, func(t *testing.T) { testEndedConnection(t, version, end) })
 		}
+		t.Run("a client's certificate is renewed, "+name, func(t *testing.T) { testReplacedCertificate(t, version) })
 	}
 }
 
-func testEndedConnection(end func(*lab.Proxy)) func(t *testing.T, version []lab.Option) {
-	return func(t *testing.T, version []lab.Option) {
-		z := lab.StartZooKeeper(t, version...)
-		road := lab.StartProxy(t, z.Addr())
-		c := newClient(t, []string{road.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
-		held := locktest.Lock(t, c, "held")
-		end(road)
-		l := locktest.Lock(t, c, "n")
-		require.NoError(t, l.Unlock(t.Context()))
-		for until := held.Until(); held.Err() == nil && !held.Until().After(until.Add(time.Second)); {
-			time.Sleep(10 * time.Millisecond) // it goes on being renewed
-		}
-		require.NoError(t, held.Err())
-		require.NoError(t, held.Unlock(t.Context()))
+// The server has a name, whose address is looked up for each connection, as the default Dial does.
+func testEndedConnection(t *testing.T, version []lab.Option, end func(old *lab.Proxy, move func())) {
+	t.Parallel()
+	const name = "server.test:2181"
+	z := lab.StartZooKeeper(t, version...)
+	old, moved := lab.StartProxy(t, z.Addr()), lab.StartProxy(t, z.Addr())
+	var at atomic.Value
+	at.Store(old.Addr())
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		assert.Equal(t, name, address)
+		return new(net.Dialer).DialContext(ctx, "tcp", at.Load().(string))
 	}
-}
-
-// A child asks, since who looks up names belongs to the whole process.
-func testMovedAddress(silent bool) func(t *testing.T, version []lab.Option) {
-	return func(t *testing.T, version []lab.Option) {
-		z := lab.StartZooKeeper(t, version...)
-		_, port, err := net.SplitHostPort(z.Addr())
-		require.NoError(t, err)
-		var at atomic.Value
-		names := lab.StartNames(t, &at)
-		at.Store(net.IPv4(127, 0, 0, 2))
-		end := lab.Forward(t, "127.0.0.2:"+port, z.Addr())
-		child := lab.StartChild(t, "moved", names, "zookeeper://server.test:"+port+"?ttl=20s")
-		child.Expect(t, "held", time.Minute)
-		lab.Forward(t, "127.0.0.3:"+port, z.Addr())
-		at.Store(net.IPv4(127, 0, 0, 3))
-		end(silent)
-		child.Send(t, "moved")
-		child.Expect(t, "works, and nothing was lost", time.Minute)
+	c := newClient(t, []string{name}, zookeeper.Options{SessionTimeout: 40 * time.Second, Dial: dial})
+	held := locktest.Lock(t, c, "held")
+	began := time.Now()
+	end(old, func() { at.Store(moved.Addr()) })
+	l := locktest.Lock(t, c, "n")
+	assert.Less(t, time.Since(began), 20*time.Second, "a silent connection is given up after 5 s, not the driver's 27")
+	require.NoError(t, l.Unlock(t.Context()))
+	for until := held.Until(); held.Err() == nil && !held.Until().After(until.Add(time.Second)); {
+		time.Sleep(10 * time.Millisecond) // it goes on being renewed
 	}
-}
-
-// movedRole is the child. Its arguments: where to look up names, a URL.
-func movedRole(p *lab.Parent) {
-	net.DefaultResolver = &net.Resolver{
-		PreferGo: true,
-		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "udp", p.Args[0])
-		},
-	}
-	ctx := context.Background()
-	c, err := locker.Open(ctx, p.Args[1], nil, zookeeper.Openers)
-	if err != nil {
-		p.Say("error %v", err)
-		return
-	}
-	held, err := c.Lock(ctx, "n")
-	p.Say("held %v", err)
-	p.Hear()
-	until := held.Until()
-	if l, lockErr := c.Lock(ctx, "m"); lockErr != nil {
-		err = lockErr
-	} else {
-		err = l.Unlock(ctx)
-	}
-	time.Sleep(time.Until(until))
-	if err = errors.Join(err, held.Err(), held.Unlock(ctx)); err != nil {
-		p.Say("error %v", err)
-		return
-	}
-	p.Say("works, and nothing was lost")
+	require.NoError(t, held.Err())
+	require.NoError(t, held.Unlock(t.Context()))
 }
 
 func testReplacedCertificate(t *testing.T, version []lab.Option) {
+	t.Parallel()
 	certs, strangers := lab.NewCerts(t), lab.NewCerts(t)
 	z := lab.StartZooKeeper(t, append([]lab.Option{lab.WithTLS(certs), lab.WithConfig("ssl.clientAuth", "need")}, version...)...)
 	road := lab.StartProxy(t, z.TLSAddr())

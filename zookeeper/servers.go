@@ -12,22 +12,31 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-// servers is what a session knows of its servers. Those that failed are remembered: the others are tried before
-// them (R23).
+// servers is what a session knows about its servers. It remembers those that failed, so that the others are tried
+// first (R23). Beside others that have no quorum, one that hung rests for as long as it was waited for: they may be
+// electing a leader, and are asked again before it gets more time.
 type servers struct {
 	addrs    []string // in an order of this session's own, so that sessions spread over them
 	failures map[string]failure
-	since    time.Time // when one took up the session last, or all had failed
+	up       time.Time // when a server last took up the session
+	since    time.Time // the same, or when all had failed after that
 	rounds   int       // how often all have failed
-	streak   int       // how often since one has not
-	outage   error     // why, until one has not
+	streak   int       // how often all have failed since one took up the session
+	outage   error     // why all have failed; nil: one has taken up the session since
 }
 
 // failure is why a server could not be used.
 type failure struct {
-	err error
-	at  time.Time
+	err  error
+	at   time.Time
+	hung time.Duration // how long it was waited for in vain; 0: it did answer
 }
+
+// rested is until when a server rests, if it does.
+func (f failure) rested() time.Time { return f.at.Add(f.hung) }
+
+// firstPatience is how long a server is waited for where there are others. It doubles each time that one hangs.
+const firstPatience = time.Second
 
 func newServers(addrs []string) servers {
 	addrs = slices.Clone(addrs)
@@ -35,36 +44,70 @@ func newServers(addrs []string) servers {
 	return servers{addrs: addrs, failures: map[string]failure{}}
 }
 
-// order returns them in the order in which they are to be tried: those that failed last come last.
-func (s *servers) order() []string {
-	return slices.SortedStableFunc(slices.Values(s.addrs), func(a, b string) int {
-		return s.failures[a].at.Compare(s.failures[b].at)
+// order returns the addresses in the order in which they are to be tried, without those that rest: those that failed
+// last come last, and one that hung as if it had failed when its rest ended.
+func (s *servers) order(now time.Time) []string {
+	awake := slices.DeleteFunc(slices.Clone(s.addrs), func(addr string) bool { return s.rests(addr, now) })
+	slices.SortStableFunc(awake, func(a, b string) int {
+		return s.failures[a].rested().Compare(s.failures[b].rested())
 	})
+	return awake
 }
 
-// taken notes that one has taken up the session.
-func (s *servers) taken(now time.Time) { s.since, s.streak, s.outage = now, 0, nil }
+// rests reports whether a server has hung lately where another one has no quorum. That one does not rest.
+func (s *servers) rests(addr string, now time.Time) bool {
+	return now.Before(s.failures[addr].rested()) && s.electing()
+}
+
+// electing reports whether a server that was asked since one last took up the session has no quorum.
+func (s *servers) electing() bool {
+	for _, f := range s.failures {
+		if f.hung == 0 && errors.Is(f.err, errNotServing) && f.at.After(s.up) {
+			return true
+		}
+	}
+	return false
+}
+
+// patience is how long a server is waited for, and no longer than most. Where all have failed, and none for want of a
+// quorum, all are slow, or the way to them is.
+func (s *servers) patience(addr string, most time.Duration) time.Duration {
+	if len(s.addrs) == 1 || s.streak > 0 && !s.electing() {
+		return most
+	}
+	patience := firstPatience
+	if f := s.failures[addr]; f.at.After(s.up) { // what was before that tells nothing of today
+		patience = max(patience, 2*f.hung)
+	}
+	return min(most, patience)
+}
+
+// taken notes that a server has taken up the session.
+func (s *servers) taken(addr string, now time.Time) {
+	s.up, s.since, s.streak, s.outage = now, now, 0, nil
+	delete(s.failures, addr)
+}
 
 // The causes of a failure.
 var (
-	// errNotServing: a server was there, and did not take up the session.
+	// errNotServing: a server accepted the connection, and did not take up the session.
 	errNotServing = errors.New("it did not take up the session")
-	// errOtherProtocol: asking again does not help, as with a certificate.
+	// errOtherProtocol: trying again does not help, as with a wrong certificate.
 	errOtherProtocol = errors.New("one side speaks TLS, the other does not")
 )
 
 const whyNotServing = "it has no quorum (an election), or more connections of this host than its limit " +
 	"(maxClientCnxns, 60 if it is not set)"
 
-// failed notes why a server could not be used. It reports whether all have failed now, since one had taken up the
-// session or all had failed before.
-func (s *servers) failed(addr string, err error, now time.Time) bool {
-	s.failures[addr] = failure{err, now}
+// failed notes why a server could not be used, and for how long it hung. It reports whether all have failed now, or
+// rest, counted from when a server last took up the session or all had failed.
+func (s *servers) failed(addr string, err error, hung time.Duration, now time.Time) bool {
+	s.failures[addr] = failure{err, now, hung}
 	var causes []string
 	hopeless, also := true, driver.ErrUnavailable
 	for _, addr := range slices.Sorted(slices.Values(s.addrs)) {
 		f, ok := s.failures[addr]
-		if !ok || !f.at.After(s.since) {
+		if !ok || !f.at.After(s.since) && !s.rests(addr, now) {
 			return false
 		}
 		causes = append(causes, addr+": "+strings.Join(strings.Fields(f.err.Error()), " "))

@@ -17,8 +17,8 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// A follower tells the leader who is alive only every half tick: when it is cut
-// off after a heartbeat, the leader counts from an earlier one.
+// A follower reports live sessions to the leader only every half tick: if it is cut off
+// after a heartbeat, the leader counts from an earlier one.
 func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
@@ -31,7 +31,7 @@ func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 	t.Cleanup(func() { _ = other.Close() })
 	for round := range rounds {
 		name := fmt.Sprintf("cut-%d", round)
-		// The holder knows this one server: it cannot go elsewhere.
+		// The holder knows only this server, so it cannot go elsewhere.
 		b := newBackend(t, []string{follower.Addr()}, zookeeper.Options{SessionTimeout: session})
 		holder := locktest.Must(locker.New(b, &locker.Options{OutageTimeout: soon}))
 		l := locktest.Lock(t, holder, name)
@@ -55,96 +55,56 @@ func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 	}
 }
 
-// A holder and waiters of three clients live through what happens to the
-// servers: nobody is told of a loss, and the waiters come in their order.
-func survives(t *testing.T, e *lab.ZooKeeperEnsemble, happen func()) {
-	t.Helper()
-	const session = 40 * time.Second // longer than an election on a busy machine
+// A holder and the waiters of three clients survive what happens to the servers: nothing
+// is lost, and the waiters get the lock in their order.
+func testHolderAndWaitersSurvive(t *testing.T, e *lab.ZooKeeperEnsemble) {
+	lab.NeedPause(t)
+	const session, waiters = 40 * time.Second, 3 // longer than an election on a busy machine
 	opts := zookeeper.Options{SessionTimeout: session}
 	l := locktest.Lock(t, newClient(t, e.Addrs(), opts), "job")
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	var order []int
-	addr := e.Servers[0].Addr()
-	for i := range 3 {
+	order := make(chan int, waiters)
+	for i := range waiters {
 		c := newClient(t, e.Addrs(), opts)
 		all.Go(func() {
-			l, err := c.Lock(within(t, time.Minute), "job")
-			if !assert.NoError(t, err) {
-				return
+			l, err := c.Lock(within(t, 5*time.Minute), "job")
+			if assert.NoError(t, err) {
+				order <- i
+				assert.NoError(t, l.Unlock(within(t, soon)))
 			}
-			mu.Lock()
-			order = append(order, i)
-			mu.Unlock()
-			assert.NoError(t, l.Unlock(within(t, soon)))
 		})
-		eventuallyLen(t, addr, "job", i+2)
+		eventuallyLen(t, e.Servers[0].Addr(), "job", i+2)
 	}
-	began := time.Now()
-	happen()
-	t.Logf("it took %v", time.Since(began))
-	renewed := l.Until()
-	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(renewed) }, 2*session,
-		10*time.Millisecond)
-	require.NoError(t, l.Err(), "nothing was lost")
-	mu.Lock()
-	assert.Empty(t, order)
-	mu.Unlock()
-	require.NoError(t, l.Unlock(within(t, soon)))
-	all.Wait()
-	assert.Equal(t, []int{0, 1, 2}, order)
-}
-
-func testLeaderKilledWithHolderAndWaiters(t *testing.T, e *lab.ZooKeeperEnsemble) {
-	survives(t, e, func() {
-		old := e.Leader(t)
-		old.Kill()
-		e.Leader(t, e.Others(old)...)
-	})
-}
-
-func testLeaderPausedWithHolderAndWaiters(t *testing.T, e *lab.ZooKeeperEnsemble) {
-	lab.NeedPause(t)
-	survives(t, e, func() {
-		old := e.Leader(t)
+	survives := func(what string, happen func()) {
+		began := time.Now()
+		happen()
+		t.Logf("%s: it took %v", what, time.Since(began))
+		renewed := l.Until()
+		require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(renewed) }, 2*session,
+			10*time.Millisecond, what)
+		require.NoError(t, l.Err(), "nothing was lost when %s", what)
+		require.Empty(t, order, what)
+	}
+	old := e.Leader(t)
+	survives("the leader was killed", func() { old.Kill(); e.Leader(t, e.Others(old)...) })
+	e.Restart(t)
+	old = e.Leader(t)
+	survives("the leader was paused", func() {
 		old.Pause()
 		t.Cleanup(old.Resume)
 		e.Leader(t, e.Others(old)...)
 	})
-}
-
-func testAllServersKilledAndRestarted(t *testing.T, e *lab.ZooKeeperEnsemble) {
-	survives(t, e, func() {
+	old.Resume()
+	survives("all servers were killed and restarted", func() {
 		for _, s := range e.Servers {
 			s.Kill()
 		}
 		e.Restart(t)
 	})
-}
-
-// The token is what the creation's transaction tells of its second write. It has
-// to be the czxid on every server, also while others write.
-func testTokenIsTheCzxid(t *testing.T, e *lab.ZooKeeperEnsemble) {
-	var all sync.WaitGroup
-	for i := range 6 {
-		c := newClient(t, []string{e.Addrs()[i%3]}, zookeeper.Options{})
-		admin := adminOf(t, e.Addrs()[i%3])
-		all.Go(func() {
-			for n := range 60 {
-				l, err := c.Lock(within(t, soon), fmt.Sprintf("token-%d", n%3+i/3*3))
-				if !assert.NoError(t, err) {
-					return
-				}
-				node := nodeOf(t, l)
-				_, stat, err := admin.Exists(node.Path)
-				if assert.NoError(t, err) {
-					token, _ := l.Token()
-					assert.Equal(t, uint64(stat.Czxid), token)
-					assert.Equal(t, stat.EphemeralOwner, node.Session)
-				}
-				assert.NoError(t, l.Unlock(within(t, soon)))
-			}
-		})
-	}
+	require.NoError(t, l.Unlock(within(t, soon)))
 	all.Wait()
+	close(order)
+	for i := range waiters {
+		assert.Equal(t, i, <-order)
+	}
 }

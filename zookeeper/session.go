@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,68 +20,70 @@ import (
 
 // session is one ZooKeeper session, with locks of the backend, on a connection of its own.
 //
-// The driver would go on with a new session under the same connection. It is given no server any more once the
-// session is over (see Next), so that nothing asked in one session is ever done in the next.
+// When a session has expired, the driver would go on with a new one. It gets no server once the session is over (see
+// Next), so that no request made in one session is ever carried out in the next.
 type session struct {
 	*lasting.Session
 	backend *Backend
 	conn    *zk.Conn
 	events  <-chan zk.Event // closed by the driver when it has ended
 	node    string          // which the heartbeat writes to
-	hurry   chan struct{}   // holds an element if somebody waits for a connection
+	hurry   chan struct{}   // holds an element if somebody is waiting for a connection
 
 	goroutines    sync.WaitGroup
-	authenticated int  // how many credentials the driver has: it repeats them on each connection
+	dials         *dials
+	authenticated int  // how many credentials the driver has been given: it repeats them on each connection
 	warned        bool // that heartbeats are refused
 
-	paths  int          // bytes of the paths of its nodes, those that may yet come included; guarded by backend.mu
-	asking sync.Mutex   // whether the service still has it
-	seen   atomic.Int64 // the number of the last transaction that an answer has told: see link
+	paths  int          // bytes of the paths of its nodes, including those that may still come; guarded by backend.mu
+	asking sync.Mutex   // held by the caller that asks whether the service still has it
+	seen   atomic.Int64 // the number of the last transaction in an answer: see link
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed, and made anew, at each change of what follows
+	changed  chan struct{} // closed and replaced at each change of the fields below
 	ready    bool          // it is open
-	link     *link         // the connection that has taken up the session; nil: there is none
+	link     *link         // the connection on which a server has taken up the session; nil: there is none
 	latest   *link         // the connection made last
 	id       int64
 	timeout  time.Duration // as granted
 	servers  servers
-	relinked chan struct{} // closed, and made anew, with each connection
+	relinked chan struct{} // closed and replaced with each connection
 	proof    proof
 	watched  map[string]*watch
 }
 
 const (
-	// What is sent is small, but for the watches that are set again on a new
-	// connection, in packets of 128 KiB; answers list the children of a node.
+	// Requests are small, except those that set the watches again on a new
+	// connection, in packets of 128 KiB. Answers list the children of a node.
 	bufferSize = 256 << 10
 	maxAnswer  = 64 << 20
-	// leastBuffer is the least jute.maxbuffer of the servers that is provided for: an eighth of its default, and
-	// what the driver needs anyway to set its watches again.
+	// leastBuffer is the smallest jute.maxbuffer that servers may have: an eighth of its default, and what the
+	// driver needs anyway to set its watches again.
 	leastBuffer = 128 << 10
 	// maxPaths bounds the bytes that the paths of one session's nodes may have. When a session ends, the service
 	// makes one transaction that lists them all. If that is longer than 2 × jute.maxbuffer, no server can read it,
-	// and the service is lost, also after a restart (ZOOKEEPER-4306). What else is in the transaction has far less
+	// and the service is lost, even after a restart (ZOOKEEPER-4306). The rest of the transaction takes far less
 	// than 1 KiB. Beyond the bound, the backend opens another session (R25).
 	maxPaths = 2*leastBuffer - 1<<10
+
 	// goodbye is how long a session that is over keeps its connection: for a heartbeat
-	// under way, and for the server to answer that the session is closed.
+	// in flight, and for the server to answer that the session is closed.
 	goodbye = 500 * time.Millisecond
 )
 
-// pathBytes is what a path needs in that transaction: its length comes before it.
+// pathBytes is what a path takes in that transaction, where its length comes before it.
 func pathBytes(path string) int { return 4 + len(path) }
 
-// terms are how a session of that timeout is kept.
+// terms says how a session of that timeout is kept alive.
 func terms(timeout time.Duration) lasting.Terms {
 	return lasting.Terms{
 		Every: timeout / 10, Retry: timeout / 100, Silence: timeout / 4, Least: timeout / 4, Refused: isRefusal,
 	}
 }
 
-// join returns a session that is ready and has room for so many bytes of paths, 0 for
-// what makes no node. It is the oldest with room, so that the others become unused and
-// can end. Its user calls leave.
+// join returns a session that is ready and has room for so many bytes of paths: 0 for a
+// user that creates no node. It is the oldest with room, so that the others become unused
+// and can end. The caller calls leave.
 func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 	b.mu.Lock()
 	if b.closed {
@@ -111,7 +114,7 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 	return nil, err
 }
 
-// leave ends a use, and gives back its room.
+// leave ends one use of the session, and gives back its room.
 func (s *session) leave(bytes int) {
 	s.backend.mu.Lock()
 	s.paths -= bytes
@@ -119,8 +122,8 @@ func (s *session) leave(bytes int) {
 	s.Leave()
 }
 
-// newSession begins a session. It does not wait for it. One that nobody uses ends after one more timeout: an idle
-// client writes nothing, and to open another session is fewer writes than the heartbeats of a timeout are.
+// newSession begins a session, and does not wait until it is ready. A session that nobody uses ends after one more
+// timeout, so that an idle client writes nothing: opening another takes fewer writes than the heartbeats of one timeout.
 func newSession(b *Backend) *session {
 	s := &session{
 		Session:  lasting.New(b.opts.SessionTimeout),
@@ -132,13 +135,15 @@ func newSession(b *Backend) *session {
 		relinked: make(chan struct{}),
 		watched:  make(map[string]*watch),
 	}
-	// A server that says nothing is not waited for when the session is over.
+	// When the session is over, a silent server must not delay its end.
 	context.AfterFunc(s.Context(), func() { time.AfterFunc(goodbye, s.abort) })
+	logger := slog.NewLogLogger(b.opts.Logger.Handler(), slog.LevelDebug) // what it says has no credentials
+	logger.SetPrefix("zookeeper: driver: ")
 	s.conn, s.events, _ = zk.Connect(b.servers, b.opts.SessionTimeout,
 		zk.WithDialer(s.dial),
 		zk.WithHostProvider((*hosts)(s)),
 		zk.WithEventCallback(s.event),
-		zk.WithLogger(driverLog{b.opts.Logger}),
+		zk.WithLogger(logger),
 		zk.WithMaxConnBufferSize(bufferSize),
 		zk.WithMaxBufferSize(maxAnswer),
 	) // which fails only without a server
@@ -146,8 +151,8 @@ func newSession(b *Backend) *session {
 	return s
 }
 
-// run keeps the session until it is over and all its goroutines have ended. The service hears that it is over after
-// all holders have.
+// run keeps the session alive until it is over, and returns when all its goroutines have ended. The holders are notified
+// before the service is.
 func (s *session) run() {
 	if err := s.prepare(); err != nil {
 		s.End(err)
@@ -158,8 +163,8 @@ func (s *session) run() {
 	s.goroutines.Wait()
 }
 
-// prepare authenticates and creates the session's own node. It returns an error if
-// the service refuses that, or the session is over.
+// prepare authenticates and creates the session's own node. It tries until that succeeds,
+// the service refuses it, or the session is over.
 func (s *session) prepare() error {
 	for ; ; s.pause(s.backend.opts.SessionTimeout / 40) {
 		if err := s.reconnected(s.Context()); err != nil {
@@ -179,7 +184,7 @@ func (s *session) prepare() error {
 		case isRefusal(err):
 			return err
 		}
-		// Lost with the connection, or the service is busy with itself.
+		// The connection broke, or the service has a problem that passes.
 	}
 }
 
@@ -203,8 +208,8 @@ func (s *session) introduce() (since time.Time, err error) {
 }
 
 // beat writes to the session's node. If that is refused, the driver's pings would keep the session alive, and with it
-// the nodes of holders who can rely on nothing any more: so it ends when the last lease has ended, and not before,
-// since that removes the nodes at once (R3).
+// the nodes of holders that can no longer rely on them. So the session ends once the last lease has ended, and not
+// before, because its end removes the nodes at once (R3).
 func (s *session) beat() (since time.Time, err error) {
 	since, err = s.write(func(c *zk.Conn) error { _, err := c.Set(s.node, nil, -1); return err })
 	switch {
@@ -226,13 +231,13 @@ func (s *session) beat() (since time.Time, err error) {
 func (s *session) createBeat(c *zk.Conn) error {
 	_, err := c.Create(s.node, nil, zk.FlagEphemeral, s.backend.acl)
 	if errors.Is(err, zk.ErrNodeExists) {
-		return nil // an answer was lost: nobody else knows the name
+		return nil // it is our own, and the answer was lost: nobody else knows the name
 	}
 	return err
 }
 
-// write makes one write that counts as a heartbeat, and returns what is proven with it. A connection that does not
-// answer is given up, so that the driver tries another server.
+// write makes one write that counts as a heartbeat, and returns the moment from which the session is now proven to
+// count. A connection without an answer is given up, so that the driver tries another server.
 func (s *session) write(f func(*zk.Conn) error) (since time.Time, err error) {
 	s.mu.Lock()
 	l := s.link
@@ -242,11 +247,12 @@ func (s *session) write(f func(*zk.Conn) error) (since time.Time, err error) {
 	}
 	sent, patience := time.Now(), s.backend.patience()
 	late := time.AfterFunc(patience, func() {
-		s.failed(l.server, fmt.Errorf("no answer to a write after %v", patience))
+		s.failed(l.server, fmt.Errorf("no answer to a write after %v", patience), patience)
+		s.unlink(l) // what is asked from now on waits for the next connection
 		l.abort()
 	})
 	defer late.Stop()
-	if err := f(s.conn); err != nil { // not through the slots: it waits for no others
+	if err := f(s.conn); err != nil { // without a slot, so that it waits for no other request
 		return since, s.failure(err)
 	}
 	s.mu.Lock()
@@ -255,12 +261,12 @@ func (s *session) write(f func(*zk.Conn) error) (since time.Time, err error) {
 	return s.proof.since, nil
 }
 
-// validity returns what a hold of this session is worth that was asked for, or its renewal, at since. It waits for a
-// heartbeat if the last one is too long ago, until ctx is done; if they are refused, it says so.
+// validity returns the validity of a hold that was requested, or whose renewal was, at since. If the last heartbeat is
+// too old, it waits for the next one, until ctx is done or heartbeats are refused.
 //
-// The engine is given since, and the age of the proof as a drift: what comes out is the end of the timeout as proven,
-// less the usual allowance for clocks. since carries both clocks, and the age is the greater of the two, so that it
-// comes out so, or earlier, in each of them (R4).
+// The engine gets since, and the age of the proof at that time as part of the drift: the lease then ends with the
+// timeout as proven, less the usual allowance for clocks. since carries both clocks, and the age is the greater of the
+// two, so the lease ends no later by either of them (R4).
 func (s *session) validity(ctx context.Context, since time.Time) (driver.Validity, error) {
 	v, err := s.Fresh(ctx)
 	switch {
@@ -281,17 +287,25 @@ func (s *session) event(e zk.Event) {
 		s.Ended() // the service has removed all nodes of the session
 	case e.Type == zk.EventSession && e.State == zk.StateDisconnected:
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.link != nil {
-			s.link = nil
-			s.change()
-		}
+		l := s.link
+		s.mu.Unlock()
+		s.unlink(l)
 	case e.Type > 0:
 		s.fire(e.Path, e.Type)
 	}
 }
 
-// change wakes those who wait for one. s.mu is held.
+// unlink notes that a connection is of no use any more.
+func (s *session) unlink(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l != nil && s.link == l {
+		s.link = nil
+		s.change()
+	}
+}
+
+// change wakes all that wait for a change. s.mu is held.
 func (s *session) change() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -304,10 +318,10 @@ func (s *session) closeDriver() {
 	online := s.link != nil
 	s.mu.Unlock()
 	if !online {
-		s.abort() // ends a greeting under way
+		s.abort() // ends a greeting in flight
 	}
-	// What it says may reach nobody, if the connection ends just then, and it waits
-	// a second for an answer. The driver has ended when it tells no more events.
+	// If the connection breaks just then, the goodbye reaches nobody, and Close waits a second
+	// for the answer. The driver has ended when it closes its channel of events.
 	go s.conn.Close()
 	for range s.events {
 	}
@@ -326,7 +340,7 @@ func (s *session) abort() {
 
 func (s *session) isOver() bool { return s.Err() != nil }
 
-// over is why it is, for callers.
+// over is the error of a request for a session that is over.
 func (s *session) over() error {
 	err := s.Err()
 	if errors.Is(err, driver.ErrClosed) || isRefusal(err) {
@@ -401,7 +415,7 @@ func (s *session) granted() (id int64, timeout time.Duration) {
 	return s.id, s.timeout
 }
 
-// lasts returns an error if the servers have granted the session for less than that.
+// lasts returns an error if the servers have granted the session a shorter timeout than ttl.
 func (s *session) lasts(ttl time.Duration) error {
 	if _, timeout := s.granted(); ttl > timeout {
 		return fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: "+
@@ -424,10 +438,10 @@ func (s *session) spawn(f func()) bool {
 	return true
 }
 
-// wait returns nil when cond holds, which is called with s.mu held, and
-// otherwise why not: the session is over, or ctx is. Without patience, it also
-// returns when all servers have failed once since it was called; in an outage,
-// they are tried at once.
+// wait returns nil once cond is true, which is called with s.mu held. It returns
+// an error when the session is over or ctx is done. Without patience, it also
+// returns when all servers have failed once since it was called, and if there is
+// an outage already, it has them tried at once.
 func (s *session) wait(ctx context.Context, patience bool, cond func() bool) error {
 	failed := -1 // rounds when this began
 	for {
@@ -460,7 +474,7 @@ func (s *session) wait(ctx context.Context, patience bool, cond func() bool) err
 	}
 }
 
-// online waits for a connection, and not for long if there is none to be had.
+// online waits for a connection, but does not wait out an outage.
 func (s *session) online(ctx context.Context) error {
 	return s.wait(ctx, false, func() bool { return s.link != nil })
 }
@@ -470,10 +484,10 @@ func (s *session) reconnected(ctx context.Context) error {
 	return s.wait(ctx, true, func() bool { return s.link != nil })
 }
 
-// ask makes one request, over a connection that is there, and returns when ctx ends (R8).
-// The driver knows no contexts, and keeps what it could not send until there is a
-// connection again: so the request has a goroutine of its own, and may be carried out
-// after it was left behind. The slots bound those under way, those that were left included.
+// ask makes one request when there is a connection, and returns when ctx ends (R8). The
+// driver knows no contexts, and keeps what it could not send until there is a connection
+// again. So the request has a goroutine of its own, and may still be carried out after its
+// caller has left. The slots bound the requests in flight, including those that were left.
 func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, error)) (v T, err error) {
 	if err = s.online(ctx); err == nil && ctx.Err() != nil {
 		err = unanswered(ctx) // nothing is sent
@@ -508,13 +522,13 @@ func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, erro
 	}
 }
 
-// do is ask for requests of whose answer only the error matters.
+// do is ask for requests whose answer is only an error.
 func (s *session) do(ctx context.Context, f func(*zk.Conn) error) error {
 	_, err := ask(ctx, s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, f(c) })
 	return err
 }
 
-// data is what is in a node, and what is known of it.
+// data is the content of a node, and its metadata.
 type data struct {
 	text string
 	stat *zk.Stat

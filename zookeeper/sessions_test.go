@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// The least that is provided for.
+	// The smallest that servers may have.
 	smallBuffer = "-Djute.maxbuffer=131072"
 	// A session has room for some 150 locks with long names.
 	roomFor = 150
 )
 
-// longName is a name that is written with three bytes for each of its own.
+// longName returns a name whose node has three bytes for almost each of its own.
 func longName(i int) string { return strings.Repeat(" ", 500) + fmt.Sprint(i) }
 
-// lockAll locks so many names at once.
+// lockAll locks n names at once.
 func lockAll(t testing.TB, c *locker.Client, n int) (leases []*locker.Lease) {
 	t.Helper()
 	leases = make([]*locker.Lease, n)
@@ -73,9 +73,9 @@ func serves(t testing.TB, e *lab.ZooKeeperEnsemble) error {
 	}
 }
 
-// The end of a session is one transaction with the paths of all its nodes. If it
-// is longer than twice what a server reads, no server can read it, and the service
-// is lost. Holders and waiters count.
+// The end of a session is one transaction with the paths of all its nodes, both of holders
+// and of waiters. If it is longer than twice jute.maxbuffer, no server can read it, and the
+// service is lost.
 func TestProveEndOfSessionsDoesNotEndTheService(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
@@ -87,7 +87,10 @@ func TestProveEndOfSessionsDoesNotEndTheService(t *testing.T) {
 	for i := range 2 * roomFor {
 		go func() { _, _ = waits.Lock(t.Context(), longName(i)) }()
 	}
-	eventuallyNodes(t, e, 4*roomFor)
+	require.Eventually(t, func() bool {
+		text, err := e.Servers[0].FourLetters("dump")
+		return err == nil && strings.Count(text, "-lock-") == 4*roomFor
+	}, 3*soon, 20*time.Millisecond)
 	for _, b := range []*zookeeper.Backend{waiter, holder} {
 		require.NoError(t, b.Close())
 		require.NoError(t, serves(t, e), "the service is lost")
@@ -132,11 +135,9 @@ func pathsOf(t testing.TB, z *lab.ZooKeeper) (all []int) {
 }
 
 // A session that fills is followed by others, which end when they are empty.
-func TestSessionsFillAndEnd(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t)
+func testSessionsFillAndEnd(t *testing.T, z *lab.ZooKeeper) {
 	// Long enough for a busy machine, and not longer, since an empty session ends after one more.
-	opts := zookeeper.Options{SessionTimeout: 15 * time.Second}
+	opts := zookeeper.Options{SessionTimeout: 8 * time.Second}
 	c := newClient(t, []string{z.Addr()}, opts)
 	sessions := func() int { return len(pathsOf(t, z)) }
 	leases := lockAll(t, c, 3*roomFor)
@@ -149,55 +150,28 @@ func TestSessionsFillAndEnd(t *testing.T) {
 	for _, bytes := range pathsOf(t, z) {
 		assert.LessOrEqual(t, bytes, 255<<10)
 	}
-	_, err := c.TryLock(within(t, soon), longName(0))
-	require.ErrorIs(t, err, driver.ErrHeld)
+	held := map[int64]bool{}
+	for i := 0; i < len(leases); i += 10 { // one session looks, and each of them holds some
+		_, err := c.TryLock(within(t, soon), longName(i))
+		require.ErrorIs(t, err, driver.ErrHeld)
+		held[nodeOf(t, leases[i]).Session] = true
+	}
+	assert.Len(t, held, 3)
 	unlockAll(t, leases)
 	require.Eventually(t, func() bool { return sessions() == 0 }, 3*soon, 20*time.Millisecond,
 		"those that are empty end: a client that neither holds nor waits writes nothing")
 	warm(t, c, "goes-on")
 }
 
-// Two sessions of one process exclude each other, as those of two do.
-func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
-	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
-	try := func(name string, wait bool) error {
-		_, err := sitOut(within(t, soon), b, asking(name, wait))
-		return err
+// If a server refuses another connection, only locks for which there is no room fail, and
+// the error says why. A lock that is released makes room.
+func testServerRefusesAnotherConnection(t *testing.T, z *lab.ZooKeeper) {
+	for range connections - 1 {
+		_, _, err := adminOf(t, z.Addr()).Exists("/")
+		require.NoError(t, err)
 	}
-	first := acquire(t, b, asking("both", false))
-	var all sync.WaitGroup
-	for i := range 2 * roomFor {
-		all.Go(func() { assert.NoError(t, try(longName(i), true)) })
-	}
-	all.Wait()
-	for i := range 25 { // what is left of the first session's room, by names that take as much as that one
-		require.NoError(t, try(fmt.Sprintf("s%03d", i), false))
-	}
-	require.ErrorIs(t, try("both", false), driver.ErrHeld)
-	waiter := ask(t, b, asking("both", true))
-	eventuallyLen(t, z.Addr(), "both", 2)
-	st, err := b.Inspect(within(t, soon), "both")
-	require.NoError(t, err)
-	assert.Equal(t, 1, st.Waiters)
-	require.NoError(t, first.Hold.Release(within(t, soon), 0))
-	next := <-waiter
-	assert.Greater(t, next.Token, first.Token)
-	assert.NotEqual(t, nodeOf(t, first.Hold.(driver.Aser)).Session, nodeOf(t, next.Hold.(driver.Aser)).Session)
-	lost, err := locktest.Break(within(t, soon), b, "both")
-	require.NoError(t, err)
-	assert.Equal(t, next.Token, lost.Token)
-	require.Eventually(t, func() bool {
-		_, err := next.Hold.Renew(within(t, soon))
-		return errors.Is(err, driver.ErrLost)
-	}, soon, 10*time.Millisecond, "its holder is told")
-}
-
-// A server that refuses another connection refuses locks beyond what there is room
-// for, and no others, and says why. A lock that is released makes room.
-func TestServerRefusesAnotherConnection(t *testing.T) {
-	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithConfig("maxClientCnxns", "1"))
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
+	warm(t, c, "a") // the connections of an earlier test may still count
 	var leases []*locker.Lease
 	for i := 0; ; i++ {
 		require.Less(t, i, 2*roomFor)
@@ -224,13 +198,4 @@ func TestServerRefusesAnotherConnection(t *testing.T) {
 	for _, l := range leases[1:] {
 		require.NoError(t, l.Err())
 	}
-}
-
-// eventuallyNodes waits until there are so many nodes of holders and waiters.
-func eventuallyNodes(t testing.TB, e *lab.ZooKeeperEnsemble, n int) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		text, err := e.Servers[0].FourLetters("dump")
-		return err == nil && strings.Count(text, "-lock-") == n
-	}, 3*soon, 20*time.Millisecond)
 }

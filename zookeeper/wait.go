@@ -13,14 +13,14 @@ import (
 	"github.com/golockers/locker/internal/queue"
 )
 
-// children are the names of the nodes below one.
+// children are the names of a node's children.
 type children struct {
 	names []string
-	last  int64 // the transaction in which one came or went last
+	last  int64 // the transaction in which a child was last created or deleted
 }
 
-// children reads them. A server that this session has just come to may lag behind: with sync, it first catches up
-// with all that was done before.
+// children reads the children of a node. A server that this session has just connected to may lag behind: with sync,
+// it first catches up with everything that was done before.
 func (s *session) children(ctx context.Context, path string, sync bool) (children, error) {
 	return ask(ctx, s, func(c *zk.Conn) (of children, err error) {
 		if sync {
@@ -47,11 +47,12 @@ func (s *session) queueOf(ctx context.Context, dir, id string, sync bool) (nodes
 	return q, nil
 }
 
-// isFirst is for those who do not wait: it returns nil if nobody is in the way of the entry, and otherwise removes it.
+// isFirst is for a caller that does not wait: if somebody is in the way of the entry, it removes the entry and returns
+// driver.ErrHeld.
 func (e *entry) isFirst(ctx context.Context) error {
 	ahead, err := e.ahead(ctx)
 	if err == nil && len(ahead) > 0 {
-		_ = e.remove(ctx, false) // if it is not known to be gone then, it is taken back
+		_ = e.remove(ctx, false) // if this fails, the engine undoes the attempt
 		err = driver.ErrHeld
 	}
 	return err
@@ -68,7 +69,8 @@ func (e *entry) wait(ctx context.Context, queued func()) error {
 
 var _ queue.Place[node] = (*entry)(nil)
 
-// Ahead implements [queue.Place]: it returns the nearest of the nodes that keep this one out. An outage is sat out.
+// Ahead implements [queue.Place]: it returns the nearest of the nodes that keep this one out. It waits for the end of
+// an outage.
 func (e *entry) Ahead(ctx context.Context) (*node, error) {
 	if err := e.s.reconnected(ctx); err != nil {
 		return nil, err
@@ -85,9 +87,9 @@ func (e *entry) Lost(err error) bool {
 	return e.current() == none || !errors.Is(err, driver.ErrUnavailable)
 }
 
-// ahead reads which nodes before this one in the queue keep it out. So a run of sharers
-// gets in together, when the last one before them that wants the lock alone is gone;
-// and whoever waits to have it alone keeps those out who come later.
+// ahead reads which nodes before this one in the queue keep it out. A run of sharers gets
+// in together, when the last writer before them is gone, and a waiting writer keeps out
+// the sharers that come later.
 func (e *entry) ahead(ctx context.Context) ([]node, error) {
 	e.asked = time.Now()
 	for sync := false; ; sync = true { // a server that lags behind hides nodes
@@ -120,9 +122,9 @@ func (e *entry) removed() error {
 	return fmt.Errorf("zookeeper: the node of this waiter was removed: %w", driver.ErrUnavailable)
 }
 
-// adopt makes the entry that of an earlier node with the attempt's owner: the
-// request was repeated (R11). One that is of another session is deleted and not
-// used, whatever its name says.
+// adopt deals with an earlier node that has the attempt's owner. If it belongs to this
+// session, the request was repeated (R11): the entry takes that node, and deletes its
+// own. A node of another session is deleted and not used, whatever its name says.
 func (e *entry) adopt(ctx context.Context, first string) error {
 	found, err := e.s.get(ctx, first)
 	if gone(err) {
@@ -145,8 +147,8 @@ func (e *entry) adopt(ctx context.Context, first string) error {
 	return nil
 }
 
-// Without an event, the queue is looked at again very rarely: the service tells
-// what happens to a node that is watched, and a connection that breaks is noticed.
+// rareLook is how often the queue is read again without an event. It is rare because the
+// service reports what happens to a watched node, and a broken connection is noticed.
 const rareLook = 15 * time.Minute
 
 // Await implements [queue.Place]: it watches the nearest node ahead.
@@ -165,7 +167,7 @@ func (e *entry) Await(ctx context.Context, nearest *node) error {
 		}
 		select {
 		case <-relinked:
-			// The driver sets the watches again; whether it could, a look tells.
+			// The driver sets the watches again. A look at the queue covers the case that it could not.
 			relinked = nil
 			timer.Reset(clock.UpTo(interval))
 		case <-w.told:

@@ -2,12 +2,13 @@ package zookeeper_test
 
 import (
 	"bytes"
-	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -40,44 +41,6 @@ func eventuallyLen(t testing.TB, addr, name string, n int) {
 	}, soon, 5*time.Millisecond, "%d nodes in the queue, have %v", n, &got)
 }
 
-// A waiter whose session has expired takes its place anew, and gets the lock.
-func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
-	const session = 2 * time.Second
-	p := lab.StartProxy(t, z.Addr())
-	held := locktest.Lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), "a")
-	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
-	type answer struct {
-		l   *locker.Lease
-		err error
-	}
-	in := make(chan answer, 1)
-	go func() {
-		for {
-			l, err := waiter.Lock(within(t, time.Minute), "a")
-			// An outage longer than the session may end the wait.
-			if err == nil || !errors.Is(err, driver.ErrUnavailable) {
-				in <- answer{l, err}
-				return
-			}
-		}
-	}()
-	eventuallyLen(t, z.Addr(), "a", 2)
-	before := queueOf(t, z.Addr(), "a")
-	// Within the time that a waiter sits out, from its side; from the service's
-	// side the session must have ended: the replies are what is lost.
-	p.Requests(lab.Drop)
-	eventuallyLen(t, z.Addr(), "a", 1)
-	p.Requests(lab.Pass)
-	eventuallyLen(t, z.Addr(), "a", 2)
-	assert.NotEqual(t, before, queueOf(t, z.Addr(), "a"), "not the node of the session that has expired")
-	require.NoError(t, held.Unlock(within(t, soon)))
-	a := <-in
-	require.NoError(t, a.err)
-	require.NoError(t, a.l.Err())
-	require.NoError(t, a.l.Unlock(within(t, soon)))
-	eventuallyLen(t, z.Addr(), "a", 0)
-}
-
 func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 	const waiters = 12
 	rare := zookeeper.Options{SessionTimeout: 50 * time.Second}
@@ -98,7 +61,7 @@ func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 		eventuallyLen(t, z.Addr(), "a", i+2)
 		addr = p.Addr() // all but the first
 	}
-	// Each node is watched by the session behind it, and that of the holder by its own, too.
+	// The session behind each node watches it, and the holder's own session watches the holder's.
 	require.Eventually(t, func() bool { return watchesOf(t, z) == waiters+1 }, soon, 10*time.Millisecond)
 	var more atomic.Int32 // than heartbeats, which are about other nodes
 	p.Watch(func(_ *lab.Link, _ bool, data []byte, _ bool) {
@@ -114,26 +77,8 @@ func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 	all.Wait()
 }
 
-func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	l := locktest.Lock(t, c, "a")
-	node := nodeOf(t, l)
-	admin := adminOf(t, z.Addr())
-	_, err := admin.Set(node.Path, []byte("x"), -1)
-	require.NoError(t, err)
-	assert.Never(t, func() bool { return l.Err() != nil }, 100*time.Millisecond, 10*time.Millisecond,
-		"a write to the node is not its end")
-	require.NoError(t, admin.Delete(node.Path, -1))
-	select {
-	case <-l.Done():
-	case <-time.After(soon):
-		t.Error("not told")
-	}
-	require.ErrorIs(t, l.Err(), driver.ErrLost)
-}
-
-// A waiter whose node was removed holds nothing when the one before it leaves: it
-// stands at the end of the queue again.
+// A waiter whose node was removed does not get the lock when the holder ahead of it leaves:
+// it is at the end of the queue again.
 func testWaiterWhoseNodeIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	const name = "removed-waiter"
 	held := locktest.Lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), name)
@@ -154,4 +99,33 @@ func testWaiterWhoseNodeIsRemoved(t *testing.T, z *lab.ZooKeeper) {
 	}
 	require.NoError(t, first.Unlock(within(t, soon)))
 	require.NoError(t, (<-removed).Unlock(within(t, soon)))
+}
+
+func testNoMoreShareANameThanThereMayBe(t *testing.T, z *lab.ZooKeeper) {
+	const name = "crowd"
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	first := locktest.Lock(t, c, name, locker.Shared())
+	admin := adminOf(t, z.Addr())
+	for n := 1; n < driver.MaxSharers; {
+		var some []any
+		for ; len(some) < 512 && n < driver.MaxSharers; n++ {
+			some = append(some, &zk.CreateRequest{Path: "/locker/" + name + "/" + strconv.Itoa(n) + "-read-",
+				Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeral | zk.FlagSequence})
+		}
+		_, err := admin.Multi(some...)
+		require.NoError(t, err)
+	}
+	began := time.Now()
+	_, err := c.TryLock(t.Context(), name, locker.Shared())
+	require.ErrorIs(t, err, driver.ErrRefused)
+	require.ErrorContains(t, err, "4096 share")
+	t.Logf("refused after %v", time.Since(began))
+	eventuallyLen(t, z.Addr(), name, driver.MaxSharers)
+	st, err := c.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	assert.Equal(t, driver.MaxSharers, st.Sharers)
+	require.NoError(t, first.Unlock(t.Context()))
+	last, err := c.TryLock(t.Context(), name, locker.Shared())
+	require.NoError(t, err)
+	require.NoError(t, last.Unlock(t.Context()))
 }

@@ -6,24 +6,24 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// watch is what a session has asked the service to tell about one node: when it
-// goes. It is a watch of its children, of which it has none, since one of its data would tell thousands of readers,
-// who wait for one writer, when that is marked. There is at most one per node in the driver and in the
-// service, however many want it and however often they come and go. It is set by
-// reading the node, so there is none on a node that does not exist, and it ends
-// when the node does: a wait that was given up leaves at most a watch on a node
-// that is there, which the next wait for it uses again.
+// watch is a session's watch on one node, which fires when the node is deleted. It
+// watches the node's children, although there are none: a watch on its data would wake
+// thousands of readers that wait for one writer when that writer is marked. There is at
+// most one per node, in the driver and in the service, however many callers want it and
+// however often they come and go. It is set by reading the node, so there is none on a
+// node that does not exist, and it ends when the node does: a wait that was given up
+// leaves at most a watch on an existing node, which the next wait uses again.
 type watch struct {
-	told chan struct{} // closed when something happened
+	told chan struct{} // closed when it has fired
 
 	// Guarded by session.mu.
-	armed bool // the service will tell
-	reads int  // requests under way that arm it
-	own   *entry
+	armed bool   // the service has it
+	reads int    // requests in flight that arm it
+	own   *entry // the holder, which is notified of the deletion; nil: none of this session's
 }
 
-// watch returns the watch on a node once it is set. Its holder, if there is one,
-// is told what happens to the node.
+// watch returns the watch on a node once it is set. The holder, if it is not nil, is
+// notified when the node is deleted.
 func (s *session) watch(ctx context.Context, path string, holder *entry) (*watch, error) {
 	s.mu.Lock()
 	w := s.watched[path]
@@ -62,7 +62,7 @@ func (s *session) fire(path string, event zk.EventType) {
 	delete(s.watched, path)
 	own := w.own
 	s.mu.Unlock()
-	if own != nil && event == zk.EventNodeDeleted { // if not, Renew sets the next watch
+	if own != nil && event == zk.EventNodeDeleted { // after any other event, Renew sets the watch again
 		own.gone()
 	}
 	close(w.told)

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -75,20 +74,30 @@ func (e *ZooKeeperEnsemble) Restart(t TB) {
 	Restart(t, processes(e.Servers)...)
 }
 
-// Leader returns the server that leads, and waits for one if there is none. Servers that are not among
-// candidates are not asked: none given means all.
+// Leader returns the one of candidates that leads once all others of them follow; none given means all servers. A
+// leader that has been paused says for some 100 ms that it still leads, and so can its former followers.
 func (e *ZooKeeperEnsemble) Leader(t TB, candidates ...*ZooKeeper) (leader *ZooKeeper) {
 	t.Helper()
 	if candidates == nil {
 		candidates = e.Servers
 	}
+	all := append(slices.Repeat([]string{"follower"}, len(candidates)-1), "leader")
 	await(t, func() error {
-		for _, leader = range candidates {
-			if mode, err := leader.Mode(); err == nil && mode == "leader" {
-				return nil
+		var modes []string
+		for _, s := range candidates {
+			mode, err := s.Mode()
+			if err != nil {
+				return err
 			}
+			if mode == "leader" {
+				leader = s
+			}
+			modes = append(modes, mode)
 		}
-		return errors.New("lab: no server leads")
+		if slices.Sort(modes); !slices.Equal(modes, all) {
+			return fmt.Errorf("lab: no server leads and has all others follow: %q", modes)
+		}
+		return nil
 	}, processes(e.Servers)...)
 	return leader
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
@@ -24,7 +25,7 @@ func creationIn(dir string) string {
 	return string(b) + dir + "/"
 }
 
-// It may be removed under another who has just made it, or found it.
+// A container may be removed just after another client has created or found it.
 func testContainerIsRemovedUnderAnother(t *testing.T, z *lab.ZooKeeper) {
 	admin := adminOf(t, z.Addr())
 	p := lab.StartProxy(t, z.Addr())
@@ -48,4 +49,17 @@ func testContainerIsRemovedUnderAnother(t *testing.T, z *lab.ZooKeeper) {
 	assert.Equal(t, 4, removed)
 	assert.Len(t, queueOf(t, z.Addr(), "removed-under"), 1)
 	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+// A caller that only tries writes nothing, so that it is in nobody's way if it is cut off.
+func testPollerWritesNothing(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
+	poller := newClient(t, []string{p.Addr()}, zookeeper.Options{})
+	held := locktest.Lock(t, newClient(t, []string{z.Addr()}, zookeeper.Options{}), "polled")
+	p.OnRequest(creationIn("/locker/polled"), func(*lab.Link) { assert.Fail(t, "it has written") })
+	for range 5 {
+		_, err := poller.TryLock(within(t, soon), "polled")
+		require.ErrorIs(t, err, driver.ErrHeld)
+	}
+	require.NoError(t, held.Unlock(within(t, soon)))
 }
