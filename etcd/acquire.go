@@ -51,6 +51,9 @@ func (b *Backend) attempt(ctx context.Context, req driver.Request) (driver.Grant
 		b: b, l: l, queue: b.keys.queue(req.Name), shared: req.Shared,
 		owner: req.Owner, label: req.Label, lost: req.Lost, minHold: req.MinHold,
 	}
+	if h.minHold > 0 {
+		h.turn = make(chan struct{}, 1)
+	}
 	a := &attempt{h: h, follows: b.name(h)}
 	a.behind = h.key
 	v, err := a.run(ctx, req)
@@ -77,7 +80,7 @@ func (b *Backend) attempt(ctx context.Context, req driver.Request) (driver.Grant
 	if left {
 		return driver.Grant{Hold: h}, err // for the engine to take back (R7)
 	}
-	h.settle()
+	h.become(settled)
 	return driver.Grant{}, err
 }
 
@@ -178,9 +181,11 @@ func (a *attempt) enter(ctx context.Context, wait bool) (first bool, ahead *mvcc
 			a.inQueue(resp.Header.Revision)
 			return true, nil, a.learn(ctx, resp.Responses)
 		}
-		if mine := resp.Responses[0].GetResponseRange().Kvs; len(mine) > 0 && h.isAt(mine[0]) {
-			a.inQueue(mine[0].CreateRevision)
-			return false, nil, nil // the request was carried out before (R11)
+		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+			if string(kv.Value) == h.value() && kv.Lease == h.l.id {
+				a.inQueue(kv.CreateRevision)
+				return false, nil, nil // the request was carried out before (R11)
+			}
 		}
 		if wait && !last {
 			continue
@@ -314,7 +319,7 @@ func (a *attempt) learn(ctx context.Context, found []*pb.ResponseOp) (err error)
 	if before < driver.MaxSharers {
 		return nil
 	}
-	if _, err := h.end(ctx, false); err != nil {
+	if _, err := h.end(ctx, 0); err != nil {
 		return err
 	}
 	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(h.queue, h.b.keys.locks()), "/"))

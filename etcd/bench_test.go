@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
 
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/contest"
@@ -24,7 +25,7 @@ var contenders = contest.Contenders{
 // driven is a contender on a driver's client.
 func driven(c func(client *clientv3.Client, goroutines int) (contest.Op, func(), error)) contest.Contender {
 	return func(servers []string, goroutines int) (contest.Op, func(), error) {
-		client, err := newClient(servers)
+		client, err := clientv3.New(clientv3.Config{Endpoints: servers, Logger: zap.NewNop()})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -139,21 +139,20 @@ func TestAForeignEndpointDoesNotHideAnOutage(t *testing.T) {
 	one, two := newScene(t, 1), newScene(t, 1)
 	proxy := lab.StartProxy(t, one.Nodes[0].Addr())
 	var late atomic.Bool
-	b, err := etcd.New(dial(t, []string{proxy.Addr(), two.Nodes[0].Addr()}, leading(func(addr string) string {
+	addrs := []string{proxy.Addr(), two.Nodes[0].Addr()}
+	b := backendWith(t, addrs, &etcd.Options{Timeout: 2 * time.Second}, leading(func(addr string) string {
 		if addr != proxy.Addr() && !late.Load() {
 			return ""
 		}
 		return addr
-	})), &etcd.Options{Timeout: 2 * time.Second})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.Close() })
+	}))
 	eventually(t, 30*time.Second, "it works", func() bool {
 		g, err := locktest.Ask(t.Context(), b, request("n", time.Minute, false))
 		return err == nil && g.Hold.Release(t.Context(), 0) == nil
 	})
 	proxy.Set(lab.Hold)
 	late.Store(true)
-	_, err = locktest.Ask(t.Context(), b, request("n", time.Minute, false))
+	_, err := locktest.Ask(t.Context(), b, request("n", time.Minute, false))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.NotErrorIs(t, err, driver.ErrRefused)
 	assert.ErrorContains(t, err, "belongs to cluster")
@@ -165,10 +164,8 @@ func TestASilentEndpointIsNotWaitedFor(t *testing.T) {
 	s := newScene(t, 1)
 	silent := lab.StartProxy(t, s.Nodes[0].Addr())
 	silent.Set(lab.Hold)
-	const limit = 30 * time.Second // of which each pool waited a third
-	b, err := etcd.New(dial(t, []string{s.Nodes[0].Addr(), silent.Addr()}), &etcd.Options{Timeout: limit})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.Close() })
+	const limit = 15 * time.Second // of which each pool waited a third
+	b := backendWith(t, []string{s.Nodes[0].Addr(), silent.Addr()}, &etcd.Options{Timeout: limit})
 	began := time.Now()
 	locktest.Acquire(t, b, request("n", time.Minute, false))
 	assert.Less(t, time.Since(began), limit/3)

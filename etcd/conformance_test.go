@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) { conform(t, 3, etcd.Options{}) }
 
 func TestProveConformanceOfTheOldestStrict(t *testing.T) {
 	lab.NeedProve(t)
-	conform(t, 1, etcd.Options{StrictExpiry: true}, version(true)...)
+	conform(t, 1, etcd.Options{StrictExpiry: true}, versions["oldest"]...)
 }
 
 func conform(t *testing.T, members int, opts etcd.Options, version ...lab.Option) {

@@ -88,7 +88,8 @@
 // MinHold has another floor, whose name ends in +, on a lease that is longer than MinHold by 1 % and a second. A grant
 // that takes longer than that second is given back. Releasing a lock before MinHold has passed deletes the place and
 // leaves this floor, which needs neither the session nor the client. The lock is free up to three seconds after MinHold,
-// or later if the leader changes, which starts the lease again.
+// or later if the leader changes, which starts the lease again. If the client stands still between etcd's answer and its
+// caller's, the release has the floor last longer; a lock that is lost before ends with MinHold after etcd's grant.
 //
 // # What can go wrong, and what covers it
 //
@@ -100,7 +101,7 @@
 //   - Nothing is heard of a session for a TTL: its holders' time is up, and the backend tries to revoke it for another
 //     TTL. What is left goes with the lease; the next session waits for it like any other client.
 //   - The backend is closed, or a session's own key is deleted by hand: holders are notified, and then the session is
-//     revoked. The floors of StrictExpiry are deleted once that was answered; those of MinHold stay.
+//     revoked. At Close, the floors of StrictExpiry are deleted once that was answered; those of MinHold stay.
 //   - A floor's put arrives after the release: it compares that the place is there. A floor is moved to a lease late or
 //     twice: that compares that the place is absent and the floor unchanged.
 //   - A waiter's session expires: it queues again, at the end. At the front, it reads its own key before it believes it.

@@ -73,8 +73,6 @@ func leaseGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound
 // prefix what the user has to have rights on.
 func explain(where, prefix string, err error) error {
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return fmt.Errorf("%s: %w: grant the user readwrite on the prefix %s", where, err, prefix)
 	case errors.Is(err, rpctypes.ErrUserEmpty):

@@ -108,7 +108,6 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
-	o.MaxTTL = o.maxTTL()
 	b.keys = keys{base: o.Prefix + "/1/"}
 	b.id = rand.Text() // of A-Z and 2-7, all before the void mark
 	var err error
@@ -118,14 +117,6 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	b.watches, b.beat = &watches{pool: b.pool}, (*lease).beat
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
-}
-
-// maxTTL is MaxTTL or its default; 0: no bound.
-func (o *Options) maxTTL() time.Duration {
-	if o.MaxTTL == 0 && o.StrictExpiry {
-		return driver.DefaultTTL
-	}
-	return o.MaxTTL
 }
 
 // check reports what is wrong with the options.
@@ -143,8 +134,11 @@ func (o *Options) check() error {
 			o.Prefix)
 	case len(o.Prefix) > maxPrefixLen:
 		return fmt.Errorf("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), maxPrefixLen)
+	case strings.Contains(o.Prefix+"/", locksPart):
+		return fmt.Errorf("Options.Prefix is %q: its keys would stand among the locks of the prefix before %s: "+
+			"write it without that", o.Prefix, strings.TrimSuffix(locksPart, "/"))
 	}
-	return checkPrefix(o.Prefix)
+	return nil
 }
 
 // Queue implements [driver.Queue].
@@ -159,6 +153,9 @@ func Guarantees(opts *Options) driver.Guarantees {
 	var o Options
 	if opts != nil {
 		o = *opts
+	}
+	if o.MaxTTL == 0 && o.StrictExpiry {
+		o.MaxTTL = driver.DefaultTTL
 	}
 	g := driver.Guarantees{
 		Backend:         "etcd",
@@ -175,7 +172,7 @@ func Guarantees(opts *Options) driver.Guarantees {
 		// The members count leases by their monotonic clocks.
 		SurvivesClockJump: true,
 		MinTTL:            MinTTL,
-		MaxTTL:            o.maxTTL(),
+		MaxTTL:            o.MaxTTL,
 		RestsOn: "Raft and members that keep what they have confirmed (fsync); " +
 			"clocks of leader and holder that run at the same speed; " +
 			"no leader stands still for longer than a TTL and goes on, or StrictExpiry; " +

@@ -17,14 +17,10 @@ import (
 // A floor keeps others from a name whose holder's place is gone. It is put with the grant, never by one that
 // waits, so that the dead who never held are in nobody's way. It says which place it is for, and is put only
 // while that is there: a request that is late cannot put it after the release. The owner alone does not say which:
-// if somebody deletes the place by hand, a late copy of the request that put it puts it once more, behind others.
-//
-//   - That of StrictExpiry is on no lease. Whoever finds it without its place puts it on one of the holder's TTL that
-//     nobody renews: what a leader that was stopped can have missed are renewals, so none ends that early.
-//   - That of a MinHold is on such a lease from the grant on.
+// if somebody deletes the place by hand, a late copy of the request that put it puts it once more, behind others. What
+// each kind of floor is for, and how it ends, is in the package documentation.
 
-// keepSpare is how much longer than a MinHold the lease of its floor lasts, and so how long the grant may
-// take. 1 % more is for the clocks of leader and holder.
+// keepSpare is how much longer than a MinHold its floor lasts, and so how long the grant may take.
 const keepSpare = time.Second
 
 // putFloors puts the floors of a hold that is about to be granted. They are there before it is, or it is
@@ -32,17 +28,20 @@ const keepSpare = time.Second
 func (h *hold) putFloors(ctx context.Context) error {
 	began := time.Now()
 	strict, _ := floorsOf(h.key)
+	lease, keep := newLease(), h.minHold+keepSpare
 	h.b.mu.Lock()
 	h.floors = true
+	if h.minHold > 0 {
+		h.keeps = lease
+	}
 	floored := h.floored()
 	h.b.mu.Unlock()
 	var put []clientv3.Op
 	if h.b.opts.StrictExpiry {
 		put = append(put, clientv3.OpPut(strict, floored))
 	}
-	keep := h.minHold + h.minHold/100 + keepSpare
 	if h.minHold > 0 {
-		_, floor, err := h.keepFor(ctx, keep)
+		floor, err := h.keepFor(ctx, lease, keep+keep/100, floored) // for the clocks of leader and holder
 		if err != nil {
 			return err
 		}
@@ -64,51 +63,36 @@ func (h *hold) putFloors(ctx context.Context) error {
 }
 
 // keepFor has etcd grant a lease that the floor of a MinHold is to be on, and returns the request that puts it there.
-// Until when the floor lasts is noted when it is there: another release may look at it.
-func (h *hold) keepFor(ctx context.Context, d time.Duration) (lease int64, put clientv3.Op, err error) {
-	lease = newLease()
-	h.b.mu.Lock()
-	h.keeps = lease
-	floored := h.floored()
-	h.b.mu.Unlock()
+func (h *hold) keepFor(ctx context.Context, lease int64, d time.Duration, floored string) (put clientv3.Op, err error) {
 	_, err = h.b.pool.grantLease(ctx, lease, wholeSeconds(d))
 	_, minHold := floorsOf(h.key)
-	return lease, clientv3.OpPut(minHold, floored, clientv3.WithLease(clientv3.LeaseID(lease))), err
+	return clientv3.OpPut(minHold, floored, clientv3.WithLease(clientv3.LeaseID(lease))), err
 }
 
-// cover has the floor of a MinHold last for keep from now on. It does already, unless the client stood still after
-// etcd had put it, before its caller was told: MinHold counts from then. What was never granted, or is kept already,
-// gets no other.
-func (h *hold) cover(ctx context.Context, keep time.Duration) error {
-	now := time.Now()
+// cover returns what a release has to put, with the place there, so that the floor of a MinHold lasts for keep from
+// now on, and the new lease of that; 0 if it does already. It does, unless the client stood still after etcd had put
+// the floor, before its caller was told: MinHold counts from then. It is put with the deletion of the place: a late
+// copy of the request that put it first finds either the place and is overwritten, or none. What was never granted, or
+// is kept already, gets no other. keep has 1 % in it for the clocks of leader and holder, as the lease has that is there,
+// and h.covered has not.
+func (h *hold) cover(ctx context.Context, keep time.Duration) (lease int64, put clientv3.Op, err error) {
 	h.b.mu.Lock()
-	before, covered, held := h.keeps, h.covered, h.stage == granted
+	needed := keep > 0 && h.stage == granted && clock.Left(h.covered, time.Now()) < keep-keep/101
+	h.floors = h.floors || needed
+	floored := h.floored()
 	h.b.mu.Unlock()
-	if !held || keep == 0 || clock.Left(covered, now) >= keep {
-		return nil
+	if !needed {
+		return 0, put, nil
 	}
-	lease, put, err := h.keepFor(ctx, keep)
-	done := false
-	if err == nil {
-		var resp *clientv3.TxnResponse
-		resp, _, err = h.b.pool.txn(ctx, releases, []clientv3.Cmp{is(h.key, h.created)}, []clientv3.Op{put}, nil)
-		if done = err == nil && resp.Succeeded; err == nil && !done {
-			_ = h.b.pool.revokeLease(ctx, lease) // nothing is on it, nor will be
-		}
-	}
-	h.b.mu.Lock()
-	defer h.b.mu.Unlock()
-	if done {
-		h.covered = now.Add(keep)
-	} else if h.keeps == lease { // else another release has put the floor on its own
-		h.keeps = before
-	}
-	return notOfSession(err)
+	lease = newLease()
+	put, err = h.keepFor(ctx, lease, keep, floored)
+	return lease, put, err
 }
 
 // newLease returns an ID for a lease that nobody renews: a copy of the request makes no other, and
-// whoever gets no answer can revoke it. A copy that is late makes it once more when it is gone, which
-// does no harm: what puts a key on it compares what is there.
+// whoever gets no answer can revoke it. A copy that is late makes it once more when it is gone. What puts a key
+// on it compares what is there: if that is late too, a floor stands again whose MinHold had ended, but only as long
+// as its holder does. It goes with a release, and outlasts a holder that dies by no more than MinHold.
 func newLease() int64 { return 1 + rand.Int64N(math.MaxInt64) } //nolint:gosec // it is no secret
 
 // sweep begins to count the time of those of a queue's floors that are on no lease and whose places are gone.
@@ -185,8 +169,7 @@ func (b *Backend) uncover() {
 	for key, h := range b.inUse {
 		if key == h.key && h.stage == granted && h.l.IsGone() {
 			strict, _ := floorsOf(h.key)
-			mine := []clientv3.Cmp{hasValue(strict, h.floored())}
-			ops = append(ops, clientv3.OpTxn(mine, []clientv3.Op{clientv3.OpDelete(strict)}, nil))
+			ops = append(ops, ifIs(strict, h.floored(), clientv3.OpDelete(strict)))
 		}
 	}
 	b.mu.Unlock()

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -27,6 +25,7 @@ type hold struct {
 	owner   string // new for each attempt (R10)
 	label   string
 	minHold time.Duration
+	turn    chan struct{} // has room for one Release; nil: without a MinHold, they need not wait for each other
 	lost    func()
 	// tokens are those at the moment at which the key was first found to be the first, or later: whoever held
 	// before cannot raise them any more.
@@ -37,18 +36,13 @@ type hold struct {
 	again  *hold  // of the same request, made again, whose key is in use as long as one of them is
 	absent bool   // Renew has found that its key is not there
 	forget func() // has the session not notify it
-	// The lease of the floor of its MinHold, and until when that is there at the least.
+	// The lease that the floor of its MinHold is on, and until when that is there at the least.
 	keeps   int64
 	covered time.Time
 }
 
 // value is what stands at the key.
 func (h *hold) value() string { return h.owner + labelMark + h.label }
-
-// isAt reports whether kv is the hold's key.
-func (h *hold) isAt(kv *mvccpb.KeyValue) bool {
-	return string(kv.Key) == h.key && string(kv.Value) == h.value() && kv.Lease == h.l.id
-}
 
 // floored is what stands at its floors.
 func (h *hold) floored() string {
@@ -113,13 +107,19 @@ func (h *hold) isLost(is string) error {
 	return fmt.Errorf("etcd %s: its key %s gone: %w", h.b.addr(), is, driver.ErrLost)
 }
 
-// Release implements [driver.Hold]. A lock that is kept has no place any more: the floor of its MinHold,
-// which is there since the grant and ends by itself, keeps others out.
+// Release implements [driver.Hold]. A lock that is kept has no place any more: the floor of its MinHold keeps
+// others out, and ends by itself. Several releases are made one after the other: only what became of those before
+// tells whether a floor without its place is that of a lock that is kept, or that was lost.
 func (h *hold) Release(ctx context.Context, keep time.Duration) error {
-	found, err := false, h.cover(ctx, keep)
-	if err == nil {
-		found, err = h.end(ctx, keep > 0)
+	if h.turn != nil {
+		select {
+		case h.turn <- struct{}{}:
+			defer func() { <-h.turn }()
+		case <-ctx.Done():
+			return h.b.failure(ctx, ctx.Err())
+		}
 	}
+	found, err := h.end(ctx, keep)
 	if err == nil && !found {
 		return h.isLost("was")
 	}
@@ -128,20 +128,20 @@ func (h *hold) Release(ctx context.Context, keep time.Duration) error {
 
 // Undo implements [driver.Hold].
 func (h *hold) Undo(ctx context.Context) error {
-	_, err := h.end(ctx, false)
+	_, err := h.end(ctx, 0)
 	return h.b.failure(ctx, err)
 }
 
 // end deletes the key and its floors, but for that of a MinHold if the lock is to be kept, and makes what may be
 // under way come to nothing. It reports whether there was anything that it ends.
-func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
+func (h *hold) end(ctx context.Context, keep time.Duration) (found bool, err error) {
 	for {
 		gone := h.l.IsGone()
 		h.b.mu.Lock()
 		needed, makeVoid := h.removal(gone)
 		h.b.mu.Unlock()
 		if !needed {
-			h.settle()
+			h.become(settled)
 			return false, nil
 		}
 		found, err = h.delete(ctx, keep, makeVoid)
@@ -157,73 +157,100 @@ func (h *hold) end(ctx context.Context, keep bool) (found bool, err error) {
 		case err != nil:
 			return false, err
 		}
+		h.b.mu.Lock()
 		if makeVoid {
-			h.l.addVoid()
+			if h.l.voids++; h.l.voids >= maxVoids {
+				h.l.Retire()
+			}
 		}
-		if keep {
+		keeps := h.keeps
+		h.b.mu.Unlock()
+		if keep > 0 {
 			h.become(kept)
 			return found, nil
 		}
-		h.b.mu.Lock()
-		keeps := h.keeps
-		h.b.mu.Unlock()
 		if keeps != 0 {
 			_ = h.b.pool.revokeLease(ctx, keeps) // nothing is on it any more
 		}
-		h.settle()
+		h.become(settled)
 		return found, nil
 	}
 }
 
-// delete makes the one request. It compares the whole owner (R9). The void key lives as long as the lease: as
-// long as the transaction could still put the key. What a late copy has put after the key was gone is deleted too,
-// but it was not the lock.
-func (h *hold) delete(ctx context.Context, keep, makeVoid bool) (found bool, err error) {
-	then, orElse := []clientv3.Op{clientv3.OpDelete(h.key, clientv3.WithPrevKV())}, []clientv3.Op(nil)
-	h.b.mu.Lock()
-	hasFloors := h.floors
-	if keep {
-		h.releasing++
+// delete makes the one request. It compares the whole owner (R9), and the revision where the key may have been put
+// again after it was gone, by a late copy or by the same request: that is deleted too, but it was not the lock. The
+// void key lives as long as the lease: as long as the transaction could still put the key.
+func (h *hold) delete(ctx context.Context, keep time.Duration, makeVoid bool) (found bool, err error) {
+	longer, cover, err := h.cover(ctx, keep)
+	if err != nil {
+		return false, err
 	}
+	h.b.mu.Lock()
+	hasFloors, created, floored := h.floors, h.created, h.floored()
+	again := h.copies || hasFloors || h.again != nil || h.b.inUse[h.asked] != h
 	h.b.mu.Unlock()
+	remove := clientv3.OpDelete(h.key)
+	cmps, then, orElse := []clientv3.Cmp{hasValue(h.key, h.value())}, []clientv3.Op{remove}, []clientv3.Op(nil)
 	if hasFloors {
 		strict, minHold := floorsOf(h.key)
-		for i, floor := range []string{minHold, strict} {
-			op := clientv3.OpDelete(floor)
-			if keep && i == 0 {
-				op = clientv3.OpGet(floor)
-			}
-			then = append(then, op)
-			mine := []clientv3.Cmp{hasValue(floor, h.floored())}
-			orElse = append(orElse, clientv3.OpTxn(mine, []clientv3.Op{op}, nil)) // the key has gone before
+		floor := clientv3.OpDelete(minHold)
+		if keep > 0 {
+			floor = clientv3.OpGet(minHold)
 		}
+		orElse = append(orElse, ifIs(minHold, floored, floor), ifIs(strict, floored, clientv3.OpDelete(strict)))
+		if longer != 0 {
+			floor = cover
+		}
+		then = append(then, floor, clientv3.OpDelete(strict))
 	}
+	if again && created > 0 {
+		cmps = append(cmps, is(h.key, created))
+		orElse = append(orElse, ifIs(h.key, h.value(), remove))
+	}
+	putVoid := clientv3.OpPut(void(h.queue, h.owner), "", h.l.with())
 	if makeVoid {
-		op := clientv3.OpPut(void(h.queue, h.owner), "", h.l.with())
-		then, orElse = append(then, op), append(orElse, op)
+		then, orElse = append(then, putVoid), append(orElse, putVoid)
 	}
-	resp, f, err := h.b.pool.txn(ctx, releases, []clientv3.Cmp{hasValue(h.key, h.value())}, then, orElse)
-	h.b.mu.Lock()
-	defer h.b.mu.Unlock()
-	there, isKept := false, false
-	switch {
-	case err != nil:
-	case resp.Succeeded:
-		was := resp.Responses[0].GetResponseDeleteRange().PrevKvs
-		there = h.created == 0 || len(was) > 0 && was[0].CreateRevision == h.created
-		if !there && hasFloors && keep {
-			isKept = slices.ContainsFunc(resp.Responses[1].GetResponseRange().Kvs, func(floor *mvccpb.KeyValue) bool {
-				return string(floor.Value) == h.floored()
-			})
+	resp, f, err := h.b.pool.txn(ctx, releases, cmps, then, orElse)
+	there := err == nil && resp.Succeeded
+	isKept := err == nil && !there && hasFloors && resp.Responses[0].GetResponseTxn().Succeeded
+	unused := longer != 0 && (err == nil && !there || err != nil && !f.carriedOut)
+	if longer != 0 && leaseGone(err) {
+		err = notOfSession(err)
+		if makeVoid { // or it is the session's that is gone: the void key alone tells
+			if _, _, voidErr := h.b.pool.txn(ctx, releases, nil, []clientv3.Op{putVoid}, nil); voidErr != nil {
+				err = voidErr
+			}
 		}
-	case hasFloors:
-		isKept = resp.Responses[0].GetResponseTxn().Succeeded
 	}
-	return h.removed(f, err, keep, there, isKept), err
+	h.b.mu.Lock()
+	on := longer
+	switch {
+	case keep > 0 && longer == 0:
+		h.asGranted = h.asGranted || f.carriedOut
+	case isKept && longer != 0:
+		// On the lease of a release, perhaps by a copy of this one. Or as it was granted, which is too short, unless
+		// a release found that long enough.
+		on = resp.Responses[0].GetResponseTxn().Responses[0].GetResponseRange().Kvs[0].Lease
+		isKept, unused = on != h.keeps || h.asGranted, on != longer
+	}
+	var over []int64 // leases that nothing is on, nor will be
+	if longer != 0 && (there || isKept) {
+		if h.keeps != 0 && h.keeps != on {
+			over = append(over, h.keeps) // it was on that before
+		}
+		h.keeps, h.asGranted = on, true // what is on it is long enough, also to a release that finds it so
+	}
+	found = h.removed(f, err, keep > 0, there, isKept)
+	h.b.mu.Unlock()
+	if unused {
+		over = append(over, longer)
+	}
+	for _, lease := range over {
+		_ = h.b.pool.revokeLease(ctx, lease)
+	}
+	return found, err
 }
-
-// settle notes that nothing of the hold is at etcd any more, nor can come.
-func (h *hold) settle() { h.become(settled) }
 
 // become notes that nothing of the hold is on the session's lease any more, nor can come: it is kept, or
 // settled.
@@ -235,16 +262,14 @@ func (h *hold) become(as stage) {
 		if h.forget != nil {
 			h.forget()
 		}
-		switch other := b.inUse[h.asked]; {
-		case other != h:
-			for ; other != nil; other = other.again {
-				if other.again == h {
-					other.again = h.again
-				}
+		first := b.inUse[h.asked]
+		for at := &first; *at != nil; at = &(*at).again {
+			if *at == h {
+				*at = h.again
+				break
 			}
-		case h.again != nil:
-			b.inUse[h.key], b.inUse[h.asked] = h.again, h.again
-		default:
+		}
+		if b.inUse[h.key], b.inUse[h.asked] = first, first; first == nil {
 			delete(b.inUse, h.key)
 			delete(b.inUse, h.asked)
 		}

@@ -106,13 +106,10 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error
 	return st, nil
 }
 
-// left asks how long a lease lasts. Of one that is gone, it says nothing.
+// left asks how long a lease lasts. The TTL of one that is gone is -1.
 func (b *Backend) left(ctx context.Context, lease int64) (*pb.LeaseTimeToLiveResponse, error) {
 	resp := new(pb.LeaseTimeToLiveResponse)
 	_, err := b.pool.send(ctx, ordinary, "Lease/LeaseTimeToLive", &pb.LeaseTimeToLiveRequest{ID: lease}, resp)
-	if leaseGone(err) {
-		err = nil
-	}
 	return resp, err
 }
 
@@ -230,8 +227,7 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 			var floors, all []clientv3.Op // if the place has gone, and if it is there
 			for _, kv := range e.keys() {
 				if isFloor(kv.Key) {
-					mine := []clientv3.Cmp{hasValue(string(kv.Key), string(kv.Value))}
-					floors = append(floors, clientv3.OpTxn(mine, []clientv3.Op{clientv3.OpDelete(string(kv.Key))}, nil))
+					floors = append(floors, ifIs(string(kv.Key), string(kv.Value), clientv3.OpDelete(string(kv.Key))))
 				}
 			}
 			for _, key := range []string{e.key, strict, minHold} {

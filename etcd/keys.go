@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -18,15 +17,6 @@ type keys struct{ base string }
 // too would put its keys into a queue of a shorter one. Without it in either,
 // no prefix's keys are among another's.
 const locksPart = "/1/lock/"
-
-// checkPrefix reports a prefix that is in the way of another.
-func checkPrefix(prefix string) error {
-	if strings.Contains(prefix+"/", locksPart) {
-		return fmt.Errorf("Options.Prefix is %q: its keys would stand among the locks of the prefix before %s: "+
-			"write it without that", prefix, strings.TrimSuffix(locksPart, "/"))
-	}
-	return nil
-}
 
 // locks is what the keys of all queues begin with. It is no key itself.
 func (k keys) locks() string { return k.base + "lock/" }
@@ -103,6 +93,11 @@ func isAbsent(key string) clientv3.Cmp { return is(key, 0) }
 
 func hasValue(key, value string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(key), "=", value)
+}
+
+// ifIs does something if a key has a value.
+func ifIs(key, value string, op clientv3.Op) clientv3.Op {
+	return clientv3.OpTxn([]clientv3.Cmp{hasValue(key, value)}, []clientv3.Op{op}, nil)
 }
 
 // void is the key that, if it is there, makes the acquire with that owner do

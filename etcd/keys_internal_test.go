@@ -116,7 +116,7 @@ func TestNumbersOfSharersStaySmall(t *testing.T) {
 		}
 		assert.Len(t, b.inUse, 2*many, "each by its key, and by what was asked")
 		for _, h := range all {
-			h.settle()
+			h.become(settled)
 		}
 		assert.Empty(t, b.inUse)
 	}

@@ -82,6 +82,7 @@ func (l *lease) run() {
 	defer context.AfterFunc(l.b.ctx, func() { l.End(driver.ErrClosed) })()
 	defer l.looks.Wait()
 	if err := l.open(); err != nil {
+		l.forget()
 		l.End(err)
 		l.Ended() // there never was one
 		return
@@ -90,16 +91,16 @@ func (l *lease) run() {
 	l.Keep(func() (time.Time, error) { return l.b.beat(l) })
 	// All holders have been notified: revoking lets the next ones in, whether it is answered or not.
 	l.hangUp()
-	l.b.forget(l)
+	l.forget()
 	l.revoke()
 }
 
-// forget takes no more locks on a session.
-func (b *Backend) forget(l *lease) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.leases[l.seconds] == l {
-		delete(b.leases, l.seconds)
+// forget makes that a TTL that is not asked for again leaves nothing here (R25).
+func (l *lease) forget() {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	if l.b.leases[l.seconds] == l {
+		delete(l.b.leases, l.seconds)
 	}
 }
 
@@ -334,15 +335,6 @@ func createRevision(get *pb.ResponseOp) (revision int64) {
 		revision = kv.CreateRevision
 	}
 	return revision
-}
-
-// addVoid notes that the session has one more void key.
-func (l *lease) addVoid() {
-	l.b.mu.Lock()
-	defer l.b.mu.Unlock()
-	if l.voids++; l.voids >= maxVoids {
-		l.Retire()
-	}
 }
 
 // revoke ends the lease at etcd, with all that is on it. If that fails, the lease ends with its TTL: it goes

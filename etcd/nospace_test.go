@@ -1,6 +1,8 @@
 package etcd_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
 
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/locktest"
@@ -20,21 +21,22 @@ import (
 // not. From then on etcd refuses puts, a void key's too: the take-back has to do
 // without.
 func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
-	t.Parallel()
-	for what, c := range waysIn {
+	s := parallelScene(t, 1)
+	ctx := t.Context()
+	for what, c := range map[string]struct {
+		wait bool
+		held int // how many hold the lock before: a waiter asks twice then
+	}{"try": {}, "first in the queue": {wait: true}, "last in the queue": {true, 1}} {
 		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, 1)
-			ctx := t.Context()
 			var before driver.Grant
 			var err error
 			if c.held > 0 {
 				before = locktest.Acquire(t, backend(t, s.Addrs()), request("n", time.Minute, false))
 			}
 			var asked atomic.Int32
-			b := backend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
-				err := send()
-				if strings.Contains(req.String(), queue("n")) && int(asked.Add(1)) == 1+c.held && err == nil {
+			b := backend(t, s.Addrs(), onRequest(func(_ context.Context, r unary) error {
+				err := r.send()
+				if strings.Contains(fmt.Sprint(r.req), queue("n")) && int(asked.Add(1)) == 1+c.held && err == nil {
 					assert.Len(t, locksIn(t, s.admin, "n"), 1+c.held, "it was carried out")
 					s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
 					return rpctypes.ErrGRPCNoSpace
@@ -60,13 +62,22 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 	}
 }
 
-// The alarm refuses writes. Sessions are kept alive all the same, also after a member was late once.
+// The alarm refuses writes. Sessions are kept alive all the same, also after a member was late once, and a lock with a
+// MinHold is released: the floor that keeps it is there.
 func TestSessionIsKeptAliveUnderTheAlarm(t *testing.T) {
 	s := parallelScene(t, 1)
 	ctx := t.Context()
 	var hangs atomic.Bool
-	b := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return &lateOnce{s, &hangs} }))
-	g := locktest.Acquire(t, b, request("n", 8*time.Second, false))
+	b := backend(t, s.Addrs(), onReceived(func(ctx context.Context, _ *etcdserverpb.LeaseKeepAliveResponse) error {
+		if hangs.CompareAndSwap(true, false) {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}))
+	req := request("n", 6*time.Second, false)
+	req.MinHold = 10 * time.Minute
+	g := keeping(t, b, req)
+	began := time.Now()
 	s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
 	hangs.Store(true)
 	eventually(t, 30*time.Second, "a member that was late", func() bool { return !hangs.Load() })
@@ -76,22 +87,9 @@ func TestSessionIsKeptAliveUnderTheAlarm(t *testing.T) {
 		require.NotErrorIs(t, err, driver.ErrLost)
 		return v.Since.After(late)
 	})
-	require.NoError(t, g.Hold.Release(ctx, 0))
-}
-
-// lateOnce gives no answer to the next keep-alive.
-type lateOnce struct {
-	grpc.ClientStream
-	hangs *atomic.Bool
-}
-
-func (s *lateOnce) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if _, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && s.hangs.CompareAndSwap(true, false) {
-		<-s.Context().Done()
-		return s.Context().Err()
-	}
-	return err
+	keep := req.MinHold - time.Since(began)
+	require.NoError(t, g.Hold.Release(ctx, keep+driver.Drift(keep)))
+	assert.Len(t, locksIn(t, s.admin, "n"), 1)
 }
 
 // spaceAlarm raises or ends the alarm of a full store.

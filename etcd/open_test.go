@@ -168,18 +168,6 @@ func TestProveOpenWithAuthentication(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.NotErrorIs(t, err, driver.ErrUnavailable, "trying again does not help")
 	}
-	// And after Open: rights that are taken away.
-	root := dial(t, s.Addrs(), func(c *clientv3.Config) { c.Username, c.Password = "root", "pass" })
-	c, err := locker.Open(t.Context(), "etcd://locker:pass@"+at, nil, openers)
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
-	_, err = root.RoleRevokePermission(t.Context(), "locker", "locker/1/",
-		clientv3.GetPrefixRangeEnd("locker/1/"))
-	require.NoError(t, err)
-	_, err = c.TryLock(within(t, 10*time.Second), "n")
-	require.ErrorContains(t, err, "permission denied")
-	require.NotErrorIs(t, err, driver.ErrUnavailable)
-	require.NotErrorIs(t, err, driver.ErrHeld)
 }
 
 func TestProveOpenWithTLS(t *testing.T) {
@@ -209,17 +197,6 @@ func TestProveOpenWithTLS(t *testing.T) {
 	require.ErrorContains(t, err, "write etcd://")
 }
 
-func TestProveOpenWithClientCertificate(t *testing.T) {
-	lab.NeedProve(t)
-	t.Parallel()
-	certs := lab.NewCerts(t)
-	q := url.QueryEscape
-	s := startAskingForCertificates(t, certs)
-	u := "etcds://" + s.Nodes[0].Addr() + "?ca=" + q(certs.CAFile)
-	works(t, u+"&cert="+q(certs.ClientCertFile)+"&key="+q(certs.ClientKeyFile))
-	require.ErrorIs(t, refusal(t, u), driver.ErrUnavailable)
-}
-
 // The certificates of the server and of the client are replaced, in their files, while a lock is held.
 func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T) {
 	lab.NeedProve(t)
@@ -234,7 +211,8 @@ func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T)
 
 func testReplacedCertificates(t *testing.T, version ...lab.Option) {
 	certs, strangers := lab.NewCerts(t), lab.NewCerts(t)
-	s := startAskingForCertificates(t, certs, version...)
+	s := lab.StartEtcd(t, 1, append([]lab.Option{lab.WithTLS(certs), lab.WithConfig("client-cert-auth", "true"),
+		lab.WithConfig("trusted-ca-file", certs.CAFile)}, version...)...)
 	road := lab.StartProxy(t, s.Nodes[0].Addr())
 	dir := t.TempDir()
 	replace := func(cert, key string) {
@@ -248,7 +226,9 @@ func testReplacedCertificates(t *testing.T, version ...lab.Option) {
 	}
 	replace(certs.ClientCertFile, certs.ClientKeyFile)
 	q := url.QueryEscape
-	c, err := locker.Open(t.Context(), "etcds://"+road.Addr()+"?ca="+q(certs.CAFile)+
+	u := "etcds://" + road.Addr() + "?ca=" + q(certs.CAFile)
+	require.ErrorIs(t, refusal(t, u), driver.ErrUnavailable, "it has to show one")
+	c, err := locker.Open(t.Context(), u+
 		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")),
 		&locker.Options{TTL: 10 * time.Second, OutageTimeout: -1}, openers)
 	require.NoError(t, err)
@@ -269,12 +249,6 @@ func testReplacedCertificates(t *testing.T, version ...lab.Option) {
 	eventually(t, 30*time.Second, "the new certificates are used", func() bool { return try() == nil })
 	require.NoError(t, held.Err())
 	require.NoError(t, held.Unlock(t.Context()))
-}
-
-// startAskingForCertificates starts one member that refuses clients without.
-func startAskingForCertificates(t *testing.T, certs *lab.Certs, version ...lab.Option) *lab.EtcdCluster {
-	return lab.StartEtcd(t, 1, append([]lab.Option{lab.WithTLS(certs), lab.WithConfig("client-cert-auth", "true"),
-		lab.WithConfig("trusted-ca-file", certs.CAFile)}, version...)...)
 }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {

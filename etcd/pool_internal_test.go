@@ -17,7 +17,7 @@ func TestEndpointsMayChangeAtAnyTime(t *testing.T) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
 	require.NoError(t, err)
 	defer client.Close()
-	p, err := newPool(client, time.Second)
+	p, err := newPool(client, 100*time.Millisecond)
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	all.Go(func() {

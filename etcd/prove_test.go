@@ -24,11 +24,9 @@ func TestProveLocksOutliveAllVersions(t *testing.T) {
 		lab.WithConfig("snapshot-count", "50")) // 3.6 does not read what 3.4 has logged since the last snapshot
 	var clients []*locker.Client
 	for i := range 4 {
-		b, err := etcd.New(dial(t, s.Addrs()),
-			&etcd.Options{StrictExpiry: i%2 == 0, MaxTTL: 10 * time.Second})
-		require.NoError(t, err)
+		b := backendWith(t, s.Addrs(), &etcd.Options{StrictExpiry: i%2 == 0, MaxTTL: 10 * time.Second})
 		c := locktest.Must(locker.New(b, &locker.Options{TTL: 10 * time.Second, OutageTimeout: 20 * time.Second}))
-		t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
+		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
 	admin := dial(t, s.Addrs())

@@ -2,17 +2,13 @@ package etcd_test
 
 import (
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
@@ -20,47 +16,8 @@ import (
 	"github.com/golockers/locker/internal/locktest"
 )
 
-func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	const waiters = 8
-	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
-	var woken [waiters]atomic.Int32
-	answers := make([]<-chan locked, waiters)
-	for i := range waiters {
-		counted := onStreams(func(s grpc.ClientStream) grpc.ClientStream { return eventful{s, &woken[i]} })
-		answers[i] = lockLater(ctx, client(t, s.Addrs(), time.Minute, counted), "n")
-		s.queued(t, "n", i+2)
-	}
-	s.watched(t, waiters)
-	lease := held
-	for i := range waiters {
-		require.NoError(t, lease.Unlock(ctx))
-		lease = s.get(t, answers[i], beforeThePoll).lease
-		assert.LessOrEqual(t, woken[i].Load(), int32(1))
-		for j := i + 1; j < waiters; j++ {
-			assert.Zero(t, woken[j].Load(), "%d is woken for %d", j, i)
-		}
-	}
-	require.NoError(t, lease.Unlock(ctx))
-}
-
-// eventful counts the events of watches.
-type eventful struct {
-	grpc.ClientStream
-	events *atomic.Int32
-}
-
-func (s eventful) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if resp, ok := m.(*etcdserverpb.WatchResponse); ok && err == nil && len(resp.Events) > 0 {
-		s.events.Add(1)
-	}
-	return err
-}
-
 func TestTokensAreCreateRevisionsAndFenceTransactions(t *testing.T) {
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	c := client(t, s.Addrs(), time.Minute)
 	first := locktest.Lock(t, c, "n")
@@ -91,12 +48,18 @@ func TestTokensAreCreateRevisionsAndFenceTransactions(t *testing.T) {
 	_, err = etcd.Held(nil)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.NoError(t, second.Unlock(ctx))
+	shared := locktest.Lock(t, c, "n", locker.Shared())
+	held, err = etcd.Held(shared)
+	require.NoError(t, err)
+	assert.True(t, write(held), "a sharer's lease fences, too")
+	require.NoError(t, shared.Unlock(ctx))
+	assert.False(t, write(held))
 }
 
 // A process hands a lock on to another with the two writes that each of them
 // needs anyway: its key is put and deleted.
 func TestHandingOnCostsNoMoreWrites(t *testing.T) {
-	s := newScene(t, 1)
+	s := parallelScene(t, 1)
 	ctx := t.Context()
 	const clients, each = 4, 25
 	revision := func() int64 {
@@ -125,41 +88,12 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 	}
 	all.Wait()
 	assert.EqualValues(t, 2*clients*each, revision()-before)
-}
-
-// A client with two places in a queue has the number of its first key free when that one leaves. A request that is
-// made again, since its answer was lost, finds the key that it has: with the number that is free, the lock that it was
-// granted would be in its own way, or a sharer would leave a second key behind (R11).
-func TestRequestThatIsMadeAgainFindsItsKey(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	b := patientBackend(t, s.Addrs())
-	for _, shared := range []bool{false, true} {
-		name := fmt.Sprint("shared=", shared)
-		t.Run(name, func(t *testing.T) {
-			before, req := request(name, time.Minute, false), request(name, time.Minute, true)
-			before.Shared, req.Shared = shared, shared
-			leaves := locktest.Acquire(t, b, before)
-			answer := make(chan driver.Grant, 1)
-			go func() {
-				g, err := locktest.Ask(ctx, b, req)
-				assert.NoError(t, err)
-				answer <- g
-			}()
-			s.queued(t, name, 2)
-			require.NoError(t, leaves.Hold.Release(ctx, 0))
-			first := <-answer
-			for _, req.Wait = range []bool{false, true} {
-				again, err := locktest.Ask(within(t, 20*time.Second), b, req)
-				require.NoError(t, err)
-				assert.Equal(t, first.Token, again.Token)
-				assert.Len(t, locksIn(t, s.admin, name), 1)
-			}
-			req.Wait, req.Shared = false, !shared
-			_, err := locktest.Ask(ctx, b, req)
-			require.ErrorIs(t, err, driver.ErrHeld, "in the other kind it is another request")
-			require.NoError(t, first.Hold.Release(ctx, 0))
-			assert.Empty(t, locksIn(t, s.admin, name))
-		})
+	held := locktest.Lock(t, locks[0], "n")
+	before = revision()
+	for range 10 {
+		_, err := locks[1].TryLock(ctx, "n")
+		require.ErrorIs(t, err, driver.ErrHeld)
 	}
+	assert.Equal(t, before, revision(), "a refusal writes nothing")
+	require.NoError(t, held.Unlock(ctx))
 }

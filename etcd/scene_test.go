@@ -14,7 +14,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/locktest"
 )
 
 // lockLater calls Lock on a goroutine of its own.
@@ -119,52 +118,14 @@ func parallelScene(t *testing.T, members int, opts ...lab.Option) scene {
 	return newScene(t, members, opts...)
 }
 
-func (s scene) revoke(t testing.TB, lease clientv3.LeaseID) {
-	t.Helper()
-	_, err := s.admin.Revoke(t.Context(), lease)
-	require.NoError(t, err)
-}
-
-func (s scene) delete(t testing.TB, key string, opts ...clientv3.OpOption) {
-	t.Helper()
-	_, err := s.admin.Delete(t.Context(), key, opts...)
-	require.NoError(t, err)
-}
-
-// queued waits until n keys are in the queue, and returns them in its order.
-// Those that only make a late request void are not among them.
-func (s scene) queued(t testing.TB, name string, n int) (keys []*clientv3.LeaseID, names []string) {
+// queued waits until n keys are in the queue. Those that only make a late request void are not among them.
+func (s scene) queued(t testing.TB, name string, n int) {
 	t.Helper()
 	eventually(t, 30*time.Second, "as many in the queue", func() bool {
 		resp, err := s.admin.Get(within(t, 5*time.Second), queue(name),
-			clientv3.WithRange(queue(name)+"~"),
-			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-		keys, names = nil, nil
-		if err == nil {
-			for _, kv := range resp.Kvs {
-				id := clientv3.LeaseID(kv.Lease)
-				keys, names = append(keys, &id), append(names, string(kv.Key))
-			}
-		}
-		return len(names) == n
+			clientv3.WithRange(queue(name)+"~"), clientv3.WithCountOnly())
+		return err == nil && resp.Count == int64(n)
 	})
-	return keys, names
-}
-
-// twoRoads is a client that takes turns between two ways to the same member.
-func twoRoads(t *testing.T, s scene, ttl time.Duration) (c *locker.Client, roads []*lab.Proxy, stop func()) {
-	for range 2 {
-		roads = append(roads, lab.StartProxy(t, s.Nodes[0].Addr()))
-	}
-	b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
-	c = locktest.Must(locker.New(b, &locker.Options{TTL: ttl}))
-	return c, roads, func() {
-		for _, p := range roads {
-			p.Set(lab.Pass)
-		}
-		require.NoError(t, c.Close())
-		require.NoError(t, b.Close())
-	}
 }
 
 // withAuth turns authentication on: root, and locker with the least rights.

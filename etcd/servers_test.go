@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -120,7 +119,7 @@ func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 	network := lab.StartProxy(t)
 	held := locktest.Lock(t, client(t, []string{old.Addr()}, ttl, through(network)), "n")
 	answer := lockLater(ctx, client(t, others, time.Minute), "n")
-	s.queuedAt(t, dial(t, others), "n", 2)
+	scene{s.EtcdCluster, dial(t, others)}.queued(t, "n", 2)
 	old.Pause()
 	defer old.Resume()
 	// Just before the holder's time is over: what it has sent since is in the
@@ -137,14 +136,8 @@ func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 	assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
 }
 
-// queuedAt is queued, seen through other members.
-func (s scene) queuedAt(t testing.TB, c *clientv3.Client, name string, n int) {
-	t.Helper()
-	s.admin = c
-	s.queued(t, name, n)
-}
-
-func TestOutageIsToldInTimeAndHeals(t *testing.T) {
+func TestProveOutageIsToldInTimeAndHeals(t *testing.T) {
+	lab.NeedProve(t)
 	s := parallelScene(t, 3)
 	c := locktest.Client(t, backend(t, s.Addrs()), &locker.Options{TTL: 3 * time.Second, OutageTimeout: -1})
 	l := locktest.Lock(t, c, "n")
@@ -215,22 +208,16 @@ func TestRequestWhoseCallerHasNoTimeLeftBlamesNobody(t *testing.T) {
 	var hangs atomic.Bool
 	asked := make(chan *grpc.ClientConn, 100)
 	addr := s.Nodes[0].Addr()
-	b := backend(t, []string{addr, addr}, func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
-				invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
-			) error {
-				if strings.HasSuffix(method, "/Txn") {
-					asked <- cc
-					if hangs.Load() {
-						<-ctx.Done()
-						return status.FromContextError(ctx.Err()).Err()
-					}
-				}
-				return invoker(ctx, method, req, reply, cc, opts...)
-			},
-		))
-	})
+	b := backend(t, []string{addr, addr}, onRequest(func(ctx context.Context, r unary) error {
+		if strings.HasSuffix(r.method, "/Txn") {
+			asked <- r.conn
+			if hangs.Load() {
+				<-ctx.Done()
+				return status.FromContextError(ctx.Err()).Err()
+			}
+		}
+		return r.send()
+	}))
 	g := locktest.Acquire(t, b, request("n", time.Minute, false))
 	hangs.Store(true)
 	soon := clock.Within(t.Context(), 20*time.Millisecond)

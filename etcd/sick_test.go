@@ -80,83 +80,22 @@ func TestProveOneSickMemberCostsLittle(t *testing.T) {
 						if !assert.NoError(t, err) {
 							return
 						}
-						mu.Lock()
-						took = append(took, time.Since(began))
-						mu.Unlock()
+						locked := time.Now()
 						assert.NoError(t, l.Unlock(t.Context()))
+						mu.Lock()
+						took = append(took, locked.Sub(began), time.Since(locked))
+						mu.Unlock()
 					}
 				})
 			}
 			all.Wait()
-			require.Len(t, took, clients*each)
+			require.Len(t, took, 2*clients*each)
 			slices.Sort(took)
 			t.Logf("median %v, the worst %v", took[len(took)/2], took[len(took)-1])
 			// Where the healthy ones are slow as well, the machine has much to do.
 			assert.Less(t, took[len(took)*98/100], min(time.Second+20*took[len(took)/2], 1900*time.Millisecond))
 		})
 	}
-}
-
-// What a leader does that was stopped for longer than a TTL and goes on: it
-// revokes a lease that its successor has kept alive.
-func TestHolderWhoseLeaseIsRevokedIsToldAtOnce(t *testing.T) {
-	s := parallelScene(t, 1)
-	held := locktest.Lock(t, client(t, s.Addrs(), time.Minute), "n")
-	leases, _ := s.queued(t, "n", 1)
-	s.revoke(t, *leases[0])
-	select {
-	case <-held.Done():
-		require.ErrorIs(t, held.Err(), driver.ErrLost)
-	case <-time.After(10 * time.Second):
-		require.Fail(t, "not told: a keep-alive is due in 15 s")
-	}
-}
-
-// With StrictExpiry even a holder that cannot be told has the lock for itself
-// until its lease is over.
-func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
-	t.Parallel()
-	for _, oldest := range []bool{false, true} {
-		t.Run(fmt.Sprintf("oldest=%v", oldest), func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, 1, version(oldest)...)
-			ctx := t.Context()
-			network := lab.StartProxy(t)
-			holder := locktest.Must(locker.New(strictBackend(t, s, through(network)), &locker.Options{TTL: 4 * time.Second}))
-			t.Cleanup(func() { _ = holder.Close() })
-			held := locktest.Lock(t, holder, "n")
-			waits := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n") // it need not have the option itself
-			leases, _ := s.queued(t, "n", 3)                                // the holder has a floor
-			network.Set(lab.Hold)
-			s.revoke(t, *leases[0])
-			_, err := client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
-			require.ErrorIs(t, err, driver.ErrHeld)
-			got := s.get(t, waits, 30*time.Second)
-			assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
-			require.NoError(t, got.lease.Unlock(ctx))
-			network.Set(lab.Reset)
-			network.Set(lab.Pass)
-			eventually(t, 30*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
-		})
-	}
-}
-
-// A holder that dies while nobody waits: TryLock alone gets the lock in the end.
-func TestStrictExpiryDoesNotKeepALockForEver(t *testing.T) {
-	s := parallelScene(t, 1)
-	ctx := t.Context()
-	const ttl = 4 * time.Second
-	s.orphan(t, "n", ttl) // nobody releases it
-	next := client(t, s.Addrs(), time.Minute)
-	began := time.Now()
-	_, err := next.TryLock(ctx, "n")
-	require.ErrorIs(t, err, driver.ErrHeld)
-	eventually(t, 30*time.Second, "a TTL after the first has asked", func() bool {
-		l, err := next.TryLock(ctx, "n")
-		return err == nil && l.Unlock(ctx) == nil
-	})
-	assert.Greater(t, time.Since(began), ttl)
-	assert.Empty(t, locksIn(t, s.admin, "n"))
 }
 
 // A leader is stopped for longer than a TTL and goes on, while the lock passes
@@ -252,9 +191,9 @@ func TestProveLeaderThatHangsCostsFewLeases(t *testing.T) {
 // 3.4, all of them watched again until the sessions starved.
 func TestProveManyWaitersCostNextToNothing(t *testing.T) {
 	lab.NeedProve(t)
-	for _, oldest := range []bool{false, true} {
-		t.Run(fmt.Sprintf("oldest=%v", oldest), func(t *testing.T) {
-			s := newScene(t, 1, version(oldest)...)
+	for version, opts := range versions {
+		t.Run(version, func(t *testing.T) {
+			s := newScene(t, 1, opts...)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			const ttl = 10 * time.Second
@@ -325,13 +264,6 @@ func manyWaiters() int {
 		return n
 	}
 	return 500
-}
-
-func version(oldest bool) []lab.Option {
-	if oldest {
-		return versions["oldest"]
-	}
-	return nil
 }
 
 // versions are the oldest and the newest etcd that are tested.

@@ -65,7 +65,6 @@ func TestTraceOfARelease(t *testing.T) {
 		f                fate
 		err              error
 		keep, key, floor bool
-		beside           int // how many others that keep it are in flight
 	}
 	for i, c := range []struct {
 		steps []step
@@ -85,15 +84,10 @@ func TestTraceOfARelease(t *testing.T) {
 		{[]step{{keep: true, key: true}, {floor: true}}, true},
 		{[]step{{keep: true, key: true}, {}}, false},
 		{[]step{{f: lost, err: failed}, {keep: true, floor: true}}, false},
-		{[]step{{keep: true, floor: true, beside: 1}}, true},
-		{[]step{{keep: true, beside: 1}}, false},
 	} {
 		var tr trace
 		var got bool
 		for _, s := range c.steps {
-			if tr.releasing = s.beside; s.keep {
-				tr.releasing++
-			}
 			got = tr.removed(s.f, s.err, s.keep, s.key, s.floor)
 		}
 		assert.Equal(t, c.want, got, fmt.Sprint(i))

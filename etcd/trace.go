@@ -14,11 +14,8 @@ type trace struct {
 	// floors: they may have been put.
 	floors bool
 	// deleted: a deletion without an answer may have been carried out. keeping: a release that keeps the lock
-	// may.
-	deleted, keeping bool
-	// releasing is how many releases that keep the lock are in flight: each may have been carried out, for all that
-	// the others know.
-	releasing int
+	// may. asGranted: one may that left the floor of the MinHold as it was granted.
+	deleted, keeping, asGranted bool
 }
 
 // stage only ever moves down this list, and may leave out any step, with one exception: who finds that
@@ -67,10 +64,9 @@ func (t *trace) removal(leaseGone bool) (needed, makeVoid bool) {
 // anything for it to end, now or before: the key, or the floor of a lock that is kept.
 func (t *trace) removed(f fate, err error, keep, key, floor bool) bool {
 	if keep {
-		t.releasing--
 		t.keeping = t.keeping || f.carriedOut || key
 	} else {
 		t.deleted = t.deleted || f.carriedOut
 	}
-	return err == nil && (key || (t.keeping || t.releasing > 0) && floor || t.deleted && !keep)
+	return err == nil && (key || t.keeping && floor || t.deleted && !keep)
 }
