@@ -12,10 +12,6 @@ import (
 	"github.com/golockers/locker/internal/redisnode"
 )
 
-// labelMark stands between the owner and the label in a lock's value. The
-// whole value is compared, so the label can say anything.
-const labelMark = ":"
-
 // roundMark stands between the owner and the number of the round.
 const roundMark = "."
 
@@ -51,7 +47,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		}
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
 		h := &hold{b: b, ttl: req.TTL, lasts: max(req.TTL, req.MinHold), minHold: req.MinHold, waits: req.Wait,
-			keys:   redisnode.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+labelMark, req.Label),
+			keys:   redisnode.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+redisnode.LabelMark, req.Label),
 			places: make([]place, len(b.nodes))}
 		r := b.newRound(h, stalls > 0)
 		result := r.run(ctx)
@@ -66,20 +62,20 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		if result == won {
 			h.giveUp()
 		}
-		left := remaining(append(slices.Clip(earlier), h))
+		all := append(slices.Clip(earlier), h)
 		switch {
 		case err != nil:
-			return left, err
+			return remaining(all), err
 		case b.isClosed():
-			return left, driver.ErrClosed
+			return remaining(all), driver.ErrClosed
 		case ctx.Err() != nil:
-			return left, ctx.Err()
+			return remaining(all), ctx.Err()
 		}
 		switch result {
 		case heldByOne:
 			return driver.Grant{Refused: r.refusal(remaining(earlier).Hold)}, nil
 		case tooLate:
-			return left, r.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
+			return remaining(all), r.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
 		case outOfReach:
 			// Healthy until now: a stall of the network, or of this process. Once more,
 			// with more time; and more often where there is much to do (R21).
@@ -88,9 +84,9 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 				most = busyStalls
 			}
 			if stalls++; stalls > most || !r.healthy && !busy || !r.stalled() {
-				return left, r.unavailable("")
+				return remaining(all), r.unavailable("")
 			}
-			earlier = uncertain(append(earlier, h))
+			earlier = uncertain(all)
 			continue
 		case perhaps:
 			// A node that was slow lately is given longer, and then once is enough; but not because of a first
@@ -104,13 +100,13 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 			}
 		default:
 			if n+1 >= splitRounds && !req.Wait || n+1 >= waitRounds {
-				return left, r.unavailable(fmt.Sprintf("nobody won %d rounds of votes", n+1))
+				return remaining(all), r.unavailable(fmt.Sprintf("nobody won %d rounds of votes", n+1))
 			}
-			earlier = uncertain(append(earlier, h))
+			earlier = uncertain(all)
 		}
 		longest := min(max(firstPause, 2*time.Since(h.since))<<min(n, 10), lastPause)
 		if err := clock.Sleep(ctx, clock.UpTo(longest)+firstPause/4); err != nil {
-			return left, err
+			return remaining(all), err
 		}
 	}
 }
@@ -120,8 +116,8 @@ func uncertain(holds []*hold) []*hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool { return !h.uncertain() })
 }
 
-// remaining is what the engine is told of rounds that were not won: something to take back, if it is not known what
-// a node may have.
+// remaining is what the engine is told in the end of rounds that were not won: something to take back, if it is not
+// known what a node may have.
 func remaining(holds []*hold) (g driver.Grant) {
 	if all := uncertain(holds); len(all) > 0 {
 		last := all[len(all)-1]

@@ -53,7 +53,7 @@ func (b *Backend) inspect(ctx context.Context, op, name string) (s seen, err err
 	ask := func(ctx context.Context, n *node) (redisnode.Status, error) {
 		s, err := n.StatusOf(name, n.Do(ctx, n.Inspect(&k, k.Quorum())))
 		if err == nil && s.Foreign {
-			err = &foreignError{n.Addr, redisnode.LockKey(name)}
+			err = n.Foreign(name)
 		}
 		return s, err
 	}
@@ -65,7 +65,7 @@ func (b *Backend) inspect(ctx context.Context, op, name string) (s seen, err err
 	// The holder is who has a quorum, or may have one with the nodes that are silent.
 	most, silent, at := 0, 0, map[string]int{}
 	for i, status := range statuses {
-		if f := (*foreignError)(nil); causes[i] == nil {
+		if f := (*redisnode.ForeignError)(nil); causes[i] == nil {
 			s.statuses = append(s.statuses, status)
 		} else if !errors.As(causes[i], &f) {
 			silent++
@@ -108,7 +108,7 @@ func (b *Backend) state(s seen) driver.State {
 		}
 	}
 	slices.SortFunc(left, func(a, b time.Duration) int { return int(b - a) })
-	_, state.Label, _ = strings.Cut(s.value, labelMark)
+	_, state.Label, _ = strings.Cut(s.value, redisnode.LabelMark)
 	// It lasts as long as a quorum has it.
 	state.Held, state.Remaining = true, left[min(b.quorum, len(left))-1]
 	if kept {
@@ -187,7 +187,7 @@ func (b *Backend) names(ctx context.Context, prefix string, names chan<- []strin
 func onlyForeign(err error) bool {
 	q, ok := errors.AsType[*QuorumError](err)
 	return ok && !slices.ContainsFunc(q.Causes, func(c NodeError) bool {
-		_, foreign := errors.AsType[*foreignError](c.Err)
+		_, foreign := errors.AsType[*redisnode.ForeignError](c.Err)
 		return !foreign
 	})
 }
@@ -200,7 +200,7 @@ func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	}
 	k := redisnode.KeysOf(st.Name, st.Holder, "", "")
 	_, _, err := fromAll(ctx, b, "break", b.patience(0), func(ctx context.Context, n *node) (none struct{}, _ error) {
-		if o := n.Do(ctx, n.Release(&k, voidTime)); o.Err != nil {
+		if o := n.Do(ctx, n.Release(&k, redisnode.VoidTime)); o.Err != nil {
 			return none, o.Err
 		} else if !expected(opRelease, o.Answer, false) {
 			return none, n.Unexpected("break", o.Answer)

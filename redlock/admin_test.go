@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
@@ -124,29 +123,42 @@ func TestCheckDoesNotWarnOfWhatTheGuardPrevents(t *testing.T) {
 	}
 }
 
-// A key in the way at one node does not hide the lock that the others may have.
-func TestListTellsWhatItCouldNotLookAt(t *testing.T) {
+// A key that is no lock is named to those who look at it, or want the lock; who lists locks, or breaks one, does not
+// see it. At one node it does not hide the lock that the others may have.
+func TestAKeyThatIsNoLock(t *testing.T) {
 	s := durable(t, 3)
 	b := s.through(t, redlock.Options{})
 	s.everywhere(t, acquire(t, b, "a", time.Minute), "a")
-	list := func() (names []string, last error) {
-		for st, err := range b.List(t.Context(), "") {
-			if err != nil {
-				return names, err
-			}
+	list := func() (names []string, err error) {
+		all, err := locktest.List(t.Context(), b, "")
+		for _, st := range all {
 			names = append(names, st.Name)
 		}
-		return names, nil
+		return names, err
 	}
-	for _, i := range []int{0, 1} {
-		s.servers[i].MustDo(t, "RPUSH", redisnode.LockKey("b"), "no lock")
+	for i, r := range s.servers {
+		r.MustDo(t, "RPUSH", redisnode.LockKey("b"), "no lock")
+		st, err := b.Inspect(t.Context(), "b")
+		if i == 0 {
+			require.NoError(t, err, "two are a quorum")
+			assert.False(t, st.Held)
+		} else {
+			_, asked := locktest.Ask(t.Context(), b, request("b", time.Minute))
+			for _, err := range []error{err, asked} {
+				require.ErrorContains(t, err, "delete it")
+				assert.NotErrorIs(t, err, driver.ErrUnavailable)
+			}
+		}
+		names, err := list()
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a"}, names)
 	}
-	names, err := list()
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a"}, names, "b is none")
+	require.NoError(t, b.Break(t.Context(), driver.State{Name: "b", Holder: "no lock"}))
+	assert.Equal(t, int64(1), s.servers[0].MustDo(t, "LLEN", redisnode.LockKey("b")))
+	s.servers[2].MustDo(t, "DEL", redisnode.LockKey("b"))
 	s.servers[0].MustDo(t, "DEL", redisnode.LockKey("a"))
 	s.servers[0].MustDo(t, "RPUSH", redisnode.LockKey("a"), "no lock")
-	names, err = list()
+	names, err := list()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, names)
 	s.proxies[1].Set(lab.Reset)
@@ -171,24 +183,14 @@ func TestMinHold(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrInvalid, "the restart guard would not know")
 }
 
-// A wrong password is told when opening, also where nobody looks at the servers.
-func TestOpenTellsWrongPasswordsWithoutTheGuard(t *testing.T) {
-	s := start(t, 3, lab.WithPassword("sesame"))
-	url := strings.Replace(s.url(), "redlock://", "redlock://:sesami@", 1) + "?restart_guard=off"
-	_, err := locker.Open(t.Context(), url, nil, openers)
-	require.ErrorContains(t, err, "WRONGPASS")
-	assert.NotErrorIs(t, err, driver.ErrUnavailable)
-}
-
 // Whichever command a node's user may not run, what is refused there leaves no key without an expiry.
 func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
 	s := start(t, 3, lab.WithUser("locker", "on", ">secret", "~*", "&*", "+@all"), lab.WithAppendOnly()).proven(t)
 	var clients []*redis.Client
 	for _, r := range s.servers {
-		clients = append(clients, redis.NewClient(&redis.Options{Addr: r.Addr(), Username: "locker", Password: "secret"}))
+		clients = append(clients, newClient(t, &redis.Options{Addr: r.Addr(), Username: "locker", Password: "secret"}))
 	}
-	b, err := redlock.New(clients, &redlock.Options{Fencing: true, NodeTimeout: slack, MaxTTL: time.Minute})
-	require.NoError(t, err)
+	b := on(t, redlock.Options{Fencing: true}, clients...)
 	warm(t, b)
 	for _, command := range []string{"mget", "set", "del", "exists", "time", "pttl", "pexpire", "publish"} {
 		for from := range 7 {
@@ -215,9 +217,6 @@ func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
 		}
 	}
 	require.NoError(t, b.Close())
-	for _, c := range clients {
-		require.NoError(t, c.Close())
-	}
 	forever := s.servers[0].MustDo(t, "EVAL", `local forever = {}
 		for _, key in ipairs(redis.call('KEYS', '*')) do
 			if redis.call('PTTL', key) < 0 and key ~= 'locker:2:runs' then

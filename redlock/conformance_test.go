@@ -34,13 +34,8 @@ func TestProveConformanceWithoutFencing(t *testing.T) {
 }
 
 func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
-	options := func() redlock.Options {
-		return redlock.Options{Fencing: fencing}
-	}
 	on := func(ct conformance.T, timeout time.Duration, clients []*redis.Client) driver.Backend {
-		o := options()
-		o.NodeTimeout = timeout
-		b, err := redlock.New(clients, &o)
+		b, err := redlock.New(clients, &redlock.Options{Fencing: fencing, NodeTimeout: timeout})
 		if err != nil {
 			ct.Errorf("redlock.New: %v", err)
 			ct.FailNow()
@@ -51,6 +46,12 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		return on(ct, timeout, s.clients(ct, addr))
 	}
 	direct := func(i int) string { return s.servers[i].Addr() }
+	some := func(down, up func(*lab.Redis)) func(conformance.T, int) func() {
+		return func(_ conformance.T, n int) func() {
+			each(s.servers[:n], down)
+			return func() { each(s.servers[:n], up) }
+		}
+	}
 	fenced := "off"
 	if fencing {
 		fenced = "on"
@@ -76,9 +77,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 			}), w
 		},
 		Delete: func(_ conformance.T, name string) {
-			for _, r := range s.servers {
-				r.MustDo(t, "DEL", redisnode.LockKey(name))
-			}
+			s.servers.MustDo(t, "DEL", redisnode.LockKey(name))
 		},
 		Left: func(_ conformance.T, name string) []string {
 			var left []string
@@ -89,26 +88,8 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 			}
 			return left
 		},
-		Crash: func(_ conformance.T, n int) func() {
-			for i := range n {
-				s.servers[i].Kill()
-			}
-			return func() {
-				for i := range n {
-					s.servers[i].Restart(t)
-				}
-			}
-		},
-		Hang: func(_ conformance.T, n int) func() {
-			for i := range n {
-				s.servers[i].Pause()
-			}
-			return func() {
-				for i := range n {
-					s.servers[i].Resume()
-				}
-			}
-		},
+		Crash: some((*lab.Redis).Kill, func(r *lab.Redis) { r.Restart(t) }),
+		Hang:  some((*lab.Redis).Pause, (*lab.Redis).Resume),
 		Names: []string{"a}", "{a", "a:quorum", "a}:quorum", "a:wait", "%", "%7B", "{", "}", "{}", "locker:2:{a}"},
 		KnownGoroutines: []string{
 			"github.com/golockers/locker/internal/lab.(*Process).start.func1", // Crash starts servers anew

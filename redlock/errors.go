@@ -107,9 +107,15 @@ func (b *Backend) quorumError(op, why string, causes []error) *QuorumError {
 // tooFew is the error of an operation that fewer nodes than a quorum have answered; nil: a quorum has.
 func (b *Backend) tooFew(ctx context.Context, op string, causes []error) error {
 	err := b.quorumError(op, "", causes)
-	switch {
-	case err.Answered >= b.quorum:
+	if err.Answered >= b.quorum {
 		return nil
+	}
+	return b.failure(ctx, err)
+}
+
+// failure is what the caller is told of err, whose context may have ended, or the Backend.
+func (b *Backend) failure(ctx context.Context, err *QuorumError) error {
+	switch {
 	case b.isClosed():
 		return driver.ErrClosed
 	case ctx.Err() != nil:
@@ -121,16 +127,8 @@ func (b *Backend) tooFew(ctx context.Context, op string, causes []error) error {
 // hopeless reports an error that stays until somebody changes something.
 func hopeless(err error) bool {
 	var e *redisnode.Error
-	var f *foreignError
+	var f *redisnode.ForeignError
 	return errors.As(err, &e) && e.Refused || errors.As(err, &f)
-}
-
-// foreignError is a key in the way that is no lock.
-type foreignError struct{ addr, key string }
-
-func (e *foreignError) Error() string {
-	return fmt.Sprintf("redis %s: the key %q is in the way and is no lock: delete it, or use another "+
-		"prefix", e.addr, e.key)
 }
 
 var (
@@ -145,8 +143,3 @@ func ourLimit(ctx context.Context, err error) error {
 	}
 	return err
 }
-
-// isNoScript reports that the server does not know a script.
-func isNoScript(err *redisnode.Error) bool { return redisnode.Classify(err.Err) == redisnode.Forgotten }
-
-func isRestarted(err *redisnode.Error) bool { return errors.Is(err, errRestarted) }

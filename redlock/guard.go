@@ -40,10 +40,7 @@ type run struct {
 
 // scripts are what a run of a server was given to vote with. Their texts have its run_id:
 // a server that was restarted does not know them.
-type scripts struct {
-	vote, repair *redisnode.Script
-	runID        string
-}
+type scripts struct{ vote, repair *redisnode.Script }
 
 // guardedError is why a node that was restarted does not vote.
 type guardedError struct {
@@ -193,11 +190,8 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 			return run{}, err
 		}
 		s := redisnode.ParseInfo(n.Addr, info.Val())
-		if s.RunID == "" && execErr != nil {
-			return run{}, execErr // no connection: the commands themselves do not say so
-		}
-		if s.RunID == "" {
-			return run{}, errors.New("INFO server names no run_id")
+		if s.RunID == "" { // where there is no connection, the commands themselves do not say so
+			return run{}, cmp.Or(execErr, errors.New("INFO server names no run_id"))
 		}
 		if err := cmp.Or(s.Supported(), n.Single(ctx, s)); err != nil {
 			return run{}, err
@@ -223,11 +217,8 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 // Its uptime is counted from what the server says, by its wall clock; and where
 // that cannot be, since another run of it was heard of later, from now.
 func (n *node) guard(r run, asked time.Time) error {
+	var guardFor time.Duration // if it begins now
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.scripts != nil && n.scripts.runID != r.id {
-		n.scripts = nil
-	}
 	if n.run.id != r.id {
 		// Two whole seconds make the uptime, that of the start and that of now, so it is up to one too long.
 		up, kept := max(r.uptime-time.Second, 0), r.durable && r.before != ""
@@ -243,16 +234,20 @@ func (n *node) guard(r run, asked time.Time) error {
 		n.guardUntil = time.Time{}
 		if whole := n.b.opts.MaxTTL; !n.b.opts.NoRestartGuard && !kept && up < whole {
 			// From the end of the look, not from its beginning: later is safer.
-			n.guardUntil = time.Now().Add(whole - up)
-			n.b.opts.Logger.Info("redlock: a node was started lately and does not vote yet", "node", n.Addr,
-				"for", whole-up)
+			guardFor = whole - up
+			n.guardUntil = time.Now().Add(guardFor)
 		}
 	}
 	n.voted = asked
+	var err error
 	if time.Now().Before(n.guardUntil) {
-		return n.guarded()
+		err = n.guarded()
 	}
-	return nil
+	n.mu.Unlock()
+	if guardFor > 0 { // the Logger may take its time, or ask for a lock
+		n.b.opts.Logger.Info("redlock: a node was started lately and does not vote yet", "node", n.Addr, "for", guardFor)
+	}
+	return err
 }
 
 // guarded is the error while the guard holds. n.mu is held.
@@ -289,10 +284,8 @@ func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
 		note := pipe.Eval(ctx, noteText, []string{redisnode.RunsKey}, r.id, lasting)
 		info := pipe.Info(ctx, "server")
 		_, execErr := pipe.Exec(ctx)
-		for _, cmd := range []redis.Cmder{load, loadRepair} {
-			if cmd.Err() != nil {
-				return false, cmd.Err()
-			}
+		if err := cmp.Or(load.Err(), loadRepair.Err()); err != nil {
+			return false, err
 		}
 		if err := n.answersAs(info, r); err != nil {
 			if execErr != nil && info.Val() == "" {
@@ -336,7 +329,7 @@ func (n *node) newScripts(r run) *scripts {
 		mode = "tokens"
 	}
 	return &scripts{vote: redisnode.NewScript(4, mode, voteText).Strict(r.id),
-		repair: redisnode.NewScript(3, "", repairText).Strict(r.id), runID: r.id}
+		repair: redisnode.NewScript(3, "", repairText).Strict(r.id)}
 }
 
 func (n *node) client() *redis.Client { return n.Client().(*redis.Client) }
@@ -345,10 +338,8 @@ func (n *node) client() *redis.Client { return n.Client().(*redis.Client) }
 // client's guard is too short for the locks of another.
 func (n *node) compare(said redisnode.Outcome) {
 	o, left := &n.b.opts, redisnode.LeftOf(said.Answer.N)
-	if said.Err != nil || said.Answer.Code != redisnode.Held {
-		return
-	}
-	if left <= o.MaxTTL+driver.Drift(o.MaxTTL) || o.NoRestartGuard || n.b.warned.Swap(true) {
+	if said.Err != nil || said.Answer.Code != redisnode.Held || left <= o.MaxTTL+driver.Drift(o.MaxTTL) ||
+		o.NoRestartGuard || n.b.warned.Swap(true) {
 		return
 	}
 	o.Logger.Warn("redlock: a lock lasts longer than MaxTTL: another client has a longer one, or a clock "+
@@ -359,16 +350,11 @@ func (n *node) compare(said redisnode.Outcome) {
 // register notes which server a node leads to, and refuses one that another node
 // leads to: that node is its twin, and one vote would count twice.
 //
-// From here on the server before is free for other nodes, so this one must have no
-// scripts of it any more. Without that, two servers that changed addresses would
-// be taken for each other's twins for ever: now whichever node is looked at last
-// finds its server free, and the other does with its next look.
+// From here on the server before is free for other nodes. This one has no scripts of it
+// any more: it is looked at when it has none. Without that, two servers that changed
+// addresses would be taken for each other's twins for ever: now whichever node is looked
+// at last finds its server free, and the other does with its next look.
 func (b *Backend) register(n *node, runID string) error {
-	n.mu.Lock()
-	if n.scripts != nil && n.scripts.runID != runID {
-		n.scripts = nil
-	}
-	n.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, i := range b.runs {

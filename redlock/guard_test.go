@@ -9,21 +9,28 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/redlock"
 )
 
 // New servers do not vote for as long as the longest TTL, and the error says
-// which and for how long.
+// which and for how long: they have answered, and abstain.
 func TestNewServersAreGuarded(t *testing.T) {
 	s := start(t, 3)
+	s.servers[2].Kill()
 	b := s.backend(t, redlock.Options{MaxTTL: 30 * time.Second})
 	_, err := locktest.Ask(t.Context(), b, request("x", time.Second))
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	for _, r := range s.servers {
 		assert.Contains(t, err.Error(), r.Addr())
 	}
+	var q *redlock.QuorumError
+	require.ErrorAs(t, err, &q)
+	assert.Equal(t, []int{0, 2}, []int{q.Answered, q.Abstained})
+	assert.InDelta(t, 30*time.Second, q.Wait, float64(5*time.Second))
+	assert.Contains(t, err.Error(), "2 of 3 nodes answered, it takes 2, but 2 of them may not vote yet: wait ")
 	assert.Contains(t, err.Error(), "restart guard of 30s")
 	assert.Zero(t, s.holders(t, "x"))
 	c, err := locker.Open(t.Context(), s.url(), nil, redlock.Openers)
@@ -94,9 +101,7 @@ func TestDurableServersAreNotGuarded(t *testing.T) {
 	s := durable(t, 3)
 	a, b := s.backend(t, redlock.Options{}), s.backend(t, redlock.Options{})
 	g := acquire(t, a, "x", 30*time.Second)
-	for _, r := range s.servers {
-		r.Restart(t)
-	}
+	each(s.servers, func(r *lab.Redis) { r.Restart(t) })
 	within(t, 30*time.Second, "reconnected", func() bool {
 		_, err := b.Inspect(t.Context(), "x")
 		return err == nil

@@ -22,9 +22,31 @@ import (
 // nodes are some servers with a proxy before each.
 type nodes struct {
 	patient bool // the driver waits longer than this package does
+	servers servers
+	proxies proxies
+}
+
+type (
 	servers []*lab.Redis
 	proxies []*lab.Proxy
+)
+
+func each[T any](all []T, do func(T)) {
+	for _, one := range all {
+		do(one)
+	}
 }
+
+// What all do.
+
+func (all servers) MustDo(t testing.TB, command ...any) {
+	t.Helper()
+	each(all, func(r *lab.Redis) { r.MustDo(t, command...) })
+}
+
+func (all proxies) Set(m lab.Mode)      { each(all, func(p *lab.Proxy) { p.Set(m) }) }
+func (all proxies) Requests(m lab.Mode) { each(all, func(p *lab.Proxy) { p.Requests(m) }) }
+func (all proxies) Replies(m lab.Mode)  { each(all, func(p *lab.Proxy) { p.Replies(m) }) }
 
 func start(t testing.TB, n int, opts ...lab.Option) *nodes {
 	t.Helper()
@@ -44,9 +66,7 @@ func durable(t testing.TB, n int) *nodes { return start(t, n, lab.WithAppendOnly
 // of a run before.
 func (s *nodes) proven(t testing.TB) *nodes {
 	t.Helper()
-	for _, r := range s.servers {
-		r.MustDo(t, "SET", redisnode.RunsKey, " before")
-	}
+	s.servers.MustDo(t, "SET", redisnode.RunsKey, " before")
 	return s
 }
 
@@ -57,11 +77,16 @@ func (s *nodes) clients(t interface{ Cleanup(func()) }, addr func(i int) string)
 		wait = time.Minute
 	}
 	for i := range s.servers {
-		c := redis.NewClient(&redis.Options{Addr: addr(i), MaxRetries: -1, DialTimeout: wait, ReadTimeout: wait})
-		t.Cleanup(func() { _ = c.Close() })
-		cs = append(cs, c)
+		cs = append(cs, newClient(t, &redis.Options{Addr: addr(i), MaxRetries: -1, DialTimeout: wait, ReadTimeout: wait}))
 	}
 	return cs
+}
+
+// newClient returns a client that is closed with the test.
+func newClient(t interface{ Cleanup(func()) }, opts *redis.Options) *redis.Client {
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // slack is for tests in which no node is slow on purpose: the machine may be.
@@ -78,13 +103,19 @@ func (s *nodes) through(t testing.TB, o redlock.Options) *redlock.Backend {
 
 func (s *nodes) connect(t testing.TB, o redlock.Options, addr func(i int) string) *redlock.Backend {
 	t.Helper()
+	return on(t, o, s.clients(t, addr)...)
+}
+
+// on returns a Backend that is closed with the test.
+func on(t testing.TB, o redlock.Options, clients ...*redis.Client) *redlock.Backend {
+	t.Helper()
 	if o.NodeTimeout == 0 {
 		o.NodeTimeout = slack
 	}
 	if o.MaxTTL == 0 {
 		o.MaxTTL = time.Minute
 	}
-	b, err := redlock.New(s.clients(t, addr), &o)
+	b, err := redlock.New(clients, &o)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b

@@ -63,7 +63,9 @@ type place struct {
 	left      leftover
 	vote      *redisnode.Attempt // under way: it may put the lock there, unless it finds its value void
 	void      bool               // it will
+	release   *poll              // the release that waits for the vote; or nil
 	repairing bool               // a repair is under way: one at a time, so that its end is known
+	before    leftover           // what was there when the repair was sent, or a vote may have left since
 	removing  int                // releases under way
 	again     bool               // a release of before may have been carried out: to find nothing is no sign of a loss
 	refuses   bool               // it has refused the vote, and is to be given the lock
@@ -145,21 +147,21 @@ func (h *hold) voted(i int, o redisnode.Outcome) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := &h.places[i]
-	p.vote = nil
-	granted := o.Err == nil && verdictOf(o.Answer) == yes
+	release := p.release
+	p.vote, p.release = nil, nil
 	switch {
 	case p.void: // a release has removed what was there, or it has found its value void
 		return
 	case o.Copies > 1, o.Err != nil && o.Err.Unknown:
-		p.left = max(p.left, late) // whatever the answer to the last copy is
-	case granted:
+		p.left, p.before = max(p.left, late), late // whatever the answer to the last copy is
+	case verdictOf(o) == yes:
 		p.left = max(p.left, there) // late: a repair is under way
 	case o.Err == nil && o.Answer.Code == redisnode.Held:
 		p.refuses = true
 		h.complete()
 	}
 	if h.stage > held {
-		h.remove(i, nil)
+		h.remove(i, release)
 	}
 }
 
@@ -206,20 +208,14 @@ func (h *hold) complete() {
 // it are given it again afterwards, and do not count: another may have had the lock in between (R12).
 func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 	v := driver.Validity{Since: time.Now(), TTL: h.ttl}
-	p := h.b.newPoll(undecided)
-	var mu sync.Mutex
-	renewed, lost := false, []int{} // nodes that have lost it, until a quorum has renewed it
+	p, renewed := h.b.newPoll(undecided), false
+	p.then = func(i int, v verdict) {
+		if renewed && v == gone {
+			h.b.start(func() { h.give(i) })
+		}
+	}
 	for i, n := range h.b.nodes {
-		p.ask(i, h.keepAttempt(n.keep, opRenew, h.ttl, 0), func(o redisnode.Outcome) {
-			if o.Err != nil || o.Answer.Code != redisnode.Gone {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if lost = append(lost, i); renewed {
-				h.b.start(func() { h.give(i) })
-			}
-		})
+		p.ask(i, h.keepAttempt(n.keep, opRenew, h.ttl, 0), verdictOf)
 	}
 	if err := h.has(ctx, "renew", p); err != nil {
 		return driver.Validity{}, err
@@ -229,18 +225,18 @@ func (h *hold) Renew(ctx context.Context) (driver.Validity, error) {
 		h.until = until
 	}
 	h.mu.Unlock()
-	mu.Lock()
-	defer mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	renewed = true
-	for _, i := range lost {
-		h.b.start(func() { h.give(i) })
+	for i := range p.said {
+		p.then(i, p.said[i].verdict)
 	}
 	return v, nil
 }
 
 // undecided is a question to all about a lock that is held: a quorum has it, or none can.
 func undecided(p *poll, c count) bool {
-	return c.yes >= p.b.quorum || c.no+c.gone > len(p.said)-p.b.quorum
+	return c[yes] >= p.b.quorum || c[no]+c[gone] > len(p.said)-p.b.quorum
 }
 
 // has returns nil if a quorum says that it has the lock. Its error matches ErrLost if no quorum can have it, and says
@@ -249,10 +245,10 @@ func (h *hold) has(ctx context.Context, op string, p *poll) error {
 	ctx, _ = clock.Parts(ctx) // each node's answer has a limit of its own
 	c, n := p.wait(ctx, h.patience()), len(h.places)
 	switch {
-	case c.yes >= h.b.quorum:
+	case c[yes] >= h.b.quorum:
 		return nil
-	case c.no+c.gone > n-h.b.quorum:
-		return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", c.no+c.gone, n, driver.ErrLost)
+	case c[no]+c[gone] > n-h.b.quorum:
+		return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", c[no]+c[gone], n, driver.ErrLost)
 	}
 	return p.failure(ctx, op)
 }
@@ -280,10 +276,10 @@ func (h *hold) give(i int) (isHeld bool) {
 	if h.stage != held || !time.Now().Before(h.until) || p.repairing {
 		return h.stage == held
 	}
-	was, lasts := p.left, max(h.ttl, time.Until(h.keep))
-	p.left, p.repairing = late, true // before it is sent: a release has to make it void
+	lasts := max(h.ttl, time.Until(h.keep))
+	p.before, p.left, p.repairing = p.left, late, true // before it is sent: a release has to make it void
 	n.ask(h.keepLocked(scripts.repair, opRepair, lasts, 0), func(o redisnode.Outcome) {
-		if o.Err != nil && isRestarted(o.Err) {
+		if o.Err != nil && errors.Is(o.Err, errRestarted) {
 			n.forget(scripts)
 		}
 		h.mu.Lock()
@@ -296,15 +292,12 @@ func (h *hold) give(i int) (isHeld bool) {
 		case p.void, p.left != late: // it was removed meanwhile
 		case h.stage > held:
 			h.remove(i, nil)
-		case o.Copies <= 1 && (o.Err == nil || !o.Err.Unknown) && p.vote == nil:
-			p.left = max(was, there) // nothing is under way any more
+		case o.Copies <= 1 && (o.Err == nil || !o.Err.Unknown):
+			p.left = max(p.before, there) // nothing is under way any more, of this one
 		}
 	})
 	return true
 }
-
-// maxToken is up to where a Lua number counts exactly, less one for the next.
-const maxToken = 1<<53 - 2
 
 // RaiseToken implements [driver.TokenRaiser], with fencing: a quorum's counters are raised, and renewals keep them
 // there. The lease's own token stays as it was, and decides which nodes admit the lease: what one raises it to is no
@@ -313,12 +306,12 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	switch {
 	case !h.b.opts.Fencing:
 		return fmt.Errorf("redlock: tokens are off, see Options.Fencing: %w", errors.ErrUnsupported)
-	case token > maxToken:
-		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
+	case token > redisnode.MaxToken:
+		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(redisnode.MaxToken))
 	}
 	p := h.b.newPoll(undecided)
 	for i, n := range h.b.nodes {
-		p.ask(i, h.keepAttempt(n.keep, opRaise, h.ttl, token), func(redisnode.Outcome) {})
+		p.ask(i, h.keepAttempt(n.keep, opRaise, h.ttl, token), verdictOf)
 	}
 	err := h.has(ctx, "raise the token", p)
 	if err == nil {

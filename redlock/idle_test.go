@@ -28,13 +28,9 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 	s := start(t, 3, lab.WithTLS(certs), lab.WithAppendOnly()).proven(t)
 	var clients []*redis.Client
 	for _, r := range s.servers {
-		c := redis.NewClient(&redis.Options{Addr: r.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1})
-		t.Cleanup(func() { _ = c.Close() })
-		clients = append(clients, c)
+		clients = append(clients, newClient(t, &redis.Options{Addr: r.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1}))
 	}
-	b, err := redlock.New(clients, &redlock.Options{NodeTimeout: 10 * slack, MaxTTL: time.Minute, Fencing: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.Close() })
+	b := on(t, redlock.Options{NodeTimeout: 10 * slack, Fencing: true}, clients...)
 	ctx := t.Context()
 	closed := func() {
 		for i, c := range clients {
@@ -154,9 +150,7 @@ func TestNotifyAndCloseWithHungNodes(t *testing.T) {
 			s := durable(t, c.nodes)
 			s.patient = true
 			b := s.through(t, redlock.Options{})
-			for _, p := range s.proxies[:c.hung] {
-				p.Set(lab.Drop)
-			}
+			s.proxies[:c.hung].Set(lab.Drop)
 			var woken atomic.Bool
 			began := time.Now()
 			stop, err := b.Notify(t.Context(), "x", func() { woken.Store(true) })
@@ -167,9 +161,7 @@ func TestNotifyAndCloseWithHungNodes(t *testing.T) {
 			}
 			require.NoError(t, err)
 			defer stop()
-			for _, r := range s.servers[c.hung:] {
-				r.MustDo(t, "PUBLISH", redisnode.WakeChannel("x"), "")
-			}
+			s.servers[c.hung:].MustDo(t, "PUBLISH", redisnode.WakeChannel("x"), "")
 			within(t, 30*time.Second, "it is woken", woken.Load)
 			began = time.Now()
 			_ = b.Close()
@@ -184,15 +176,11 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 	ask := func(reply string, fencing bool) error {
 		var clients []*redis.Client
 		for range 3 {
-			c := redis.NewClient(&redis.Options{Addr: lab.StartFakeRedis(t, reply).Addr(), Protocol: 2,
-				MaxRetries: -1})
-			t.Cleanup(func() { _ = c.Close() })
-			clients = append(clients, c)
+			clients = append(clients, newClient(t, &redis.Options{Addr: lab.StartFakeRedis(t, reply).Addr(), Protocol: 2,
+				MaxRetries: -1}))
 		}
-		b, err := redlock.New(clients, &redlock.Options{NodeTimeout: slack, NoRestartGuard: true, Fencing: fencing})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = b.Close() })
-		_, err = locktest.Ask(t.Context(), b, request("x", 10*time.Second))
+		b := on(t, redlock.Options{NoRestartGuard: true, Fencing: fencing}, clients...)
+		_, err := locktest.Ask(t.Context(), b, request("x", 10*time.Second))
 		return err
 	}
 	const one = "*1\r\n"
@@ -215,59 +203,4 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 	}
 	require.NoError(t, ask(one+":1\r\n", false), "as a free lock answers")
 	require.ErrorContains(t, ask("$9223372036854775807\r\n", false), "cannot be read", "the driver panics at it")
-}
-
-// The leftover of an unknown outcome lasts as long as MinHold, and so do the notes that
-// keep a late copy of the request out.
-func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
-	s := durable(t, 3)
-	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond, MaxTTL: time.Hour})
-	acquire(t, b, "warm", time.Minute)
-	for _, p := range s.proxies {
-		p.Replies(lab.Drop)
-	}
-	req := request("x", 2*time.Second)
-	req.MinHold = time.Hour
-	g, err := locktest.Ask(t.Context(), b, req)
-	require.ErrorIs(t, err, driver.ErrUnavailable)
-	for _, p := range s.proxies {
-		p.PassNew()
-	}
-	require.NotNil(t, g.Hold)
-	_ = g.Hold.Undo(t.Context()) // a vote may still arrive
-	within(t, 30*time.Second, "notes on a quorum", func() bool {
-		noted := 0
-		for _, r := range s.servers {
-			for _, key := range r.MustDo(t, "KEYS", "*:void:*").([]any) {
-				if left, _ := r.MustDo(t, "PTTL", key).(int64); left > (50 * time.Minute).Milliseconds() {
-					noted++
-				}
-			}
-		}
-		return noted >= 2
-	})
-}
-
-// A refusal of the second copy of a vote says nothing of the first, which may still
-// arrive: a note keeps it out.
-func TestAVoteThatWasSentTwiceIsKeptOut(t *testing.T) {
-	s := durable(t, 3)
-	acquire(t, s.backend(t, redlock.Options{}), "x", time.Minute)
-	b := s.through(t, redlock.Options{})
-	release(t, acquire(t, b, "warm", time.Minute))
-	req := request("x", time.Minute)
-	var cuts []func() bool
-	for _, p := range s.proxies {
-		cuts = append(cuts, p.CutReply(req.Owner))
-	}
-	_, err := locktest.Ask(t.Context(), b, req)
-	require.ErrorIs(t, err, driver.ErrHeld)
-	for i, r := range s.servers {
-		if cuts[i]() {
-			continue // a quorum had refused before this one was asked
-		}
-		within(t, 30*time.Second, "a note", func() bool {
-			return len(r.MustDo(t, "KEYS", "*:void:"+req.Owner+"*").([]any)) == 1
-		})
-	}
 }

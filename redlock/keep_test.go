@@ -1,8 +1,6 @@
 package redlock_test
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,13 +17,19 @@ import (
 
 // What a Release leaves that keeps the lock. What single nodes make of it is in node_internal_test.go.
 
+// grant acquires n, with a MinHold.
+func (s *nodes) grant(t *testing.T, b *redlock.Backend) driver.Grant {
+	t.Helper()
+	req := request("n", time.Minute)
+	req.MinHold = time.Minute
+	return locktest.Acquire(t, b, req)
+}
+
 // held acquires n on all nodes, with a MinHold.
 func (s *nodes) held(t *testing.T, b *redlock.Backend) driver.Grant {
 	t.Helper()
 	warm(t, b)
-	req := request("n", time.Minute)
-	req.MinHold = time.Minute
-	g := locktest.Acquire(t, b, req)
+	g := s.grant(t, b)
 	s.everywhere(t, g, "n")
 	return g
 }
@@ -41,50 +45,48 @@ func (s *nodes) kept(t *testing.T) (n int) {
 	return n
 }
 
-// remaining asks for n once, and returns how long it is held; negative: it was granted.
-func remaining(t *testing.T, b *redlock.Backend) time.Duration {
-	t.Helper()
-	g, err := b.Acquire(t.Context(), request("n", time.Minute))
-	require.NoError(t, err)
-	if g.Refused == nil {
-		return -1
-	}
-	return g.Refused.Remaining
-}
-
-func TestAKeptLockEndsInTime(t *testing.T) {
-	const keep = 2 * time.Second
+// What is kept is shown as it was, with its end. How long it is kept, and that it cannot be renewed, is in the suite.
+func TestAKeptLockIsShown(t *testing.T) {
 	s := durable(t, 3)
 	b := s.backend(t, redlock.Options{Fencing: true})
 	g := s.held(t, b)
 	before, err := b.Inspect(t.Context(), "n")
 	require.NoError(t, err)
-	released := time.Now()
-	require.NoError(t, g.Hold.Release(t.Context(), keep))
+	require.NoError(t, g.Hold.Release(t.Context(), time.Minute))
 	within(t, 30*time.Second, "all nodes keep it", func() bool { return s.kept(t) == 3 })
-
 	require.NoError(t, g.Hold.Release(t.Context(), time.Hour), "it is kept already")
-	_, err = g.Hold.Renew(t.Context())
-	require.ErrorIs(t, err, driver.ErrLost)
-	require.ErrorIs(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), g.Token+1), driver.ErrLost)
-	left := remaining(t, s.backend(t, redlock.Options{}))
-	assert.Positive(t, left)
-	assert.LessOrEqual(t, left, keep)
 	after, err := b.Inspect(t.Context(), "n")
 	require.NoError(t, err)
-	assert.Positive(t, after.Remaining)
-	assert.LessOrEqual(t, after.Remaining, keep)
+	assert.LessOrEqual(t, after.Remaining, time.Minute)
 	assert.WithinDuration(t, time.Now().Add(after.Remaining), after.KeptUntil, 5*time.Second)
 	before.Remaining, after.Remaining, after.KeptUntil = 0, 0, time.Time{}
 	assert.Equal(t, before, after)
+}
 
-	within(t, 30*time.Second, "it ends", func() bool { return remaining(t, b) < 0 })
-	assert.GreaterOrEqual(t, time.Since(released), keep)
-	require.ErrorIs(t, g.Hold.Release(t.Context(), keep), driver.ErrLost)
+// The vote of a slow node is still under way when its lock is kept: that node keeps it, too, or it does not count as one
+// that does.
+func TestASlowNodeKeepsTheLockOrDoesNotCount(t *testing.T) {
+	for _, loses := range []bool{false, true} {
+		s := durable(t, 3)
+		b := s.through(t, redlock.Options{})
+		warm(t, b)
+		s.proxies[2].SetDelay(40 * time.Millisecond)
+		g := s.grant(t, b)
+		time.Sleep(25 * time.Millisecond) // a release does not wait for a vote that was sent so long ago
+		if loses {
+			s.servers[1].MustDo(t, "DEL", redisnode.LockKey("n"))
+		}
+		if err := g.Hold.Release(t.Context(), time.Minute); err == nil {
+			assert.GreaterOrEqual(t, s.kept(t), 2, "it is said to be kept, and another could have it")
+		} else {
+			assert.True(t, loses, err)
+		}
+	}
 }
 
 // A node that is asked late keeps the lock for the rest of the time, and not for all of it once more.
 func TestANodeThatIsAskedLateKeepsTheRest(t *testing.T) {
+	t.Parallel()
 	const keep, late = 30 * time.Second, 4 * time.Second
 	s := durable(t, 3)
 	b := s.through(t, redlock.Options{})
@@ -112,19 +114,15 @@ func TestARemovalAfterAReleaseThatKeeps(t *testing.T) {
 				t.Parallel()
 				s := durable(t, 3)
 				g := s.held(t, s.through(t, redlock.Options{NodeTimeout: 5 * time.Second}))
-				for _, p := range s.proxies[1:] {
-					p.Requests(mode)
-				}
+				s.proxies[1:].Requests(mode)
 				require.Error(t, g.Hold.Release(locktest.Within(t, 200*time.Millisecond), 30*time.Second))
 				within(t, 30*time.Second, "one keeps it", func() bool { return s.kept(t) == 1 })
 				require.Error(t, remove(t, g.Hold))
 				within(t, 10*time.Second, "that one is asked again, at once", func() bool { return s.value(t, 0, "n") == "" })
-				for _, p := range s.proxies[1:] {
-					if mode == lab.Drop {
-						p.Set(lab.Reset)
-					}
-					p.Set(lab.Pass)
+				if mode == lab.Drop {
+					s.proxies[1:].Set(lab.Reset)
 				}
+				s.proxies[1:].Set(lab.Pass)
 				within(t, 30*time.Second, "it is removed", func() bool { return s.holders(t, "n") == 0 })
 				if how == "Undo" {
 					within(t, 10*time.Second, "and that is known", func() bool { return remove(t, g.Hold) == nil })
@@ -136,6 +134,7 @@ func TestARemovalAfterAReleaseThatKeeps(t *testing.T) {
 
 // While a node is still asked to keep the lock, another release is for all of them.
 func TestAReleaseWhileANodeIsStillAsked(t *testing.T) {
+	t.Parallel()
 	s := durable(t, 3)
 	g := s.held(t, s.through(t, redlock.Options{}))
 	s.proxies[2].Requests(lab.Drop)
@@ -156,35 +155,4 @@ func TestARemovalWhileNodesAreAskedToKeep(t *testing.T) {
 	require.Error(t, g.Hold.Release(locktest.Within(t, 50*time.Millisecond), time.Minute))
 	require.NoError(t, g.Hold.Release(t.Context(), 0))
 	within(t, 30*time.Second, "no node keeps it", func() bool { return s.holders(t, "n") == 0 })
-}
-
-// A release that keeps the lock, of which a first copy had no answer, knows whether the lock was there:
-// what that one has kept is found.
-func TestAReleaseThatKeepsIsSentTwice(t *testing.T) {
-	for _, gone := range []bool{false, true} {
-		t.Run(fmt.Sprint("gone before=", gone), func(t *testing.T) {
-			t.Parallel()
-			s := durable(t, 3)
-			g := s.held(t, s.through(t, redlock.Options{}))
-			for i, p := range s.proxies {
-				if gone {
-					s.servers[i].MustDo(t, "DEL", redisnode.LockKey("n"))
-				}
-				p.Replies(lab.Drop)
-			}
-			require.Error(t, g.Hold.Release(locktest.Within(t, 500*time.Millisecond), time.Minute))
-			for _, p := range s.proxies {
-				p.Set(lab.Reset)
-				p.Set(lab.Pass)
-			}
-			within(t, 30*time.Second, "it is answered", func() bool {
-				err := g.Hold.Release(locktest.Within(t, time.Second), time.Minute)
-				if err != nil && !errors.Is(err, driver.ErrLost) {
-					return false
-				}
-				require.Equal(t, gone, err != nil, "%v", err)
-				return true
-			})
-		})
-	}
 }

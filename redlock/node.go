@@ -1,7 +1,7 @@
 package redlock
 
 import (
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,17 +13,13 @@ import (
 	"github.com/golockers/locker/internal/redisnode"
 )
 
-var (
-	//go:embed counter.lua
-	counterLua string
-	//go:embed vote.lua
-	voteLua string
-	//go:embed keep.lua
-	keepLua string
+//go:embed *.lua
+var files embed.FS
 
-	voteText   = redisnode.Text(counterLua, voteLua)
-	keepText   = redisnode.Text("local CREATES = false", counterLua, keepLua)
-	repairText = redisnode.Text("local CREATES = true", counterLua, keepLua)
+var (
+	voteText   = redisnode.Text(files, "counter.lua", "vote.lua")
+	keepText   = redisnode.Text(files, "local CREATES = false", "counter.lua", "keep.lua")
+	repairText = redisnode.Text(files, "local CREATES = true", "counter.lua", "keep.lua")
 )
 
 // node is one server of the quorum, with what is known of it.
@@ -99,72 +95,6 @@ func (n *node) why() error {
 
 var errBusy = errors.New("not asked, since it is behind with its answers")
 
-// ask sends a question, which does not wait: a hung node must not pile up goroutines. told is called once, unless it
-// is withdrawn, and must not block.
-func (n *node) ask(a *redisnode.Attempt, told func(redisnode.Outcome)) {
-	n.inFlight.Add(1)
-	n.Start(a, func(a *redisnode.Attempt) {
-		o := a.Outcome
-		if o.Err == nil && !expected(a.Op, o.Answer, n.b.opts.Fencing) {
-			o.Err = n.Unexpected(a.Op, o.Answer)
-		} else if o.Err != nil && isNoScript(o.Err) {
-			o.Err.Err = errRestarted
-		}
-		n.inFlight.Add(-1)
-		if o.Err != nil {
-			n.note(a.Op, o.Since, o.Err)
-		} else {
-			n.note(a.Op, o.Since, nil)
-		}
-		told(o)
-	})
-}
-
-// withdraw takes a question back that was not sent, and reports whether it was not.
-func (n *node) withdraw(a *redisnode.Attempt) bool {
-	ok := n.Withdraw(a)
-	if ok {
-		n.inFlight.Add(-1)
-	}
-	return ok
-}
-
-// expected reads an answer strictly: what the scripts do not answer to this question is none.
-func expected(op string, a redisnode.Answer, fenced bool) bool {
-	if a.Parts != nil {
-		return false
-	}
-	switch a.Code {
-	case redisnode.Done:
-		return a.N == 1 || op == opVote && isToken(a.N, fenced)
-	case redisnode.Again:
-		return op == opVote && isToken(a.N, fenced) && (a.Text == "" || a.Text == "raised" && fenced)
-	case redisnode.Held:
-		return op == opVote && a.N >= redisnode.NoKey && a.Text != "" && len(a.Text) <= holderLength
-	case redisnode.Void:
-		return (op == opVote || op == opRepair) && a.N == 0
-	case redisnode.Foreign:
-		return op == opVote && a.N >= redisnode.NoKey
-	case redisnode.Gone, redisnode.Theirs:
-		return op != opVote && a.N == 0
-	case redisnode.Overtaken:
-		return op != opVote && op != opRelease && a.N == 0
-	case redisnode.Turn, redisnode.Sharers, redisnode.Full:
-	}
-	return false
-}
-
-// isToken reports whether a vote can have this token: 1 without fencing.
-func isToken(n int64, fenced bool) bool { return n == 1 || fenced && n > 0 && n <= maxToken+1 }
-
-// abstains is why an answer is neither a vote nor a refusal.
-func (n *node) abstains(name string, a redisnode.Answer) error {
-	if a.Code == redisnode.Foreign {
-		return &foreignError{n.Addr, redisnode.LockKey(name)}
-	}
-	return errTakenBack
-}
-
 // note keeps account of an answer to a question that was sent then, or of none.
 func (n *node) note(op string, sent time.Time, err error) {
 	if err != nil {
@@ -206,21 +136,9 @@ func (n *node) failed(err error) {
 	}
 }
 
-// The names of questions, for errors.
-const (
-	opVote    = "vote"
-	opRaise   = "raise"
-	opRenew   = "renew"
-	opRepair  = "repair"
-	opRelease = "release"
-)
-
 // inTime reports whether a question failed in another way than by taking too long.
 func inTime(err error) bool {
 	return !errors.Is(err, errNoAnswer) && !errors.Is(err, redisnode.ErrTimeout)
 }
-
-// holderLength is how much of a holder's value a refusal names (vote.lua).
-const holderLength = 16
 
 func decimal(token uint64) string { return strconv.FormatUint(token, 10) }

@@ -105,7 +105,7 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 		}
 	}
 	if ctx.Err() != nil || reached < b.quorum {
-		return oneline.Join(ctx.Err(), b.quorumError("open", "", causes))
+		return b.failure(ctx, b.quorumError("open", "", causes))
 	}
 	b.opening.Store(false)
 	for i, err := range causes {

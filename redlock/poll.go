@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golockers/locker/driver"
-	"github.com/golockers/locker/internal/oneline"
 	"github.com/golockers/locker/internal/redisnode"
 )
 
@@ -49,51 +47,115 @@ const (
 )
 
 // count is how many have said what.
-type count struct{ open, yes, no, gone, failed int }
+type count [unasked + 1]int
 
 func (b *Backend) newPoll(decides func(p *poll, c count) bool) *poll {
 	return &poll{b: b, decides: decides, decided: make(chan struct{}), said: make([]said, len(b.nodes))}
 }
 
 // quorum decides a poll in which a quorum has to say yes.
-func quorum(p *poll, c count) bool { return c.yes >= p.b.quorum || c.yes+c.open < p.b.quorum }
+func quorum(p *poll, c count) bool { return c[yes] >= p.b.quorum || c[yes]+c[open] < p.b.quorum }
 
 // everybody decides a poll in which each node counts.
 func everybody(*poll, count) bool { return false }
 
-// ask asks a node. What it says is noted whenever it comes, and then counted.
-func (p *poll) ask(i int, a *redisnode.Attempt, note func(redisnode.Outcome)) {
-	p.askOf(i, a, note, func(o redisnode.Outcome) verdict {
-		if o.Err != nil {
-			return failed
-		}
-		return verdictOf(o.Answer)
-	})
-}
-
-// askOf is ask with a verdict of the caller's.
-func (p *poll) askOf(i int, a *redisnode.Attempt, note func(redisnode.Outcome), verdict func(redisnode.Outcome) verdict) {
+// ask asks a node. judge notes what it says, whenever that comes, before it is counted as the verdict: open where the
+// node is asked again.
+func (p *poll) ask(i int, a *redisnode.Attempt, judge func(redisnode.Outcome) verdict) {
 	p.mu.Lock()
 	p.said[i] = said{attempt: a}
 	p.mu.Unlock()
 	n, name := p.b.nodes[i], a.Name
 	n.ask(a, func(o redisnode.Outcome) {
-		note(o)
-		s := said{answer: o.Answer, verdict: verdict(o)}
-		if o.Err != nil {
+		s := said{answer: o.Answer, verdict: judge(o)}
+		switch {
+		case o.Err != nil:
 			s.err = o.Err
-		} else if s.verdict == failed {
-			s.err = n.abstains(name, o.Answer)
+		case o.Answer.Code == redisnode.Foreign:
+			s.err = n.Foreign(name)
+		case o.Answer.Code == redisnode.Void:
+			s.err = errTakenBack
 		}
-		if s.verdict != open { // otherwise it is asked again
+		if s.verdict != open {
 			p.put(i, s)
 		}
 	})
 }
 
-// verdictOf is what the answer of a script says of the caller's lock.
-func verdictOf(a redisnode.Answer) verdict {
+// The names of questions, for errors.
+const (
+	opVote    = "vote"
+	opRaise   = "raise"
+	opRenew   = "renew"
+	opRepair  = "repair"
+	opRelease = "release"
+)
+
+// ask sends a question, which does not wait: a hung node must not pile up goroutines. told is called once, unless it
+// is withdrawn, and must not block.
+func (n *node) ask(a *redisnode.Attempt, told func(redisnode.Outcome)) {
+	n.inFlight.Add(1)
+	n.Start(a, func(a *redisnode.Attempt) {
+		o := a.Outcome
+		if o.Err == nil && !expected(a.Op, o.Answer, n.b.opts.Fencing) {
+			o.Err = n.Unexpected(a.Op, o.Answer)
+		} else if o.Err != nil && redisnode.Classify(o.Err.Err) == redisnode.Forgotten {
+			o.Err.Err = errRestarted
+		}
+		defer n.inFlight.Add(-1) // Close waits for what follows from it, too
+		if o.Err != nil {
+			n.note(a.Op, o.Since, o.Err)
+		} else {
+			n.note(a.Op, o.Since, nil)
+		}
+		told(o)
+	})
+}
+
+// withdraw takes a question back that was not sent, and reports whether it was not.
+func (n *node) withdraw(a *redisnode.Attempt) bool {
+	ok := n.Withdraw(a)
+	if ok {
+		n.inFlight.Add(-1)
+	}
+	return ok
+}
+
+// expected reads an answer strictly: what the scripts do not answer to this question is none.
+func expected(op string, a redisnode.Answer, fenced bool) bool {
+	if a.Parts != nil {
+		return false
+	}
+	token := op == opVote && (a.N == 1 || fenced && a.N > 0 && a.N <= redisnode.MaxToken+1)
 	switch a.Code {
+	case redisnode.Done:
+		return a.N == 1 || token
+	case redisnode.Again:
+		return token && (a.Text == "" || a.Text == "raised" && fenced)
+	case redisnode.Held:
+		return op == opVote && a.N >= redisnode.NoKey && a.Text != "" && len(a.Text) <= holderLength
+	case redisnode.Void:
+		return (op == opVote || op == opRepair) && a.N == 0
+	case redisnode.Foreign:
+		return op == opVote && a.N >= redisnode.NoKey
+	case redisnode.Gone, redisnode.Theirs:
+		return op != opVote && a.N == 0
+	case redisnode.Overtaken:
+		return op != opVote && op != opRelease && a.N == 0
+	case redisnode.Turn, redisnode.Sharers, redisnode.Full:
+	}
+	return false
+}
+
+// holderLength is how much of a holder's value a refusal names (vote.lua).
+const holderLength = 16
+
+// verdictOf is what the answer of a script says of the caller's lock.
+func verdictOf(o redisnode.Outcome) verdict {
+	if o.Err != nil {
+		return failed
+	}
+	switch o.Answer.Code {
 	case redisnode.Done, redisnode.Again:
 		return yes
 	case redisnode.Held, redisnode.Theirs, redisnode.Overtaken:
@@ -121,7 +183,7 @@ func (p *poll) set(i int, s said) {
 
 // look ends the wait if the count decides. p.mu is held.
 func (p *poll) look() {
-	if c := p.count(); !p.over && (c.open == 0 || p.decides(p, c)) {
+	if c := p.count(); !p.over && (c[open] == 0 || p.decides(p, c)) {
 		p.over = true
 		close(p.decided)
 	}
@@ -130,19 +192,7 @@ func (p *poll) look() {
 // count is called with p.mu held.
 func (p *poll) count() (c count) {
 	for i := range p.said {
-		switch p.said[i].verdict {
-		case open:
-			c.open++
-		case yes:
-			c.yes++
-		case no:
-			c.no++
-		case gone:
-			c.gone++
-		case failed:
-			c.failed++
-		case unasked:
-		}
+		c[p.said[i].verdict]++
 	}
 	return c
 }
@@ -228,12 +278,5 @@ func (p *poll) causes() []error {
 
 // failure is the error of a poll that too few nodes have answered.
 func (p *poll) failure(ctx context.Context, op string) error {
-	err := p.b.quorumError(op, "", p.causes())
-	switch {
-	case p.b.isClosed():
-		return driver.ErrClosed
-	case ctx.Err() != nil:
-		return oneline.Join(ctx.Err(), err)
-	}
-	return err
+	return p.b.failure(ctx, p.b.quorumError(op, "", p.causes()))
 }

@@ -16,9 +16,6 @@ import (
 // How a hold ends. Whatever it may have on a node is removed there, at once and again until the node has answered: a
 // vote that is still under way finds its value void, or is removed when it has come.
 
-// voidTime is how late a request may arrive and still be refused.
-const voidTime = time.Minute
-
 // The pauses before a release that was not answered is sent again, and how many holds have one: the others end with
 // their TTL.
 const (
@@ -47,10 +44,10 @@ func (h *hold) Release(ctx context.Context, keep time.Duration) error {
 	default:
 		h.keep = time.Now().Add(keep)
 	}
-	p := h.removeAll(releasing, freed)
+	p, keeps := h.removeAll(releasing, freed), !h.keep.IsZero()
 	h.mu.Unlock()
 	c := p.wait(ctx, h.patience())
-	if c.open > 0 && !freed(p, c) || c.yes+c.gone+c.no < h.b.quorum { // otherwise others can have it
+	if !settled(p, c, keeps) {
 		return p.failure(ctx, "release")
 	}
 	return h.confirmed(c)
@@ -61,8 +58,8 @@ func (h *hold) confirmed(c count) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch n := len(h.places); {
-	case c.gone+c.no > n-h.b.quorum:
-		return fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", c.gone+c.no, n, driver.ErrLost)
+	case c[gone]+c[no] > n-h.b.quorum:
+		return fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", c[gone]+c[no], n, driver.ErrLost)
 	case h.stage != releasing:
 	case h.keep.IsZero():
 		h.stage = released
@@ -74,18 +71,24 @@ func (h *hold) confirmed(c count) error {
 
 // freed decides a release: a quorum has confirmed it, or it is known that none had the lock.
 func freed(p *poll, c count) bool {
-	return c.yes >= p.b.quorum || c.gone+c.no > len(p.said)-p.b.quorum
+	return c[yes] >= p.b.quorum || c[gone]+c[no] > len(p.said)-p.b.quorum
+}
+
+// settled reports whether it is known what came of a release. What a quorum does not have any more, others can have, which
+// is what a release is for; but a lock is only kept if a quorum keeps it.
+func settled(p *poll, c count, keeps bool) bool {
+	return c[yes]+c[gone]+c[no] >= p.b.quorum && (freed(p, c) || c[open] == 0 && !keeps)
 }
 
 // Undo implements [driver.Hold], for all rounds of the attempt. What may be late finds its value void on each node
 // that has answered.
 func (h *hold) Undo(ctx context.Context) error {
 	err := h.undo.Undo(ctx, h.abandon)
-	for _, before := range h.before {
+	for _, before := range h.before { // whose own before are among these
 		if err != nil && !errors.Is(err, driver.ErrLost) {
 			break
 		}
-		err = cmp.Or(before.Undo(ctx), err)
+		err = cmp.Or(before.undo.Undo(ctx, before.abandon), err)
 	}
 	return err
 }
@@ -97,17 +100,17 @@ func (h *hold) abandon(ctx context.Context) error {
 	h.keep = time.Time{}
 	p := h.removeAll(abandoned, everybody)
 	h.mu.Unlock()
-	if c := p.wait(ctx, h.patience()); c.open+c.failed > 0 {
+	if c := p.wait(ctx, h.patience()); c[open]+c[failed] > 0 {
 		return p.failure(ctx, "release")
 	}
 	return nil
 }
 
-// giveUp is the end of a round that was not won: nothing of it may stay.
+// giveUp is the end of a round that was not won, or is not to be believed: nothing of it may stay.
 func (h *hold) giveUp() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stage = abandoned
+	h.stage, h.keep = abandoned, time.Time{}
 	for i := range h.places {
 		h.doubted = h.doubted || h.places[i].vote != nil || h.places[i].left == late
 	}
@@ -130,9 +133,6 @@ func (h *hold) removeAll(as stage, decides func(*poll, count) bool) *poll {
 	h.stage = as
 	p := h.b.newPoll(decides)
 	for i := range h.places {
-		if s := &h.places[i]; s.left == remains {
-			s.left = late // the node has to say whether it still is there
-		}
 		h.remove(i, p)
 	}
 	return p
@@ -156,20 +156,25 @@ func (h *hold) remove(i int, p *poll) {
 	keep := time.Until(h.keep)
 	switch {
 	case s.left == removed:
+		s.err = nil
 		put(yes)
 		return
 	case s.left == nothing && (s.vote == nil || s.void):
+		s.err = nil
 		put(gone)
 		return
 	case p == nil && s.removing > 0: // that one sees to it, or owe
 		return
 	}
+	if p != nil && h.stage == releasing && h.awaits(i, p) {
+		return
+	}
 	var void time.Duration
 	if s.left == late || s.vote != nil {
-		void = max(h.lasts, voidTime)
+		void = max(h.lasts, redisnode.VoidTime)
 	}
 	a := n.Release(k, void)
-	if keep > 0 && s.left != nothing {
+	if keep > 0 { // also what a vote may just have left: its yes counts as that of a node that keeps the lock
 		a = n.Retain(k, keep, void, &h.undo)
 	}
 	a.Op = opRelease
@@ -177,15 +182,30 @@ func (h *hold) remove(i int, p *poll) {
 		s.left = late // before it is sent: the next one, and what may be under way, finds it void
 	}
 	s.removing++
-	note := func(o redisnode.Outcome) { h.removed(i, o, keep > 0, void > 0) }
 	if p == nil {
 		p = h.b.newPoll(everybody)
 	}
-	p.askOf(i, a, note, func(o redisnode.Outcome) verdict { return h.removal(i, o) })
+	p.ask(i, a, func(o redisnode.Outcome) verdict { return h.removed(i, o, keep > 0, void > 0) })
 }
 
-// removed notes what a release has left.
-func (h *hold) removed(i int, o redisnode.Outcome, keeps, voids bool) {
+// awaits lets the release p wait for the vote of a node that was asked a moment ago, and reports whether it does: to
+// remove what a vote has left costs the server less than half of what it costs to make the vote void. h.mu is held.
+func (h *hold) awaits(i int, p *poll) bool {
+	s := &h.places[i]
+	if s.vote == nil || s.left != nothing || s.release != nil {
+		return false
+	}
+	if sent, _ := h.b.nodes[i].Sent(s.vote, 0); time.Since(sent) > oneMoment {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.said[i].attempt, s.release = s.vote, p
+	return true
+}
+
+// removed notes what a release has left, and what it says of the lock.
+func (h *hold) removed(i int, o redisnode.Outcome, keeps, voids bool) verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := &h.places[i]
@@ -195,9 +215,13 @@ func (h *hold) removed(i int, o redisnode.Outcome, keeps, voids bool) {
 	if o.Err != nil {
 		s.err = o.Err
 		h.owe()
-		return
+		return failed
 	}
 	s.void = s.void || voids
+	if release := s.release; release != nil && s.void { // it need not wait for the vote any more
+		s.release = nil
+		defer h.remove(i, release)
+	}
 	switch done := o.Answer.Code == redisnode.Done; {
 	case keeps && done:
 		s.left = remains
@@ -209,17 +233,6 @@ func (h *hold) removed(i int, o redisnode.Outcome, keeps, voids bool) {
 		s.left = removed
 	default:
 		s.left = nothing
-	}
-}
-
-// removal is what a release says of the lock, after it was noted.
-func (h *hold) removal(i int, o redisnode.Outcome) verdict {
-	if o.Err != nil {
-		return failed
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if left := h.places[i].left; left == nothing {
 		return gone
 	}
 	return yes

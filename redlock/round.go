@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -46,12 +47,12 @@ func (r *round) run(ctx context.Context) result {
 	for _, i := range r.choose() {
 		r.ask(i, 0)
 	}
-	agreed := r.votes.wait(ctx, r.limit).yes >= quorum
+	agreed := r.votes.wait(ctx, r.limit)[yes] >= quorum
 
 	// 3. With tokens, have the quorum agree on the highest that could follow on each of its nodes.
 	if agreed && r.b.opts.Fencing {
 		r.raise()
-		agreed = r.raises.wait(ctx, r.limit).yes >= quorum
+		agreed = r.raises.wait(ctx, r.limit)[yes] >= quorum
 	}
 
 	// 4. It is won if it is still valid by now: TTL − elapsed − drift.
@@ -122,20 +123,16 @@ func (r *round) ask(i, looks int) {
 		r.votes.put(i, said{verdict: failed, err: errNoAnswer})
 		return
 	}
-	r.votes.askOf(i, a, func(o redisnode.Outcome) {
+	r.votes.ask(i, a, func(o redisnode.Outcome) verdict {
 		h.voted(i, o)
 		n.compare(o)
-	}, func(o redisnode.Outcome) verdict {
-		switch {
-		case o.Err == nil:
-			return verdictOf(o.Answer)
-		case isRestarted(o.Err) && !o.Err.Unknown:
+		if o.Err != nil && errors.Is(o.Err, errRestarted) && !o.Err.Unknown {
 			// It has forgotten its scripts, and perhaps more than that: it is looked at before it votes.
 			n.forget(s)
 			r.look(i, looks+1)
 			return open
 		}
-		return failed
+		return verdictOf(o)
 	})
 }
 
@@ -198,7 +195,7 @@ func (r *round) second(i int, vote verdict) {
 	switch vote {
 	case open:
 	case yes:
-		r.raises.ask(i, r.hold.keepAttempt(r.b.nodes[i].keep, opRaise, r.hold.lasts, 0), func(redisnode.Outcome) {})
+		r.raises.ask(i, r.hold.keepAttempt(r.b.nodes[i].keep, opRaise, r.hold.lasts, 0), verdictOf)
 	case no, gone, failed, unasked:
 		r.raises.put(i, said{verdict: unasked})
 	}
@@ -206,7 +203,7 @@ func (r *round) second(i int, vote verdict) {
 
 // decides ends the first phase: with a quorum, or when nothing more is to be learned soon of who else has one.
 func (r *round) decides(_ *poll, c count) bool {
-	return c.yes >= r.b.quorum || c.yes+c.open < r.b.quorum && r.top() >= r.b.quorum
+	return c[yes] >= r.b.quorum || c[yes]+c[open] < r.b.quorum && r.top() >= r.b.quorum
 }
 
 // top is how many refusals name the same other holder, at most. r.votes.mu is held.
@@ -242,15 +239,15 @@ func (r *round) refused() result {
 	c, top, broken := r.votes.count(), r.top(), 0
 	if r.raises != nil {
 		r.raises.mu.Lock()
-		broken = r.raises.count().failed
+		broken = r.raises.count()[failed]
 		r.raises.mu.Unlock()
 	}
 	switch {
 	case top >= r.b.quorum:
 		return heldByOne
-	case c.yes+c.no < r.b.quorum, r.raises != nil && broken+c.failed > len(r.b.nodes)-r.b.quorum:
+	case c[yes]+c[no] < r.b.quorum, r.raises != nil && broken+c[failed] > len(r.b.nodes)-r.b.quorum:
 		return outOfReach
-	case c.no > 0 && top+c.failed+c.open >= r.b.quorum:
+	case c[no] > 0 && top+c[failed]+c[open] >= r.b.quorum:
 		return perhaps
 	}
 	return split

@@ -68,38 +68,22 @@ func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
 	})
 }
 
-// Nodes that answer and abstain are counted as such, with how long it takes.
-func TestTheErrorSaysWhoAbstains(t *testing.T) {
-	s := start(t, 3)
-	s.servers[2].Kill()
-	b := s.backend(t, redlock.Options{MaxTTL: 30 * time.Second})
-	_, err := locktest.Ask(t.Context(), b, request("x", time.Second))
-	var q *redlock.QuorumError
-	require.ErrorAs(t, err, &q)
-	assert.Equal(t, 0, q.Answered)
-	assert.Equal(t, 2, q.Abstained)
-	assert.Greater(t, q.Wait, 20*time.Second)
-	assert.LessOrEqual(t, q.Wait, 31*time.Second)
-	assert.Contains(t, err.Error(), "2 of 3 nodes answered, it takes 2, but 2 of them may not vote yet: wait ")
-}
-
 // Until its first renewal, a lock on three of five nodes would be lost if one of them failed. The other two,
 // whose servers were looked at too late for a vote, have it long before.
 func TestNodesThatAreLookedAtLateGetTheLock(t *testing.T) {
 	for _, fencing := range []bool{true, false} {
-		s := durable(t, 5)
-		b := s.through(t, redlock.Options{Fencing: fencing})
-		for _, p := range s.proxies[3:] {
-			p.Replies(lab.Hold)
-		}
-		g := acquire(t, b, "x", time.Minute) // its first renewal would come after 20 s
-		assert.Equal(t, 3, s.holders(t, "x"))
-		for _, p := range s.proxies[3:] {
-			p.Replies(lab.Pass)
-		}
-		within(t, 30*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
-		release(t, g)
-		within(t, 30*time.Second, "it is released", func() bool { return s.holders(t, "x") == 0 })
+		t.Run(fmt.Sprint("fencing=", fencing), func(t *testing.T) {
+			t.Parallel()
+			s := durable(t, 5)
+			b := s.through(t, redlock.Options{Fencing: fencing})
+			s.proxies[3:].Replies(lab.Hold)
+			g := acquire(t, b, "x", time.Minute) // its first renewal would come after 20 s
+			assert.Equal(t, 3, s.holders(t, "x"))
+			s.proxies[3:].Replies(lab.Pass)
+			within(t, 30*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
+			release(t, g)
+			within(t, 30*time.Second, "it is released", func() bool { return s.holders(t, "x") == 0 })
+		})
 	}
 }
 
@@ -109,7 +93,7 @@ func TestNobodyIsRefusedForLoad(t *testing.T) {
 	s.patient = true
 	b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
 	release(t, acquire(t, b, "warm", time.Minute))
-	const callers = 6000
+	const callers = 3000 // more than a healthy node is asked by at once
 	var done atomic.Int64
 	var all sync.WaitGroup
 	for i := range callers {
@@ -132,9 +116,7 @@ func (s *nodes) full(t *testing.T, yes bool) {
 	if yes {
 		size = 1
 	}
-	for _, r := range s.servers {
-		r.MustDo(t, "CONFIG", "SET", "maxmemory", size)
-	}
+	s.servers.MustDo(t, "CONFIG", "SET", "maxmemory", size)
 }
 
 // With full memory and noeviction, leases live, what is given up goes at once,
@@ -187,13 +169,13 @@ func TestSilentConnections(t *testing.T) {
 			t.Parallel()
 			s := durable(t, 3)
 			lab.Again(t, func() bool { // a machine that stalls loses leases, too
-				s.each(func(p *lab.Proxy) { p.Set(lab.Pass) })()
+				s.proxies.Set(lab.Pass)
 				// A machine that stalls for a TTL makes a round that counts for nothing, and ends no call.
 				opts := &locker.Options{TTL: max(4*silence, 1200*time.Millisecond), OutageTimeout: 10 * time.Second}
 				c := locktest.Must(locker.New(s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), opts))
 				defer func() { _ = c.Close() }()
 				lost, wait := locktest.Silence(t, c, opts.TTL, silence,
-					s.each(func(p *lab.Proxy) { p.Set(lab.Drop) }), s.each((*lab.Proxy).PassNew))
+					func() { s.proxies.Set(lab.Drop) }, func() { each(s.proxies, (*lab.Proxy).PassNew) })
 				t.Logf("granted %v after the network was back, %d leases lost", wait, lost)
 				return lost == 0 && wait < 300*time.Millisecond
 			})
@@ -211,23 +193,13 @@ func TestAReleaseOnSilentConnectionsIsConfirmed(t *testing.T) {
 	for i := range 100 {
 		grants = append(grants, acquire(t, b, fmt.Sprint("n", i), time.Minute))
 	}
-	for _, p := range s.proxies {
-		p.Set(lab.Drop)
-		p.PassNew()
-	}
+	s.proxies.Set(lab.Drop)
+	each(s.proxies, (*lab.Proxy).PassNew)
 	var all sync.WaitGroup
 	for _, g := range grants {
 		all.Go(func() { assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context()), 0)) })
 	}
 	all.Wait()
-}
-
-func (s *nodes) each(do func(p *lab.Proxy)) func() {
-	return func() {
-		for _, p := range s.proxies {
-			do(p)
-		}
-	}
 }
 
 // While a quorum hangs, each try fails in its own time: it does not also wait until the driver has given up what tries
@@ -242,7 +214,7 @@ func TestAQuorumThatHangsHoldsNobodyUp(t *testing.T) {
 		t.Cleanup(r.Resume)
 	}
 	slow := 0
-	for i := range 30 {
+	for i := range 16 { // twice as many as can be under way
 		began := time.Now()
 		_, err := locktest.Ask(t.Context(), b, request(fmt.Sprint("n", i), time.Minute))
 		require.ErrorIs(t, err, driver.ErrUnavailable)
@@ -250,7 +222,7 @@ func TestAQuorumThatHangsHoldsNobodyUp(t *testing.T) {
 			slow++
 		}
 	}
-	assert.Less(t, slow, 5)
+	assert.Less(t, slow, 3)
 }
 
 // What a slow minority would say can decide who has the lock. It is waited for once, and not in each round.
@@ -266,14 +238,10 @@ func TestASlowMinorityIsWaitedForOnce(t *testing.T) {
 	defer release(t, g)
 	b := s.through(t, redlock.Options{})
 	warm(t, b)
-	late := func(m lab.Mode) {
-		for _, p := range s.proxies[3:] {
-			p.Replies(m)
-		}
-	}
+	late := s.proxies[3:].Replies
 	lab.Again(t, func() bool { // a machine that stalls is late, too
 		late(lab.Hold)
-		time.AfterFunc(600*time.Millisecond, func() { late(lab.Pass) })
+		time.AfterFunc(400*time.Millisecond, func() { late(lab.Pass) })
 		release(t, acquire(t, b, "slow", time.Minute))
 		within(t, 30*time.Second, "they have answered", func() bool { return b.Nodes()[3].InFlight+b.Nodes()[4].InFlight == 0 })
 		late(lab.Hold)
@@ -284,6 +252,8 @@ func TestASlowMinorityIsWaitedForOnce(t *testing.T) {
 		late(lab.Pass)
 		warm(t, b)
 		t.Log(took)
-		return took < 3500*time.Millisecond // 2 s, since they were slow before
+		// Once is four times as long as they were slow: more than three rounds usually take, and less than with a first
+		// look, which this is not.
+		return took < 2500*time.Millisecond
 	})
 }

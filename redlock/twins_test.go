@@ -17,37 +17,29 @@ import (
 	"github.com/golockers/locker/redlock"
 )
 
-// leads makes a client that leads to wherever target says when it connects.
-func leads(t *testing.T, target *atomic.Value) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: target.Load().(string), MaxRetries: -1,
-		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, target.Load().(string))
-		}})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func targets(addrs ...string) []*atomic.Value {
-	var all []*atomic.Value
-	for _, a := range addrs {
-		v := &atomic.Value{}
-		v.Store(a)
-		all = append(all, v)
+// lead returns a Backend whose clients lead to wherever at says when they connect.
+func lead(t *testing.T, o redlock.Options, addrs ...string) (at []atomic.Value, b *redlock.Backend) {
+	at = make([]atomic.Value, len(addrs))
+	var clients []*redis.Client
+	for i, addr := range addrs {
+		at[i].Store(addr)
+		clients = append(clients, newClient(t, &redis.Options{Addr: addr, MaxRetries: -1,
+			Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, at[i].Load().(string))
+			}}))
 	}
-	return all
+	return at, on(t, o, clients...)
 }
 
 // Two of three nodes are one server, and the other two are a quorum. The twin never votes, and once
 // it is known, nothing is granted.
 func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 	s := durable(t, 2)
-	at := targets(s.servers[0].Addr(), s.servers[1].Addr(), s.proxies[0].Addr())
-	b, err := redlock.New([]*redis.Client{leads(t, at[0]), leads(t, at[1]), leads(t, at[2])},
-		&redlock.Options{NodeTimeout: slack})
-	require.NoError(t, err)
-	defer func() { _ = b.Close() }()
+	_, b := lead(t, redlock.Options{}, s.servers[0].Addr(), s.servers[1].Addr(), s.proxies[0].Addr())
 	try := func() error {
-		g, err := locktest.Ask(t.Context(), b, request("x", 20*time.Second))
+		req := request("x", 20*time.Second)
+		req.MinHold = time.Minute
+		g, err := locktest.Ask(t.Context(), b, req)
 		if err == nil {
 			release(t, g)
 		}
@@ -69,11 +61,7 @@ func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 func TestServersThatChangePlacesAreNoTwins(t *testing.T) {
 	t.Parallel()
 	s := durable(t, 3)
-	at := targets(s.servers[0].Addr(), s.servers[1].Addr(), s.servers[2].Addr())
-	b, err := redlock.New([]*redis.Client{leads(t, at[0]), leads(t, at[1]), leads(t, at[2])},
-		&redlock.Options{NodeTimeout: slack, MaxTTL: 2 * time.Second})
-	require.NoError(t, err)
-	defer func() { _ = b.Close() }()
+	at, b := lead(t, redlock.Options{MaxTTL: 2 * time.Second}, s.servers[0].Addr(), s.servers[1].Addr(), s.servers[2].Addr())
 	all := func() bool {
 		g, err := locktest.Ask(t.Context(), b, request("x", 2*time.Second))
 		if err != nil {
@@ -91,9 +79,7 @@ func TestServersThatChangePlacesAreNoTwins(t *testing.T) {
 		for i, addr := range next {
 			at[i].Store(addr)
 		}
-		for _, r := range s.servers {
-			r.MustDo(t, "CLIENT", "KILL", "TYPE", "normal")
-		}
+		s.servers.MustDo(t, "CLIENT", "KILL", "TYPE", "normal")
 		within(t, 30*time.Second, "all vote again", all)
 	}
 }

@@ -46,8 +46,7 @@ func load(t *testing.T, node *Backend) {
 	acquire(t, node, "load", "me", once)
 	_, err := on(node).renew(t.Context(), keys("load", "me"), false, ttl)
 	require.NoError(t, err)
-	_, err = on(node).release(t.Context(), keys("load", "me"), false, 0)
-	require.NoError(t, err)
+	release(t, node, "load", "me", false, 0)
 }
 
 // warm makes so many quick requests that the next one goes to the driver in its caller's own goroutine.
@@ -77,6 +76,14 @@ func acquire(t *testing.T, node *Backend, name, value string, r request) answer 
 	a, err := on(node).acquire(t.Context(), keys(name, value), r)
 	require.NoError(t, err)
 	return a
+}
+
+// release releases a lock, or takes it back, and returns whose it was.
+func release(t *testing.T, node *Backend, name, value string, shared bool, void time.Duration) whose {
+	t.Helper()
+	state, err := on(node).release(t.Context(), keys(name, value), shared, void)
+	require.NoError(t, err)
+	return state
 }
 
 // failed asks for a lock and returns the error, which there must be.
@@ -217,7 +224,7 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 		one + "*1\r\n:1\r\n", one + "*2\r\n:99\r\n:9\r\n", one + "*2\r\n+a\r\n+b\r\n", one + "*2\r\n:0\r\n:1\r\n",
 		one + "*2\r\n:1\r\n:0\r\n", one + "*2\r\n:2\r\n:-9\r\n", one + "*2\r\n:3\r\n:1\r\n", one + "*2\r\n:10\r\n:0\r\n",
 		one + "*3\r\n:1\r\n:1\r\n:1\r\n", one + "*3\r\n:2\r\n:9\r\n+a\r\n", one + "*3\r\n:1\r\n:1\r\n+raised\r\n",
-		one + "*7\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+		one + "*7\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n", one + "*2\r\n:8\r\n:-1\r\n", one + "*2\r\n:9\r\n:0\r\n",
 	} {
 		node := newFake(t, reply)
 		refused(failed(t, t.Context(), node), reply)
@@ -228,6 +235,9 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 	// answers of other scripts
 	for _, reply := range []string{"*2\r\n:5\r\n:0\r\n", "*2\r\n:6\r\n:0\r\n", "*2\r\n:7\r\n:0\r\n"} {
 		refused(failed(t, t.Context(), newFake(t, one+reply)), reply)
+	}
+	for _, reply := range []string{"*2\r\n:8\r\n:1\r\n", "*2\r\n:9\r\n:1\r\n"} {
+		refused(pass(newFake(t, one+reply)), reply)
 	}
 	for _, reply := range []string{":3\r\n", "*2\r\n:10\r\n:0\r\n", "*2\r\n:1\r\n:1\r\n"} {
 		_, err := on(newFake(t, one+reply)).renew(t.Context(), keys("n", "me"), false, ttl)

@@ -25,7 +25,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error
 	case err != nil:
 		return driver.State{}, failure(err)
 	case s.Foreign:
-		return driver.State{}, b.foreign(name)
+		return driver.State{}, b.node.Foreign(name)
 	}
 	return stateOf(name, s), nil
 }
@@ -41,7 +41,7 @@ func stateOf(name string, s redisnode.Status) driver.State {
 		return state
 	}
 	state.Holder, state.Remaining, state.Token = s.Owner, max(s.Left, 0), s.Digits
-	_, state.Label, _ = strings.Cut(s.Owner, labelMark)
+	_, state.Label, _ = strings.Cut(s.Owner, redisnode.LabelMark)
 	state.Since = redisnode.Since(s.Digits) // tokens are the server's clock in µs
 	if s.Kept {
 		state.KeptUntil = time.Now().Add(state.Remaining)
@@ -49,7 +49,7 @@ func stateOf(name string, s redisnode.Status) driver.State {
 	if s.Shared {
 		state.Holder, state.Sharers = sharersMark+strconv.FormatUint(s.Digits, 10), s.Sharers
 		for _, owner := range s.Some {
-			if _, label, _ := strings.Cut(owner, labelMark); !slices.Contains(state.Sharing, label) {
+			if _, label, _ := strings.Cut(owner, redisnode.LabelMark); !slices.Contains(state.Sharing, label) {
 				state.Sharing = append(state.Sharing, label)
 			}
 		}
@@ -88,14 +88,14 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[driver.Stat
 // Break implements [driver.Operator]. A copy of the holder's acquire that is still under way finds itself void.
 func (b *Backend) Break(ctx context.Context, st driver.State) error {
 	k := redisnode.KeysOf(st.Name, st.Holder, "", "")
-	a := b.node.Release(&k, voidTime)
+	a := b.node.Release(&k, redisnode.VoidTime)
 	if of, shared := strings.CutPrefix(st.Holder, sharersMark); shared {
 		token, err := strconv.ParseUint(of, 10, 64)
 		if err != nil {
 			return invalid("%q is no Holder of this backend", st.Holder)
 		}
 		a = b.scripts.dissolve.Attempt("break", k.Name, nil, k.Lock, k.Wait(), redisnode.Digits(token),
-			voidTime.Milliseconds())
+			redisnode.VoidTime.Milliseconds())
 	} else if st.Holder == "" {
 		return nil
 	}

@@ -82,8 +82,8 @@
 //
 // All copies of a request but a renewal go to one run of the server: after a restart or a fail-over, a second copy
 // could be granted what the first one was not. So a Backend asks which run answers (run_id, in INFO), and
-// the texts of its scripts name that. Where the user may not run INFO, there are no copies except of
-// renewals: a request that meets a connection which has ended fails, and the engine asks anew.
+// the texts of its scripts name that. Where the user may not run INFO, which is tried again after half a minute, there
+// are no copies except of renewals: a request that meets a connection which has ended fails, and the engine asks anew.
 //
 // Give New a client of its own, with a connection pool of its own, as Open does. Where the program's own
 // requests use up the pool, or block its connections (BLPOP, long scripts), renewals wait for one, and

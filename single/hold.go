@@ -12,19 +12,9 @@ import (
 	"github.com/golockers/locker/internal/redisnode"
 )
 
-// labelMark stands between the owner and the label in a lock's value. The whole value is compared, so the label can
-// say anything.
-const labelMark = ":"
-
-const (
-	// voidTime is how late a request may arrive and still be refused, at least.
-	voidTime = time.Minute
-	// askWithin is how soon a writer that waits for sharers asks again: in time for its note, which lasts a second,
-	// even if one request and its repetition take long.
-	askWithin = 300 * time.Millisecond
-	// maxToken is up to where a Lua number counts exactly, less one for the next.
-	maxToken = 1<<53 - 2
-)
+// askWithin is how soon a writer that waits for sharers asks again: in time for its note, which lasts a second, even if
+// one request and its repetition take long.
+const askWithin = 300 * time.Millisecond
 
 // hold is a lock that was granted, or may have been.
 type hold struct {
@@ -39,7 +29,7 @@ type hold struct {
 
 func (b *Backend) newHold(req driver.Request) *hold {
 	return &hold{
-		b: b, keys: redisnode.KeysOf(req.Name, req.Owner, labelMark, req.Label),
+		b: b, keys: redisnode.KeysOf(req.Name, req.Owner, redisnode.LabelMark, req.Label),
 		ttl: req.TTL, lasts: max(req.TTL, req.MinHold), shared: req.Shared,
 	}
 }
@@ -81,7 +71,7 @@ func (b *Backend) grant(h *hold, o redisnode.Outcome, since time.Time, wait bool
 	case o.Answer.Code == redisnode.Void && n == 0:
 		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.node.Addr, driver.ErrUnavailable)
 	case o.Answer.Code == redisnode.Foreign && n >= redisnode.NoKey:
-		return g, b.foreign(h.keys.Name)
+		return g, b.node.Foreign(h.keys.Name)
 	case o.Answer.Code == redisnode.Full && n > 0:
 		return g, fmt.Errorf("redis %s: %d share %q, and no more can: %w", b.node.Addr, n, h.keys.Name, driver.ErrRefused)
 	case o.Answer.Code == redisnode.Held && n >= redisnode.NoKey:
@@ -106,7 +96,7 @@ func (b *Backend) grant(h *hold, o redisnode.Outcome, since time.Time, wait bool
 // granted reports whether a script has granted the lock, with a token that it can have drawn.
 func granted(o redisnode.Outcome) bool {
 	return o.Err == nil && (o.Answer.Code == redisnode.Done || o.Answer.Code == redisnode.Again) &&
-		o.Answer.N > 0 && o.Answer.N <= maxToken+1 && o.Answer.Text == "" && o.Answer.Parts == nil
+		o.Answer.N > 0 && o.Answer.N <= redisnode.MaxToken+1 && o.Answer.Text == "" && o.Answer.Parts == nil
 }
 
 // state is nil if the answer is 1, and matches ErrLost if the lock is not the caller's.
@@ -203,7 +193,7 @@ func ignoreLost(err error) error {
 
 // void is for how long a request of the attempt that arrives late is refused: as long as the lock would have
 // lasted (R7), and no less than a minute.
-func (h *hold) void() time.Duration { return max(h.lasts, voidTime) }
+func (h *hold) void() time.Duration { return max(h.lasts, redisnode.VoidTime) }
 
 // leaveLine takes the client out of those who wait, so that the lock is not kept for it. Its place is not worth
 // more time than a turn. Callers of it that have come meanwhile found the place, and ask anew, whatever
@@ -233,8 +223,8 @@ func (h *hold) As(target any) bool {
 
 // RaiseToken implements [driver.TokenRaiser].
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
-	if token > maxToken {
-		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
+	if token > redisnode.MaxToken {
+		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(redisnode.MaxToken))
 	}
 	k := &h.keys
 	return h.b.state("raise the token", h.b.node.Do(ctx, h.b.scripts.raise.Attempt("raise the token", k.Name, nil,

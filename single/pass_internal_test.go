@@ -53,8 +53,7 @@ func TestClientsTakeTurns(t *testing.T) {
 		own, other, next := ask(0, "a4"), ask(2, "c2"), ask(1, "b2")
 		if !next.granted { // the machine was busy: anybody could have it, and nobody waits for it now
 			for _, v := range []string{"a4", "c2"} {
-				_, err := on(nodes[0]).release(t.Context(), keys("n", v), false, time.Second)
-				require.NoError(t, err)
+				release(t, nodes[0], "n", v, false, time.Second)
 			}
 			server.MustDo(t, "DEL", redisnode.LockKey("n")+":wait")
 			ask(0, "a2")
@@ -75,8 +74,7 @@ func TestClientsTakeTurns(t *testing.T) {
 		"the turn of who does not come is over")
 	require.True(t, pass(t, nodes[0], "a5", "a6", true).granted, "its own turn, which it need not wait for")
 	assert.Equal(t, "", server.MustDo(t, "GET", redisnode.LockKey("n")+":wait"))
-	_, err := on(nodes[0]).release(t.Context(), keys("n", "a6"), false, 0)
-	require.NoError(t, err)
+	release(t, nodes[0], "n", "a6", false, 0)
 	server.MustDo(t, "SET", redisnode.LockKey("n"), "turn "+nodes[1].me, "PX", 60_000)
 	assert.True(t, acquire(t, nodes[2], "n", "c3", once).granted,
 		"who does not wait does not wait for a turn")
@@ -210,7 +208,8 @@ func waiters(t *testing.T) (server *lab.Redis, proxy *lab.Proxy, nodes []*Backen
 		}()
 		require.Eventually(t, func() bool { return clients[i].Stats().Waiting > before }, soon, time.Millisecond)
 		require.Eventually(t, func() bool { // the first one asks before it listens, and then
-			return !first || server.Commands(t).Since(asked)["evalsha"] >= 2
+			sent := server.Commands(t).Since(asked)
+			return !first || sent["eval"]+sent["evalsha"] >= 2
 		}, soon, time.Millisecond)
 		stands(t, server, nodes, strconv.Itoa(i))
 		return ends, cancel
@@ -294,8 +293,7 @@ func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
 			stands(t, server, nodes, "1")
 		}
 		began := time.Now()
-		_, err = on(nodes[0]).release(t.Context(), keys("n", "a"), false, 0)
-		require.NoError(t, err)
+		release(t, nodes[0], "n", "a", false, 0)
 		require.NoError(t, <-again)
 		assert.Less(t, time.Since(began), 5*time.Second, "it waits for a poll")
 	}

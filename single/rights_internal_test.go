@@ -47,9 +47,7 @@ func handOver(t *testing.T, node *Backend, name string) {
 	t.Helper()
 	require.True(t, acquire(t, node, name, "holder", once).granted)
 	require.False(t, acquire(t, node, name, "waiter", waiting).granted)
-	state, err := on(node).release(t.Context(), keys(name, "holder"), false, 0)
-	require.NoError(t, err)
-	require.Equal(t, mine, state)
+	require.Equal(t, mine, release(t, node, name, "holder", false, 0))
 }
 
 func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
@@ -64,8 +62,7 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 		require.True(t, acquire(t, node, name, "me", once).granted)
 		_, err := on(node).renew(t.Context(), keys(name, "me"), false, ttl)
 		require.NoError(t, err)
-		_, err = on(node).release(t.Context(), keys(name, "me"), false, ttl)
-		require.NoError(t, err)
+		release(t, node, name, "me", false, ttl)
 		shareAndLeave(t, node, name)
 		server.MustDo(t, "SCRIPT", "FLUSH")
 		server.MustDo(t, "CLIENT", "KILL", "TYPE", "pubsub")
@@ -104,32 +101,33 @@ func TestEachRightIsNeeded(t *testing.T) {
 	node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
 		Password: "secret"}))
 	load(t, node)
-	for _, command := range []string{"evalsha", "mget", "set", "time"} {
+	s, ctx, me := on(node), t.Context(), keys("n", "me:")
+	without := func(command string, ask func() (any, error)) {
 		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
-		e := failed(t, t.Context(), node)
-		assert.True(t, e.Refused, command)
-		assert.False(t, e.Unknown, command)
+		_, err := ask()
+		assert.True(t, asError(t, err).Refused, command)
+		assert.False(t, asError(t, err).Unknown, command)
 		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")),
-			"%s: refused, and yet taken", command)
 	}
-	acquire(t, node, "n", "me", once)
-	for _, command := range []string{"del", "exists", "pexpire", "pttl"} {
-		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
-		var err error
-		switch command {
-		case "del":
-			_, err = on(node).release(t.Context(), keys("n", "me"), false, 0)
-		case "exists":
-			_, err = on(node).release(t.Context(), keys("gone", "me"), false, 0)
-		case "pexpire":
-			_, err = on(node).renew(t.Context(), keys("n", "me"), false, 2*ttl)
-		case "pttl":
-			_, err = node.inspect(t.Context(), "n")
+	for r, commands := range map[request][]string{
+		once: {"evalsha", "mget", "set", "time"}, together: {"zadd", "pexpire", "set", "exists"},
+	} {
+		for _, command := range commands {
+			without(command, func() (any, error) { return s.acquire(ctx, me, r) })
+			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")),
+				"%s: refused, and yet taken", command)
 		}
-		e := asError(t, err)
-		assert.True(t, e.Refused, command)
-		assert.False(t, e.Unknown, command)
-		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
+	}
+	// Nobody needs these for a lock alone.
+	server.MustDo(t, "ACL", "SETUSER", "locker", "-zadd", "-zrange", "-zremrangebyscore", "-zscore", "-zrem")
+	handOver(t, node, "alone")
+	require.True(t, acquire(t, node, "n", "me:", once).granted)
+	for command, ask := range map[string]func() (any, error){
+		"del":     func() (any, error) { return s.release(ctx, me, false, 0) },
+		"exists":  func() (any, error) { return s.release(ctx, keys("gone", "me:"), false, 0) },
+		"pexpire": func() (any, error) { return s.renew(ctx, me, false, 2*ttl) },
+		"pttl":    func() (any, error) { return node.inspect(ctx, "n") },
+	} {
+		without(command, ask)
 	}
 }

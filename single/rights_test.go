@@ -73,6 +73,7 @@ func life(t *testing.T, b *single.Backend, name string) (steps []func()) {
 
 // Whichever command a user may not run, and since whenever: what is refused leaves no key without an expiry.
 func TestNothingStaysThatAnACLHasRefusedHalfway(t *testing.T) {
+	t.Parallel()
 	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "~*", "&*", "+@all"))
 	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret"}), nil)
 	n := len(life(t, b, ""))

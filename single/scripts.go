@@ -1,7 +1,7 @@
 package single
 
 import (
-	_ "embed"
+	"embed"
 	"strconv"
 	"time"
 
@@ -9,37 +9,8 @@ import (
 	"github.com/golockers/locker/internal/redisnode"
 )
 
-var (
-	//go:embed tokens.lua
-	tokensLua string
-	//go:embed take.lua
-	takeLua string
-	//go:embed acquire.lua
-	acquireLua string
-	//go:embed pass.lua
-	passLua string
-	//go:embed unline.lua
-	unlineLua string
-	//go:embed renew.lua
-	renewLua string
-	//go:embed raise.lua
-	raiseLua string
-
-	// Of locks that many hold together.
-
-	//go:embed sharers.lua
-	sharersLua string
-	//go:embed share.lua
-	shareLua string
-	//go:embed stay.lua
-	stayLua string
-	//go:embed leave.lua
-	leaveLua string
-	//go:embed remain.lua
-	remainLua string
-	//go:embed dissolve.lua
-	dissolveLua string
-)
+//go:embed *.lua
+var files embed.FS
 
 // turnTime is how long a lock that was released is kept for the client that waited longest: the message has to
 // reach it and its request has to come back, also from another continent, since a client to which both take
@@ -50,16 +21,19 @@ var (
 	turnLua = "local TURN_MS = " + strconv.FormatInt(turnTime.Milliseconds(), 10)
 	mostLua = "local MOST = " + strconv.Itoa(driver.MaxSharers)
 
-	acquireText  = redisnode.Text(tokensLua, sharersLua, takeLua, acquireLua)
-	shareText    = redisnode.Text(mostLua, tokensLua, sharersLua, takeLua, shareLua)
-	passText     = redisnode.Text(turnLua, tokensLua, passLua)
-	unlineText   = redisnode.Text(unlineLua)
-	renewText    = redisnode.Text(renewLua)
-	stayText     = redisnode.Text(sharersLua, stayLua)
-	leaveText    = redisnode.Text(sharersLua, leaveLua)
-	remainText   = redisnode.Text(sharersLua, remainLua)
-	raiseText    = redisnode.Text(raiseLua)
-	dissolveText = redisnode.Text(dissolveLua)
+	acquireText = redisnode.Text(files, "tokens.lua", "sharers.lua", "take.lua", "acquire.lua")
+	passText    = redisnode.Text(files, turnLua, "tokens.lua", "pass.lua")
+	unlineText  = redisnode.Text(files, "unline.lua")
+	renewText   = redisnode.Text(files, "renew.lua")
+	raiseText   = redisnode.Text(files, "raise.lua")
+
+	// Of locks that many hold together.
+
+	shareText    = redisnode.Text(files, mostLua, "tokens.lua", "sharers.lua", "take.lua", "share.lua")
+	stayText     = redisnode.Text(files, "sharers.lua", "stay.lua")
+	leaveText    = redisnode.Text(files, "sharers.lua", "leave.lua")
+	remainText   = redisnode.Text(files, "sharers.lua", "remain.lua")
+	dissolveText = redisnode.Text(files, "dissolve.lua")
 )
 
 // scripts are those of one Backend; their texts are those of all.

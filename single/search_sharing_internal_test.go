@@ -151,6 +151,8 @@ func TestSearchFindsMistakesWithKeeping(t *testing.T) {
 	} {
 		finds(t, name, "AB", c.readers, c.change, c.finds, func(m *sModel) { m.keepers = "kk" })
 	}
+	// A late Pass ends what is kept: see driver.Passer.
+	finds(t, "a lock is kept after a Pass", "AAB", "", nil, "two holders", func(m *sModel) { m.keepers, m.passed = "k", true })
 }
 
 func TestSearchFindsMistakesWithSharers(t *testing.T) {

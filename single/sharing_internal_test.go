@@ -44,26 +44,8 @@ func shareAndLeave(t *testing.T, node *Backend, name string) {
 	require.Equal(t, mine, state)
 	for value, want := range map[string]whose{"a:": mine, "b:": mine,
 		"c:": gone} {
-		state, err = on(node).release(t.Context(), keys(name, value), true, 0)
-		require.NoError(t, err)
-		require.Equal(t, want, state)
+		require.Equal(t, want, release(t, node, name, value, true, 0))
 	}
-}
-
-func TestWithoutTheRightsASharerTakesNothing(t *testing.T) {
-	server := lab.StartRedis(t, lab.WithUser("locker", rightsOfTheDocs...))
-	node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
-		Password: "secret"}))
-	for _, command := range []string{"zadd", "pexpire", "set", "exists"} {
-		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
-		_, err := on(node).acquire(t.Context(), keys("n", "a:"), together)
-		assert.True(t, asError(t, err).Refused, command)
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), command)
-		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
-	}
-	server.MustDo(t, "ACL", "SETUSER", "locker", "-zadd", "-zrange", "-zremrangebyscore", "-zscore", "-zrem")
-	handOver(t, node, "alone") // needs none of them
-	require.True(t, acquire(t, node, "n", "w:", once).granted)
 }
 
 func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
@@ -141,19 +123,12 @@ func TestSharersWhoseKeyIsDeletedDoNotComeBack(t *testing.T) {
 	server.MustDo(t, "DEL", redisnode.LockKey("n"))
 	next := share(t, node, "n", "b:")
 	assert.Greater(t, next.token, old.token)
-	for _, do := range []func() (whose, error){
-		func() (whose, error) {
-			return on(node).renew(t.Context(), keys("n", "a:"), true, ttl)
-		},
-		func() (whose, error) { return on(node).release(t.Context(), keys("n", "a:"), true, 0) },
-	} {
-		state, err := do()
-		require.NoError(t, err)
-		assert.Equal(t, gone, state)
-	}
-	assert.False(t, acquire(t, node, "n", "w:", once).granted)
-	_, err := on(node).release(t.Context(), keys("n", "b:"), true, 0)
+	state, err := on(node).renew(t.Context(), keys("n", "a:"), true, ttl)
 	require.NoError(t, err)
+	assert.Equal(t, gone, state)
+	assert.Equal(t, gone, release(t, node, "n", "a:", true, 0))
+	assert.False(t, acquire(t, node, "n", "w:", once).granted)
+	release(t, node, "n", "b:", true, 0)
 	assert.True(t, acquire(t, node, "n", "w:", once).granted)
 }
 
@@ -169,9 +144,7 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 		req := driver.Request{Name: "n", Owner: crafted, TTL: ttl}
 		_, err := locktest.Ask(t.Context(), node, req)
 		require.ErrorIs(t, err, driver.ErrHeld, crafted)
-		state, err := on(node).release(t.Context(), keys("n", crafted+":"), false, 0)
-		require.NoError(t, err)
-		assert.Equal(t, theirs, state, crafted)
+		assert.Equal(t, theirs, release(t, node, "n", crafted+":", false, 0), crafted)
 	}
 	assert.Equal(t, value, server.MustDo(t, "GET", redisnode.LockKey("n")))
 	for i, crafted := range []string{"shared 0000000000000001", "shared 0000000000000001 1 x", "turn abcd"} {
@@ -179,28 +152,6 @@ func TestNoOwnerIsTakenForSharers(t *testing.T) {
 		g := locktest.Acquire(t, node, driver.Request{Name: name, Owner: crafted, TTL: ttl})
 		assert.False(t, share(t, node, name, "a:").granted)
 		require.NoError(t, g.Hold.Release(t.Context(), 0))
-	}
-}
-
-func TestAnAnswerAboutSharersOfNoScriptOfOursIsRefused(t *testing.T) {
-	refused := func(err error, what string) {
-		t.Helper()
-		assert.True(t, asError(t, err).Refused, what)
-	}
-	for _, reply := range []string{"*2\r\n:8\r\n:-1\r\n", "*2\r\n:9\r\n:0\r\n"} {
-		_, err := on(newFake(t, "*1\r\n"+reply)).acquire(t.Context(), keys("n", "a:"), together)
-		refused(err, reply)
-	}
-	for _, reply := range []string{"*2\r\n:8\r\n:1\r\n", "*2\r\n:9\r\n:1\r\n"} {
-		h := passing{on(newFake(t, "*1\r\n"+reply)).hold(keys("n", "a:"), false)}
-		_, err := h.Pass(t.Context(), driver.Request{Name: "n", Owner: "b", TTL: ttl}, true)
-		refused(err, reply)
-	}
-	const shared = "$23\r\nshared 0000000000000001\r\n:1\r\n$-1\r\n:0\r\n"
-	for _, reply := range []string{":1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*1\r\n*7\r\n" + shared + ":1\r\n:1\r\n*0\r\n",
-		"*1\r\n*7\r\n" + shared + ":0\r\n:1\r\n*1\r\n+a\r\n", "*1\r\n*7\r\n" + shared + ":1\r\n:1\r\n:1\r\n"} {
-		_, err := newFake(t, reply).inspect(t.Context(), "n")
-		refused(err, reply)
 	}
 }
 

@@ -69,8 +69,6 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 		o = *opts
 	}
 	switch {
-	case client == nil:
-		return nil, invalid("the Redis client is nil")
 	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
 		return nil, invalid("Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
 	case o.Timeout == 0:
@@ -80,6 +78,7 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
+	node.Spread = true
 	var random [4]byte
 	_, _ = rand.Read(random[:])
 	me := hex.EncodeToString(random[:])
@@ -124,12 +123,6 @@ func Guarantees() driver.Guarantees {
 			"and its wall clock makes no step; tokens also rise over a loss of data, unless the clock is set " +
 			"back below them",
 	}
-}
-
-// foreign is the error for a key that is no lock.
-func (b *Backend) foreign(name string) error {
-	return fmt.Errorf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix",
-		b.node.Addr, redisnode.LockKey(name))
 }
 
 // Prompt implements [driver.Prompt]: a request that hangs is left to the

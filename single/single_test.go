@@ -130,6 +130,7 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 			"cannot connect to 127.0.0.1:1: connect: connection refused", driver.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			c, err := locker.Open(ctx, tc.url, nil, openers)

@@ -20,9 +20,7 @@ func takeToken(t *testing.T, node *Backend, name string) uint64 {
 	value := rand.Text()
 	a := acquire(t, node, name, value, once)
 	require.True(t, a.granted)
-	state, err := on(node).release(t.Context(), keys(name, value), false, 0)
-	require.NoError(t, err)
-	require.Equal(t, mine, state)
+	require.Equal(t, mine, release(t, node, name, value, false, 0))
 	return a.token
 }
 

@@ -3,6 +3,7 @@ package single
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -101,20 +102,21 @@ func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
 func TestUndoOfWhatNobodyAnswers(t *testing.T) {
 	const keep = time.Second
 	for _, minHold := range []time.Duration{0, keep} {
-		server := lab.StartRedis(t)
-		proxy := lab.StartProxy(t, server.Addr())
-		b := newNode(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond}))
-		load(t, b)
-		proxy.Requests(lab.Drop)
-		began := time.Now()
-		g, err := locktest.Ask(locktest.Within(t, 300*time.Millisecond), b, driver.Request{Name: "n",
-			Owner: rand.Text(), TTL: keep / 2, MinHold: minHold})
-		require.Error(t, err)
-		require.NotNil(t, g.Hold)
-		locktest.Eventually(t, soon, "it is over", func() bool {
-			return g.Hold.Undo(locktest.Within(t, 20*time.Millisecond)) == nil
+		t.Run(fmt.Sprint(minHold), func(t *testing.T) {
+			t.Parallel()
+			_, proxy, b := behindProxy(t)
+			load(t, b)
+			proxy.Requests(lab.Drop)
+			began := time.Now()
+			g, err := locktest.Ask(locktest.Within(t, 300*time.Millisecond), b, driver.Request{Name: "n",
+				Owner: rand.Text(), TTL: keep / 2, MinHold: minHold})
+			require.Error(t, err)
+			require.NotNil(t, g.Hold)
+			locktest.Eventually(t, soon, "it is over", func() bool {
+				return g.Hold.Undo(locktest.Within(t, 20*time.Millisecond)) == nil
+			})
+			assert.GreaterOrEqual(t, time.Since(began), max(minHold, keep/2))
+			proxy.Set(lab.Reset)
 		})
-		assert.GreaterOrEqual(t, time.Since(began), max(minHold, keep/2))
-		proxy.Set(lab.Reset)
 	}
 }

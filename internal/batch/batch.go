@@ -101,7 +101,11 @@ func New[Q, A any](
 // send's, that of ctx, or the cause of the end of the Batcher's life.
 func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 	b.mu.Lock()
-	if err := b.over(ctx); err != nil {
+	err := ctx.Err()
+	if b.ended || b.life.Err() != nil {
+		err = context.Cause(b.life)
+	}
+	if err != nil {
 		b.mu.Unlock()
 		return Answer[A]{}, err
 	}
@@ -115,7 +119,9 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 	}
 	c := b.calls.Get().(*call[Q, A])
 	c.request, c.since = request, now
-	b.enqueue(c)
+	b.waiting = append(b.waiting, c)
+	b.came.Add(1)
+	b.launch(now)
 	b.mu.Unlock()
 	select {
 	case <-c.done:
@@ -163,17 +169,6 @@ func (b *Batcher[Q, A]) fail(c *call[Q, A], answer Answer[A]) {
 	}
 }
 
-// over returns why nothing is sent any more, if so. b.mu is held.
-func (b *Batcher[Q, A]) over(ctx context.Context) error {
-	switch {
-	case b.ended, b.life.Err() != nil:
-		return context.Cause(b.life)
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	return nil
-}
-
 // alone sends one request in its caller's goroutine.
 func (b *Batcher[Q, A]) alone(ctx context.Context, request Q, f *flight[Q, A]) (Answer[A], error) {
 	defer b.busy.Done()
@@ -189,13 +184,6 @@ func (b *Batcher[Q, A]) alone(ctx context.Context, request Q, f *flight[Q, A]) (
 	return answer, err
 }
 
-// enqueue has c wait for a flight. b.mu is held.
-func (b *Batcher[Q, A]) enqueue(c *call[Q, A]) {
-	b.waiting = append(b.waiting, c)
-	b.came.Add(1)
-	b.launch(c.since)
-}
-
 // leave ends a call whose caller waits no more, unless it is over.
 func (b *Batcher[Q, A]) leave(c *call[Q, A]) (sent, left bool) {
 	b.mu.Lock()
@@ -203,11 +191,14 @@ func (b *Batcher[Q, A]) leave(c *call[Q, A]) (sent, left bool) {
 	if c.over {
 		return false, false
 	}
-	if c.flight == nil {
-		b.drop(c)
+	c.over = true
+	if c.flight == nil { // it is in the line
+		if b.left++; b.left > len(b.waiting)/2 {
+			b.waiting = slices.DeleteFunc(b.waiting, func(other *call[Q, A]) bool { return other.over })
+			b.left = 0
+		}
 		return false, true
 	}
-	c.over = true
 	switch c.flight.callers--; {
 	case c.flight.callers > 0:
 	case b.opts.Late > 0:
@@ -216,13 +207,4 @@ func (b *Batcher[Q, A]) leave(c *call[Q, A]) (sent, left bool) {
 		c.flight.cancel() // before the last caller is told that it has left
 	}
 	return true, true
-}
-
-// drop takes a call out of the line. b.mu is held.
-func (b *Batcher[Q, A]) drop(c *call[Q, A]) {
-	c.over = true
-	if b.left++; b.left > len(b.waiting)/2 {
-		b.waiting = slices.DeleteFunc(b.waiting, func(other *call[Q, A]) bool { return other.over })
-		b.left = 0
-	}
 }

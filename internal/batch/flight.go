@@ -96,8 +96,11 @@ func (b *Batcher[Q, A]) fly() {
 		}
 		f.calls = nil // their callers use them again
 		f.cancel()
+		b.flights = slices.DeleteFunc(b.flights, func(other *flight[Q, A]) bool { return other == f })
+		ahead := b.starting // else those that it has answered ask again, and share the next one
+		b.starting = true
 		b.mu.Unlock()
-		if !b.goOn(f) {
+		if ahead {
 			return
 		}
 	}
@@ -122,19 +125,6 @@ func (b *Batcher[Q, A]) land(f *flight[Q, A]) {
 	defer b.mu.Unlock()
 	b.flights = slices.DeleteFunc(b.flights, func(other *flight[Q, A]) bool { return other == f })
 	b.launch(time.Now())
-}
-
-// goOn takes a flight off the list, and has its goroutine make the next one, if no other does: those that it has
-// answered ask again, and share it.
-func (b *Batcher[Q, A]) goOn(f *flight[Q, A]) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.flights = slices.DeleteFunc(b.flights, func(other *flight[Q, A]) bool { return other == f })
-	if b.starting {
-		return false
-	}
-	b.starting = true
-	return true
 }
 
 // gather lets the goroutines run that were just answered, or are about to ask, for as long as more come:

@@ -8,7 +8,6 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -166,10 +165,7 @@ func TestACallerAloneDoesNotWaitForEachAnswerOfANewConnection(t *testing.T) {
 
 // A question on a connection that is never answered leaves its place to others, whatever the driver's timeouts are.
 func TestQuestionsThatHangLeaveTheirPlaces(t *testing.T) {
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	hung := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1, WriteTimeout: -1}),
-		300*time.Millisecond)
+	_, proxy, hung := behindProxy(t, 300*time.Millisecond, redis.Options{ReadTimeout: -1, WriteTimeout: -1})
 	for range 4 {
 		proxy.OnRequest("info", func(l *lab.Link) { l.Requests(lab.Hold) })
 		_, err := hung.Servers(t.Context())
@@ -209,9 +205,7 @@ func TestTimeoutHoldsWhateverTheDriversAre(t *testing.T) {
 }
 
 func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	node := newAsker(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}))
+	_, proxy, node := behindProxy(t, 2*soon, redis.Options{})
 	load(t, node)
 	proxy.SetDelay(20 * time.Millisecond)
 	_, err := node.inspect(t.Context(), "n") // slow enough that the next does not go alone, to be sent again
@@ -350,25 +344,8 @@ func TestAWrongPasswordIsRefusedToEachOfMany(t *testing.T) {
 	all.Wait()
 }
 
-func TestAnAnswerToOthersIsUnknownToAll(t *testing.T) {
-	_, node := fake(t, "*65"+strings.Repeat("\r\n:1", 65)+"\r\n") // no script call is for so many
-	var all sync.WaitGroup
-	for i := range 64 {
-		all.Go(func() {
-			_, err := node.take(t.Context(), strconv.Itoa(i), "me")
-			var e *redisnode.Error
-			if assert.Error(t, err) && errors.As(err, &e) {
-				assert.True(t, e.Unknown)
-			}
-		})
-	}
-	all.Wait()
-}
-
 func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	node := newAsker(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond}))
+	server, proxy, node := behindProxy(t, 2*soon, redis.Options{ReadTimeout: 500 * time.Millisecond})
 	load(t, node)
 	server.MustDo(t, "SCRIPT", "FLUSH")
 	value := rand.Text()

@@ -2,7 +2,6 @@ package redisnode
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,8 +16,7 @@ import (
 // What a [driver.Checker] finds at a master beyond what INFO says: whether the user has the rights that the scripts
 // need, and whether one server answers at the address.
 
-//go:embed rights.lua
-var rightsText string
+var rightsText = read(files, "rights.lua")
 
 // Need is a right that the user of a Node has to have: to run some commands, each with its arguments.
 type Need struct {

@@ -21,7 +21,7 @@ import (
 // A request is carried out by one run of a server alone, or it would have two answers after a fail-over: the names of
 // the scripts are bound to the run that the first copy was meant for, and another does not know them. A server is
 // given a text only on a connection on which it has said which run it is. Where it does not say so (INFO is refused,
-// or renamed), there are no copies but of what does no harm twice (Script.Anywhere).
+// or renamed), there are no copies but of what does no harm twice (Script.Anywhere); it is asked again now and then.
 //
 // A flight of which no copy is under way, nor can be sent to where it would be answered, ends: its callers do not wait
 // for the rest of their time.
@@ -30,6 +30,7 @@ const (
 	silentEach  = 200 * time.Microsecond // for each request of the flight
 	freshTime   = 250 * time.Millisecond // likewise: what a fresh connection may take
 	freshPause  = 50 * time.Millisecond  // until one more is tried beside it
+	askAgain    = 30 * time.Second       // which run it is, where a server did not say
 	maxHedges   = 4
 	maxSlowest  = 500 * time.Millisecond
 
@@ -303,7 +304,7 @@ func (l *lane) meet(c *flightCopy, id string) *run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := c.f
-	if f.run != nil && f.run.id != id {
+	if f.run != nil && (f.run.id != id || id == "") {
 		if f.sent > 1 {
 			return nil
 		}
@@ -313,11 +314,16 @@ func (l *lane) meet(c *flightCopy, id string) *run {
 			}
 		}
 	}
-	if l.run == nil || l.run.id != id {
-		l.run = &run{id: id, scripts: map[*Script]*Script{}}
-	}
-	f.run = l.run
+	f.run = l.runOf(id)
 	return f.run
+}
+
+// runOf is the run with this id, which has just answered. l.mu is held.
+func (l *lane) runOf(id string) *run {
+	if l.run == nil || l.run.id != id {
+		l.run = &run{id: id, met: time.Now(), scripts: map[*Script]*Script{}}
+	}
+	return l.run
 }
 
 // Meet notes which run of the server answers at the node's address, and returns the texts of the scripts by which it
@@ -326,11 +332,8 @@ func (n *Node) Meet(id string) (texts []string) {
 	l := n.one
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.run == nil || l.run.id != id {
-		l.run = &run{id: id, scripts: map[*Script]*Script{}}
-	}
 	for _, s := range []*Script{n.release, n.undo, n.retain} {
-		texts = append(texts, l.run.of(s).Text())
+		texts = append(texts, l.runOf(id).of(s).Text())
 	}
 	return texts
 }

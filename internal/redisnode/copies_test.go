@@ -21,6 +21,9 @@ import (
 // askWithin is how long the tests below wait for an answer that does not come.
 const askWithin = 2 * time.Second
 
+// withoutInfo has a server not say which run it is.
+var withoutInfo = lab.WithUser("locker", "on", ">secret", "~*", "&*", "+@all", "-info")
+
 // A second copy may go to the run of the server that the first was for, and to no other, which could grant what that
 // one has refused, or the other way round. Renewals may. Once no copy is under way that could still be answered, the
 // caller is not kept waiting.
@@ -67,9 +70,7 @@ func TestCopiesAreForOneRun(t *testing.T) {
 // On the same run, a copy is answered. The first one comes back later, and shares nothing with it, nor with what its
 // maker asks next.
 func TestACopyOnAFreshConnection(t *testing.T) {
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}), askWithin)
+	_, proxy, node := behindProxy(t, askWithin, redis.Options{})
 	load(t, node)
 	for range 3 {
 		value, held := rand.Text(), make(chan *lab.Link, 1)
@@ -91,9 +92,7 @@ func TestACopyOnAFreshConnection(t *testing.T) {
 
 // Where all answers take long, one that takes long is not silent, and no copy is sent (R21).
 func TestASlowServerIsNotSilent(t *testing.T) {
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}), soon)
+	_, proxy, node := behindProxy(t, soon, redis.Options{})
 	load(t, node)
 	lab.Again(t, func() bool { // a machine that stalls is slow, too
 		for _, delay := range []int{30, 80, 200} { // ms, each way
@@ -114,10 +113,8 @@ func TestWithoutInfoThereAreNoCopies(t *testing.T) {
 	for _, c := range []struct{ ends, anywhere bool }{{}, {ends: true}, {anywhere: true}, {ends: true, anywhere: true}} {
 		lab.Again(t, func() bool {
 			value := rand.Text()
-			server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "~*", "&*", "+@all", "-info"))
-			proxy := lab.StartProxy(t, server.Addr())
-			node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), Username: "locker", Password: "secret",
-				MaxRetries: -1, ReadTimeout: askWithin / 4}), askWithin)
+			server, proxy, node := behindProxy(t, askWithin, redis.Options{Username: "locker", Password: "secret",
+				MaxRetries: -1, ReadTimeout: askWithin / 4}, withoutInfo)
 			if c.anywhere {
 				node.takes = redisnode.NewScript(1, "", takeText).Anywhere()
 			}
@@ -155,7 +152,7 @@ func TestWithoutInfoThereAreNoCopies(t *testing.T) {
 // may come a little later, and there is no other way to get it.
 func TestWithoutInfoALateAnswerIsWaitedFor(t *testing.T) {
 	lab.NeedPause(t)
-	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "~*", "&*", "+@all", "-info"))
+	server := lab.StartRedis(t, withoutInfo)
 	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret"}), soon)
 	warm(t, node)
 	server.Pause()
@@ -164,6 +161,24 @@ func TestWithoutInfoALateAnswerIsWaitedFor(t *testing.T) {
 	require.Nil(t, o.Err)
 	assert.Equal(t, redisnode.Done, o.Answer.Code)
 	assert.Equal(t, 1, o.Copies)
+}
+
+// Nor does a server get two copies where both ask which run it is, and it does not say so to either.
+func TestASlowServerWithoutInfoGetsOneCopy(t *testing.T) {
+	server := lab.StartRedis(t, withoutInfo)
+	proxy := lab.StartProxy(t, server.Addr())
+	proxy.SetDelay(35 * time.Millisecond) // each way: the second copy asks before the first is answered
+	for range 5 {
+		before := server.Commands(t)
+		node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), Username: "locker", Password: "secret",
+			Protocol: 2}), soon)
+		o := node.Do(t.Context(), node.takeAttempt("n", "me"))
+		time.Sleep(200 * time.Millisecond) // for a second one to arrive
+		assert.Nil(t, o.Err)
+		used := server.Commands(t).Since(before)
+		assert.EqualValues(t, 1, used["eval"]+used["evalsha"])
+		t.Log(o.Copies, used["info"])
+	}
 }
 
 // What was refused unseen by another run, since its scripts are not known there, is for that run from then on.
@@ -189,9 +204,7 @@ func TestARequestIsForTheRunThatAnswers(t *testing.T) {
 // silent, is sent on another: only the time on its way counts (R21, R22).
 func TestARequestThatHadToWaitIsSentAgain(t *testing.T) {
 	lab.NeedPause(t)
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1, ReadTimeout: time.Minute}), soon)
+	server, proxy, node := behindProxy(t, soon, redis.Options{MaxRetries: -1, ReadTimeout: time.Minute})
 	t.Cleanup(func() { node.End(); _ = node.Client().Close() }) // what hangs ends
 	load(t, node)
 	lab.Again(t, func() bool {
@@ -222,9 +235,7 @@ func TestARequestThatHadToWaitIsSentAgain(t *testing.T) {
 // Of a flight of which one was answered and others were not, each has what is its own, and none is used again while the
 // driver has it.
 func TestAFlightThatIsAnsweredInPart(t *testing.T) {
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	node := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1}), askWithin)
+	_, proxy, node := behindProxy(t, askWithin, redis.Options{MaxRetries: -1})
 	t.Cleanup(func() { node.End(); _ = node.Client().Close() }) // what hangs ends
 	load(t, node)
 	for range 3 {

@@ -31,8 +31,11 @@ func Dialer(
 		conn, err := dial(ctx, network, addr)
 		switch {
 		case err == nil:
+			if _, plain := conn.(syscall.Conn); !plain {
+				return conn, nil // over TLS there is no farewell: the server hangs up before the handshake
+			}
 			again := context.WithoutCancel(ctx)
-			return hearing(conn, func() (net.Conn, error) { return dial(again, network, addr) }), nil
+			return &listener{Conn: conn, again: func() (net.Conn, error) { return dial(again, network, addr) }}, nil
 		case network == "unix", slices.Contains(known, addr):
 			return nil, &dialError{"cannot connect: ", err}
 		}
@@ -90,14 +93,6 @@ type listener struct {
 	again    func() (net.Conn, error)
 	heard    atomic.Bool // the server has said something, or never will
 	farewell atomic.Value
-}
-
-// hearing returns conn as a listener. One over TLS has no farewell: the server hangs up before the handshake.
-func hearing(conn net.Conn, again func() (net.Conn, error)) net.Conn {
-	if _, plain := conn.(syscall.Conn); !plain {
-		return conn
-	}
-	return &listener{Conn: conn, again: again}
 }
 
 // SyscallConn implements [syscall.Conn], by which the driver looks whether an idle connection still stands.

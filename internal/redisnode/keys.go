@@ -4,11 +4,22 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // layout begins every key and channel. The number changes with the meaning of the keys,
 // so that two releases of this library never misread each other's.
 const layout = "locker:2:{"
+
+const (
+	// LabelMark stands between the owner and the label in a lock's value. The whole value is compared, so the label can
+	// say anything.
+	LabelMark = ":"
+	// MaxToken is up to where a Lua number counts exactly, less one for the next.
+	MaxToken = 1<<53 - 2
+	// VoidTime is how late a request may arrive and still be refused, at least.
+	VoidTime = time.Minute
+)
 
 // The characters of a name that would end or begin a hash tag, and the one that escapes them.
 var (

@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -14,13 +15,15 @@ import (
 
 // A lane takes attempts to one server and back. What waits goes together in one flight: one round trip, with one
 // script call for up to maxShare locks. At most two flights take off within slowTime, so that what comes meanwhile
-// gathers. Behind a slow one others follow: on a long way, and where a connection hangs.
+// gathers; four smaller ones where nothing else keeps the server and the program busy at once ([Node.Spread]). Behind a
+// slow one others follow: on a long way, and where a connection hangs.
 //
 // Time in the queue is bounded by the caller's context alone (R21). A caller returns when its context ends,
 // whatever the driver does (R8).
 const (
 	maxFlight  = 512
 	maxFlights = 2
+	spreadOver = 4 // flights, instead: of 256 callers it takes a sixth of the time away
 	slowTime   = 2 * time.Millisecond
 	maxAloft   = 8 // in all, the slow and the silent ones counted
 	maxYields  = 8 // how often a flight lets others run before it takes off
@@ -160,7 +163,7 @@ func (l *lane) launch() {
 	}
 }
 
-// may reports whether a flight may take off: the only one, or the second if it has as many attempts as the first.
+// may reports whether a flight may take off: the only one, or another if it has as many attempts as those before it.
 // l.mu is held.
 func (l *lane) may() bool {
 	waiting := len(l.queue) - l.gone
@@ -175,7 +178,7 @@ func (l *lane) may() bool {
 			next = min(next, left)
 		}
 	}
-	if quick == 0 || quick < maxFlights && waiting >= others {
+	if quick == 0 || quick < l.most() && waiting >= others {
 		return true
 	}
 	if !l.waking {
@@ -188,6 +191,14 @@ func (l *lane) may() bool {
 		})
 	}
 	return false
+}
+
+// most is how many flights may take off within slowTime.
+func (l *lane) most() int {
+	if l.node.Spread {
+		return spreadOver
+	}
+	return maxFlights
 }
 
 // stuckSince returns since when no attempt can take off because all flights are silent; zero: one can. l.mu is held.
@@ -237,7 +248,11 @@ func (l *lane) pilot() {
 // gather lets the goroutines run that were just answered, or are about to ask, for as long as more come: their requests
 // share the flight.
 func (l *lane) gather() {
-	for range maxYields {
+	yields := maxYields
+	if l.node.Spread {
+		yields = 1 // what comes later has a flight of its own
+	}
+	for range yields {
 		before := l.came.Load()
 		runtime.Gosched()
 		if l.came.Load() == before {
@@ -248,9 +263,13 @@ func (l *lane) gather() {
 
 // take takes those that go now from the queue. l.mu is held.
 func (l *lane) take() []*Attempt {
-	all := make([]*Attempt, 0, min(len(l.queue)-l.gone, maxFlight))
+	waiting, most := len(l.queue)-l.gone, maxFlight
+	if l.node.Spread && len(l.flights) < spreadOver { // a script call's worth, at least; on a long way, all
+		most = min(maxFlight, max(maxShare, (waiting+spreadOver-1)/spreadOver))
+	}
+	all := make([]*Attempt, 0, min(waiting, most))
 	i := 0
-	for ; i < len(l.queue) && len(all) < maxFlight; i++ {
+	for ; i < len(l.queue) && len(all) < most; i++ {
 		if a := l.queue[i]; a.stage == queued {
 			all = append(all, a)
 		} else {
@@ -265,6 +284,9 @@ func (l *lane) take() []*Attempt {
 
 // board makes a flight that is under way from now on, of all or of one. l.mu is held.
 func (l *lane) board(all []*Attempt, one *Attempt) *flight {
+	if l.run != nil && l.run.id == "" && time.Since(l.run.met) > askAgain {
+		l.run = nil // the user may have been given the right to INFO
+	}
 	f := &flight{attempts: all, run: l.run, since: time.Now(), limit: l.node.timeout, copies: 1, sent: 1}
 	if one != nil {
 		f.one.attempts[0] = one
@@ -293,8 +315,9 @@ func (l *lane) land(f *flight, c *flightCopy, began time.Time) {
 		a, class := r.attempt, Classify(r.cause)
 		answered = answered || class == Answered
 		undone = undone && class != Answered && !class.Unknown() && !r.silent && r.copies == 0
-		// The others may bring more than the failure of one of them.
-		if a.stage != flying || r.silent || c.hedge && f.copies > 0 && class != Answered && class != Refusing {
+		// The others may bring more than the failure of one of them, or of a first one that came after them.
+		if a.stage != flying || r.silent || f.copies > 0 && class != Answered && class != Refusing &&
+			(c.hedge || errors.Is(r.cause, errOtherRun)) {
 			continue
 		}
 		a.Outcome = Outcome{Answer: r.answer, Since: f.since, Copies: f.sent + r.copies}

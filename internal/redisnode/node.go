@@ -30,6 +30,10 @@ type Node struct {
 	// OneSlot: all keys of each request are in one slot, so that a Cluster of one server will do without a
 	// ClusterClient. It is set before the first request.
 	OneSlot bool
+	// Spread: what waits is spread over more and smaller round trips, so that the server works on one while the next is
+	// written and the one before is read. It is for a program's only server: of several, each works while the others
+	// are written to. It is set before the first request.
+	Spread bool
 
 	client                         redis.UniversalClient
 	cluster                        *redis.ClusterClient // nil: it is none

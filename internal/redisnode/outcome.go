@@ -107,8 +107,8 @@ func Classify(err error) Class {
 
 func classOf(err error) Class {
 	text := err.Error()
-	if slices.ContainsFunc([]string{allSentinels, "redis: no sentinels", "redis: cluster has no nodes"},
-		func(prefix string) bool { return strings.HasPrefix(text, prefix) }) { // the driver does not know where to send to
+	// The driver does not know where to send to.
+	if begins(text, allSentinels, "redis: no sentinels", "redis: cluster has no nodes") {
 		if refusedBySentinels(err) || noMaster(err) || isTLS(err) {
 			return Refusing
 		}
@@ -136,11 +136,24 @@ func classOf(err error) Class {
 	return Lost
 }
 
-func classOfReply(text string) Class {
+// begins reports whether a text has one of the prefixes.
+func begins(text string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+}
+
+// known is the class of a reply that begins with one of the prefixes above.
+func known(reply string) (Class, bool) {
 	for _, class := range classes {
-		if slices.ContainsFunc(class.prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
-			return class.Class
+		if begins(reply, class.prefixes...) {
+			return class.Class, true
 		}
+	}
+	return Strange, false
+}
+
+func classOfReply(text string) Class {
+	if class, ok := known(text); ok {
+		return class
 	}
 	if strings.Contains(text, "user_script") { // a command of the script was refused; older servers name the script first
 		if slices.ContainsFunc([]string{"NOPERM", "can't run this command", "Unknown Redis command", "Unknown command"},
@@ -163,12 +176,8 @@ func PassingReply(text string) bool {
 			text = reason
 		}
 	}
-	for _, class := range classes {
-		if slices.ContainsFunc(class.prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
-			return class.Class != Refusing && !BadCredentials(text)
-		}
-	}
-	return false
+	class, ok := known(text)
+	return ok && class != Refusing && !BadCredentials(text)
 }
 
 // Failed makes an Error of a driver's.
@@ -257,8 +266,7 @@ func Barred(err error) bool {
 	if errors.As(err, &e) {
 		err = e.Err
 	}
-	return err != nil && slices.ContainsFunc([]string{"NOPERM", "ERR unknown command", "ERR Unknown command"},
-		func(prefix string) bool { return strings.HasPrefix(err.Error(), prefix) })
+	return err != nil && begins(err.Error(), "NOPERM", "ERR unknown command", "ERR Unknown command")
 }
 
 // isHangUp reports that a connection ended before the answer.

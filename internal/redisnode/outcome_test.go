@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,13 +72,34 @@ func TestErrorsNeverRepeatArguments(t *testing.T) {
 	assert.Contains(t, e.Error(), "unknown command 'HELLO'")
 }
 
+// The driver prints what a dialer says to standard error: not what a URL has in the host's place, which may be half of
+// a password.
+func TestAFailedDialDoesNotSayWhereTo(t *testing.T) {
+	hosts := []string{"127.0.0.1:1", "[::1]:1", "p4ss.invalid:6379", "p4ss", "p4ss:w0rd:6379"}
+	dial := redisnode.Dialer(nil, time.Second, hosts...)
+	for _, host := range hosts {
+		_, err := dial(t.Context(), "tcp", host)
+		if assert.Error(t, err) {
+			assert.NotContains(t, err.Error(), host)
+			assert.NotContains(t, err.Error(), "p4ss")
+			assert.NotContains(t, err.Error(), "w0rd")
+		}
+	}
+	_, err := dial(t.Context(), "tcp", "127.0.0.1:1")
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+	assert.Equal(t, redisnode.Passing, redisnode.Classify(err))
+	_, err = dial(t.Context(), "tcp", "127.0.0.2:1")
+	assert.ErrorContains(t, err, "cannot connect to 127.0.0.2:1: ", "which Sentinels have named")
+}
+
 // Another program at the address, or a proxy that is broken: trying again is no use.
 func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
-	const one = "*1\r\n"
+	const one, shared = "*1\r\n", "*1\r\n*7\r\n$23\r\nshared 0000000000000001\r\n:1\r\n$-1\r\n:0\r\n"
 	for _, reply := range []string{"+OK\r\n", "$1\r\n1\r\n", ":1\r\n", "*0\r\n", "*2\r\n:1\r\n:1\r\n", one + ":-1\r\n",
 		one + ":0\r\n", one + ":3\r\n", one + "*0\r\n", one + "*2\r\n:1\r\n:0\r\n", one + "*2\r\n:99\r\n:0\r\n",
 		one + "*3\r\n:-1\r\n:0\r\n+x\r\n", one + "*4\r\n:1\r\n:1\r\n:1\r\n:7\r\n",
-		one + "*7\r\n:1\r\n:1\r\n:1\r\n:7\r\n:1\r\n:1\r\n*0\r\n"} {
+		one + "*7\r\n:1\r\n:1\r\n:1\r\n:7\r\n:1\r\n:1\r\n*0\r\n", shared + ":1\r\n:1\r\n*0\r\n",
+		shared + ":0\r\n:1\r\n*1\r\n+a\r\n", shared + ":1\r\n:1\r\n*2\r\n+a\r\n+b\r\n", shared + ":1\r\n:1\r\n:1\r\n"} {
 		_, node := fake(t, reply)
 		_, asked := node.inspect(t.Context(), "n")
 		_, dropped := node.drop(t.Context(), "n", "me")

@@ -57,7 +57,12 @@ end
 -- given, or why the note could not be written.
 local function void(key, ttl, answer)
 	local noted = pcall_('SET', key, '1', 'NX', 'PX', ttl)
-	return noted and noted.err and noted or prolong(key, ttl) and answer
+	if noted and noted.err then
+		return noted
+	elseif not noted then
+		prolong(key, ttl)
+	end
+	return answer
 end
 
 -- wake tells all who wait: for whom the lock is kept, or nothing. pcall, since the lock is gone already, and waiters

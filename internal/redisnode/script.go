@@ -3,7 +3,7 @@ package redisnode
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -15,12 +15,29 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-//go:embed prelude.lua
-var prelude string
+//go:embed *.lua
+var files embed.FS
 
-// Text puts the parts of a script behind what all scripts have in common. It is called once for each script of the
-// program.
-func Text(parts ...string) string { return prelude + "\n" + strings.Join(parts, "\n") }
+// Text puts the parts of a script behind what all scripts have in common: files, and lines that are given. It is
+// called once for each script of the program.
+func Text(from embed.FS, parts ...string) string {
+	all := []string{read(files, "prelude.lua")}
+	for _, part := range parts {
+		if strings.HasSuffix(part, ".lua") {
+			part = read(from, part)
+		}
+		all = append(all, part)
+	}
+	return strings.Join(all, "\n")
+}
+
+func read(from embed.FS, name string) string {
+	text, err := from.ReadFile(name)
+	if err != nil {
+		panic(err) // the program was built without it
+	}
+	return string(text)
+}
 
 // Script is a Lua script that one call runs for several locks, each for itself (prelude.lua). To start a script
 // costs the server more than all it does for a lock: of 64 that go together each costs half.
@@ -86,7 +103,8 @@ func (s *Script) Text() string {
 
 // run is one run of a server, and the scripts that are bound to it. nil, or one without an id: it is not known.
 type run struct {
-	id string
+	id  string
+	met time.Time
 
 	mu      sync.Mutex
 	scripts map[*Script]*Script
@@ -266,7 +284,7 @@ func (e scriptError) Error() string { return string(e) }
 func (scriptError) RedisError() {}
 
 // maxShare bounds how many locks one script call is for: the server does nothing else meanwhile, some 4 µs for each.
-const maxShare = 64
+const maxShare = 96
 
 // call is one script call, and the replies that it is for.
 type call struct {

@@ -2,7 +2,7 @@ package redisnode
 
 import (
 	"context"
-	_ "embed"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -13,21 +13,9 @@ import (
 	"github.com/golockers/locker/driver"
 )
 
-//go:embed release.lua
-var releaseLua string
-
-//go:embed undo.lua
-var undoLua string
-
-//go:embed retain.lua
-var retainLua string
-
-//go:embed inspect.lua
-var inspectLua string
-
 var (
-	releaseText, undoText   = Text(releaseLua), Text(undoLua)
-	retainText, inspectText = Text(retainLua), Text(inspectLua)
+	releaseText, undoText   = Text(files, "release.lua"), Text(files, "undo.lua")
+	retainText, inspectText = Text(files, "retain.lua"), Text(files, "inspect.lua")
 )
 
 // Release makes the attempt that removes the lock if it has the value, and wakes those who wait for it. void > 0
@@ -163,6 +151,16 @@ func Since(µs uint64) time.Time {
 		return since
 	}
 	return time.Time{}
+}
+
+// ForeignError is a key in the way that is no lock.
+type ForeignError struct{ addr, key string }
+
+// Foreign is the error for the key of this name.
+func (n *Node) Foreign(name string) *ForeignError { return &ForeignError{n.Addr, LockKey(name)} }
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix", e.addr, e.key)
 }
 
 // Unexpected is the error for an answer that a script does not give.

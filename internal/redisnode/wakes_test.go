@@ -79,10 +79,8 @@ func TestALostConnectionTellsEverybodyOnceItIsBack(t *testing.T) {
 
 func TestASilentConnectionIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
 	const silence = 5 * time.Second
-	l := newAsker(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}))
+	server, proxy, l := behindProxy(t, 2*soon, redis.Options{})
 	var subscription *lab.Link
 	proxy.OnRequest("subscribe", func(l *lab.Link) { subscription = l })
 	n, _ := l.subscribe(t, "n")

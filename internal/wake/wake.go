@@ -106,6 +106,9 @@ type connection struct {
 
 // New returns a Wakes that works until life ends. It does no I/O.
 func New(life context.Context, opts Options) *Wakes {
+	if opts.Route == nil {
+		opts.Route = func(context.Context, string) (any, error) { return nil, nil } // there is one server
+	}
 	return &Wakes{life: life, opts: opts, topics: make(map[string]*topic),
 		connections: make(map[any]*connection)}
 }
@@ -115,7 +118,7 @@ func New(life context.Context, opts Options) *Wakes {
 // any more. wake is called from one goroutine for all names of a server, without a mutex held, and must not
 // block. stop does not block; a call of wake that has begun may still be running when it returns.
 func (w *Wakes) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	server, err := w.route(ctx, name)
+	server, err := w.opts.Route(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -178,13 +181,6 @@ func (w *Wakes) Wait() {
 	w.mu.Lock()   // whoever comes later sees that it has ended
 	w.mu.Unlock() //nolint:staticcheck // there is nothing to do in between
 	w.busy.Wait()
-}
-
-func (w *Wakes) route(ctx context.Context, name string) (server any, err error) {
-	if w.opts.Route != nil {
-		return w.opts.Route(ctx, name)
-	}
-	return nil, nil
 }
 
 func (w *Wakes) leave(t *topic, c *call) {
@@ -397,7 +393,7 @@ func (c *connection) plan() (p plan) {
 
 // moves hands a topic to the connection to another server if that now tells of its name. w.mu is held.
 func (c *connection) moves(t *topic) bool {
-	if server, err := c.w.route(c.w.life, t.name); err != nil || server == c.server {
+	if server, err := c.w.opts.Route(c.w.life, t.name); err != nil || server == c.server {
 		return false
 	} else {
 		delete(c.topics, t)
