@@ -14,7 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/postgres"
 )
 
 // once takes a lock of that name and releases it.
@@ -29,9 +29,18 @@ type bench struct {
 
 func newBench(b *testing.B, opts ...lab.Option) *bench {
 	s := &bench{server: lab.StartPostgres(b, opts...)}
-	backend, pool := newBackend(b, s.server.URL(s.server.Addr(), "sslmode=disable", "pool_max_conns=32"), nil)
-	s.pool, s.locks = pool, locktest.Must(locker.New(backend, nil))
-	b.Cleanup(func() { require.NoError(b, s.locks.Close()) })
+	var err error
+	s.pool, err = pgxpool.New(b.Context(), s.server.URL(s.server.Addr(), "sslmode=disable", "pool_max_conns=32"))
+	require.NoError(b, err)
+	backend, err := postgres.New(s.pool, nil)
+	require.NoError(b, err)
+	s.locks, err = locker.New(backend, nil)
+	require.NoError(b, err)
+	b.Cleanup(func() {
+		require.NoError(b, s.locks.Close())
+		require.NoError(b, backend.Close())
+		s.pool.Close()
+	})
 	s.server.Exec(b,
 		`CREATE TABLE raw (name bytea PRIMARY KEY, owner text NOT NULL, expires timestamptz NOT NULL)`)
 	return s

@@ -26,14 +26,11 @@ const (
 )
 
 var (
-	// errNoStandby is why a lock is refused with Options.FailoverSafe.
 	errNoStandby = errors.New("the server has no synchronous standby, or does not name it " +
 		"(synchronous_standby_names is empty, or has a *), and a lock would not survive a fail-over: " +
 		"name each standby that may take over")
-	// errUnconfirmed is why one is not believed.
 	errUnconfirmed = errors.New("not each standby that synchronous_standby_names has has confirmed it, " +
 		"and any of them may take over")
-	// errBlind is why nothing is granted with it.
 	errBlind = errors.New("failover_safe is on, and the user may not see what the synchronous standby has: " +
 		"GRANT pg_read_all_stats TO it, or use pg_monitor")
 )

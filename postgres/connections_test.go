@@ -77,30 +77,17 @@ func TestConnectionsThatWereClosed(t *testing.T) {
 	}
 }
 
-// A request that no server answers the second time may have been carried out the first time.
-func TestALostReplyIsNoRefusal(t *testing.T) {
-	_, p, b := proxied(t)
-	require.NoError(t, acquire(t, b, "a", owner(1)).Hold.Release(t.Context(), 0))
-	p.CutReply("nextval")
-	defer p.OnRequest("nextval", func(*lab.Link) { p.Set(lab.Reset) })()
-	g, err := locktest.Ask(t.Context(), b, request("a", owner(3)))
-	require.Error(t, err)
-	require.NotNil(t, g.Hold, "the engine takes it back")
-}
-
 // A server or a proxy that ends idle sessions ends neither leases nor waiting.
 func TestIdleSessionsThatAreEnded(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
+	s, u := start(t)
 	if version := s.Query(t, "SHOW server_version_num"); version < "140000" {
 		t.Skipf("PostgreSQL %s ends no idle sessions", version)
 	}
 	s.Set(t, "idle_session_timeout", "400ms")
 	s.Exec(t, "ALTER ROLE current_user SET idle_session_timeout = 0") // the questions asked here are not ended
-	u := s.URL(s.Addr(), "sslmode=disable")
 	holder, waiter, job := newClient(t, u, nil), newClient(t, u, nil), newClient(t, u, nil)
 	l := locktest.Lock(t, holder, "a", locker.TTL(6*time.Second))
-	w := startWaiters(t, waiter, "a", 1)
+	ready, got := startWaiters(t, waiter, "a", 1)
 	for range 4 {
 		// Longer than a session may be idle, and not so long that pgx asks whether it lives.
 		time.Sleep(600 * time.Millisecond)
@@ -114,14 +101,14 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 	require.NotEmpty(t, before)
 	time.Sleep(600 * time.Millisecond)
 	require.Equal(t, before, s.Query(t, listens), "the connection that listens is not idle")
-	<-w.Ready
+	<-ready
 
 	// It ends all the same: the waiter is told of what comes after that.
 	s.Exec(t, "SELECT pg_terminate_backend("+before+", 5000)")
 	until(t, s, "1", "SELECT count(*) FROM ("+listens+") l")
 	began := time.Now()
 	require.NoError(t, l.Unlock(t.Context()))
-	require.Less(t, (<-w.Got).Sub(began), 5*time.Second, "before a poll")
+	require.Less(t, (<-got).Sub(began), 5*time.Second, "before a poll")
 }
 
 // Connections that a proxy has forgotten, so that nothing answers on them, are left within the time of a
@@ -140,7 +127,8 @@ func TestConnectionsThatAProxyForgot(t *testing.T) {
 	require.NoError(t, l.Renew(t.Context()))
 }
 
-// A password and certificates that are replaced in their files are read again with the next connection.
+// A password and certificates that are replaced in their files are read again with the next connection. A server
+// that cannot prove who it is is refused.
 func TestProveCredentialsThatAreReplaced(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
@@ -166,6 +154,9 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 		"passfile="+url.QueryEscape(file)),
 		"locker:"+lab.PostgresPassword, "jobs", 1)
 	c, waiter := newClient(t, u, nil), newClient(t, u, nil)
+	_, err := locker.Open(t.Context(), s.URL(s.Addr(), "sslmode=verify-full"), nil, postgres.Openers)
+	require.ErrorContains(t, err, "certificate")
+	require.Equal(t, "t", s.Query(t, "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN (SELECT pid "+ours+") a USING (pid)"))
 	for what, change := range map[string]func(){
 		"password": func() { password("second") },
 		"certificates": func() {
@@ -178,13 +169,13 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			l := locktest.Lock(t, c, "a", locker.TTL(2*time.Second))
-			w := startWaiters(t, waiter, "a", 1)
-			<-w.Ready
+			ready, got := startWaiters(t, waiter, "a", 1)
+			<-ready
 			change()
 			terminate(t, s)
 			require.NoError(t, l.Renew(t.Context()))
 			require.NoError(t, l.Unlock(t.Context()))
-			<-w.Got
+			<-got
 		})
 	}
 	// A user whose time is over is refused, and says so; a lease lasts as long as its connections do.
@@ -192,7 +183,7 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 	s.Exec(t, "ALTER USER jobs VALID UNTIL '2001-01-01'")
 	require.NoError(t, l.Renew(t.Context()))
 	terminate(t, s)
-	_, err := c.TryLock(t.Context(), "c")
+	_, err = c.TryLock(t.Context(), "c")
 	require.ErrorContains(t, err, "password")
 	require.NotErrorIs(t, err, driver.ErrUnavailable)
 	s.Exec(t, "ALTER USER jobs VALID UNTIL 'infinity'")
@@ -225,13 +216,13 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	l, err := newClient(t, s.URL(s.Addr(), "sslmode=disable", "application_name=holder"),
 		nil).Lock(t.Context(), "a")
 	require.NoError(t, err)
-	w := startWaiters(t, c, "a", 1)
-	<-w.Ready
+	ready, got := startWaiters(t, c, "a", 1)
+	<-ready
 	const away = "SELECT count(*) " + ours + " AND client_addr = '127.0.0.2'"
 	now.Store("127.0.0.1")
 	terminate(t, s)
 	require.NoError(t, l.Unlock(t.Context()))
-	<-w.Got
+	<-got
 	assert.Equal(t, "0", s.Query(t, away))
 }
 
@@ -244,7 +235,7 @@ func TestHeldWaitsNoLongerThanTheTimeout(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			p := lab.StartProxy(t, s.Addr())
 			b, pool := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=2"),
-				&postgres.Options{NoCreate: true, Timeout: 2 * time.Second})
+				&postgres.Options{NoCreate: true, Timeout: time.Second})
 			l := locktest.Lock(t, locktest.Must(locker.New(b, &locker.Options{TTL: time.Hour})), what)
 			var before pgx.Tx
 			switch what {
@@ -287,8 +278,8 @@ func TestProveWaitersCostOneConnectionAndNoQuery(t *testing.T) {
 	p := lab.StartProxy(t, s.Addr())
 	c := newClient(t, s.URL(p.Addr(), "sslmode=disable", "application_name=waiting",
 		"pool_max_conn_idle_time=100ms", "pool_health_check_period=100ms"), nil)
-	w := startWaiters(t, c, "a", 1000)
-	<-w.Ready
+	ready, got := startWaiters(t, c, "a", 1000)
+	<-ready
 	const connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiting'"
 	until(t, s, "1", connections) // those of the pool, which are idle, go
 	sent := p.Stats().Requests.Sent
@@ -297,22 +288,16 @@ func TestProveWaitersCostOneConnectionAndNoQuery(t *testing.T) {
 	assert.Equal(t, "1", s.Query(t, connections))
 	require.NoError(t, holder.Unlock(t.Context()))
 	select {
-	case <-w.Got:
+	case <-got:
 	case <-time.After(4 * time.Second): // the next poll comes later
 		t.Error("nobody was told of the release")
 	}
 }
 
-// waiters wait for one name.
-type waiters struct {
-	Ready chan struct{} // closed when all of them wait and are told of a release
-	Got   chan time.Time
-}
-
 // startWaiters has so many goroutines wait for name, until the test ends. They poll until they are told of
-// releases: they are ready when they were refused twice, and not again for the time of settles.
-func startWaiters(t *testing.T, c *locker.Client, name string, goroutines int) *waiters {
-	w := &waiters{Ready: make(chan struct{}), Got: make(chan time.Time, goroutines)}
+// releases: ready is closed when they were refused twice, and not again for the time of settles.
+func startWaiters(t *testing.T, c *locker.Client, name string, goroutines int) (ready chan struct{}, got chan time.Time) {
+	ready, got = make(chan struct{}), make(chan time.Time, goroutines)
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	t.Cleanup(func() { cancel(); done.Wait() })
@@ -323,7 +308,7 @@ func startWaiters(t *testing.T, c *locker.Client, name string, goroutines int) *
 			if err != nil {
 				return
 			}
-			w.Got <- time.Now()
+			got <- time.Now()
 			<-ctx.Done()
 			_ = l.Unlock(context.WithoutCancel(ctx))
 		})
@@ -335,10 +320,10 @@ func startWaiters(t *testing.T, c *locker.Client, name string, goroutines int) *
 			if now.Waiting != goroutines || now.Refused < refused+2 || now.Refused != last {
 				last, since = now.Refused, time.Now()
 			} else if time.Since(since) > settles {
-				close(w.Ready)
+				close(ready)
 				return
 			}
 		}
 	})
-	return w
+	return ready, got
 }

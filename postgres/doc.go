@@ -37,8 +37,8 @@
 // name.
 //
 //   - Acquire, Renew and Release are one round trip and one transaction each. A name that sharers had last
-//     takes one more. pgxpool adds a ping on connections that were idle for a second. Up to 64 concurrent
-//     callers share a statement.
+//     takes one more, and so does a Lock that finds it held. pgxpool adds a ping on connections that were idle
+//     for a second. Up to 64 concurrent callers share a statement.
 //   - Every time is the server's clock_timestamp(), read when it is needed, and never the client's.
 //   - A token is above that of the name's row, above all rows that were removed, above the sequence beside
 //     the table, and above the server's clock in microseconds. So tokens rise also if the table or the
@@ -123,7 +123,7 @@
 // # What it costs
 //
 // A release waits for no disk, so lock and unlock wait for one flush of the server's log, where an INSERT
-// and a DELETE by hand wait for two. A hand-over to another process takes three round trips. While nothing
+// and a DELETE by hand wait for two. A hand-over to another process takes four round trips. While nothing
 // changes, all waiters of a client for one name cost one query every ten seconds or so.
 //
 // The releases of a moment share a statement, which waits for all their rows. If another program's

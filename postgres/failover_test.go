@@ -13,35 +13,11 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
-
-// A fail-over to a standby that is behind gives a lock to a second holder, with a token that is no greater.
-func TestProveFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
-	lab.NeedProve(t)
-	t.Parallel()
-	primary := lab.StartPostgres(t)
-	way := lab.StartProxy(t, primary.Addr())
-	standby := lab.StartPostgres(t, lab.ReplicaOf(way.Addr()))
-	c := newClient(t, primary.URL(primary.Addr(), "sslmode=disable"), nil)
-	locktest.Lock(t, c, "known to both")
-	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 10*time.Second,
-		5*time.Millisecond)
-	way.Set(lab.Drop)
-	_, err := c.Lock(t.Context(), "lost")
-	require.NoError(t, err, "it does not wait for the standby")
-	primary.Kill()
-	standby.Promote(t)
-	other := newClient(t, standby.URL(standby.Addr(), "sslmode=disable"), nil)
-	_, err = other.TryLock(t.Context(), "known to both")
-	require.ErrorIs(t, err, driver.ErrHeld)
-	_, err = other.TryLock(t.Context(), "lost")
-	require.NoError(t, err)
-}
-
-const countLocks = "SELECT count(*) FROM locker_locks WHERE owner <> ''"
 
 // A lock that was granted survives a fail-over to a synchronous standby. This is where SurvivesFailover is
 // judged each time: the tests beside it take longer.
@@ -57,9 +33,8 @@ func TestFailoverSafe(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "no synchronous standby")
 
-	primary.Set(t, "synchronous_standby_names", "standby")
 	primary.Set(t, "synchronous_commit", "off") // which the backend does not go by
-	until(t, primary, "sync", "SELECT sync_state FROM pg_stat_replication")
+	synchronous(t, primary)
 	l := locktest.Lock(t, c, "a")
 	before, _ := l.Token()
 	sharer := locktest.Lock(t, c, "shared", locker.Shared())
@@ -71,8 +46,7 @@ func TestFailoverSafe(t *testing.T) {
 	_, err = c.TryLock(ctx, "while it is away")
 	cancel()
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	unsure := make(chan error, 1)
-	go func() { _, err := c.TryLock(t.Context(), "cancelled"); unsure <- err }()
+	unsure := later(func() error { _, err := c.TryLock(t.Context(), "cancelled"); return err })
 	require.Eventually(t, func() bool { // the server gives up its wait, and says that it has committed
 		return primary.Query(t, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity "+
 			"WHERE wait_event = 'SyncRep' AND application_name = 'locker'") != "0"
@@ -117,12 +91,7 @@ func TestProveConformanceOfFailover(t *testing.T) {
 	conformance.RunOnly(t, conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) driver.Backend {
-			b, pool, err := dial(context.Background(), both, &postgres.Options{FailoverSafe: true})
-			if err != nil {
-				ct.Errorf("dial: %v", err)
-				ct.FailNow()
-			}
-			ct.Cleanup(pool.Close)
+			b, _ := connect(ct, both, &postgres.Options{FailoverSafe: true})
 			require.True(t, b.Guarantees().SurvivesFailover, "or there would be nothing to prove")
 			return b
 		},
@@ -134,6 +103,39 @@ func TestProveConformanceOfFailover(t *testing.T) {
 		},
 		KnownGoroutines: []string{"os.(*Process).pidfdWait"},
 	}, "failover", "histories")
+}
+
+// Server after server is lost to its standby, while holders hold and waiters wait: no two hold, and tokens
+// rise in the order of the grants, also across names.
+func TestAgeingFailovers(t *testing.T) {
+	t.Parallel()
+	lab.NeedProve(t)
+	primary, standby := startPair(t)
+
+	// The clients have one address, which leads to the server that has taken over.
+	way := lab.StartProxy(t, primary.Addr())
+	u := primary.URL(way.Addr(), "sslmode=disable", "failover_safe=on", "pool_max_conns=4")
+	var all []*locker.Client
+	for range 4 {
+		all = append(all, newClient(t, u, &locker.Options{TTL: 4 * time.Second, OutageTimeout: time.Minute}))
+	}
+	c := campaign.Begin(t, campaign.Names(2), false, 1, all...)
+	kept := locktest.Lock(t, newClient(t, u, &locker.Options{TTL: 30 * time.Second}), "kept")
+	for range 3 {
+		c.GoesOn(20, 30*time.Second)
+		primary.Kill()
+		standby.Promote(t)
+		way.Retarget(standby.Addr())
+		primary, standby = standby, lab.StartPostgres(t, lab.ReplicaOf(standby.Addr()))
+		synchronous(t, primary)
+		c.GoesOn(20, 30*time.Second)
+		require.NoError(t, kept.Err(), "a lock that is held survives")
+		_, err := newClient(t, u, nil).TryLock(t.Context(), "kept")
+		require.ErrorIs(t, err, driver.ErrHeld)
+	}
+	require.NoError(t, kept.Unlock(t.Context()))
+	overlaps, _ := c.End(newClient(t, u, nil))
+	assert.Empty(t, overlaps)
 }
 
 // A server that has become read-only is left for the one that has taken over.

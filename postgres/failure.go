@@ -124,8 +124,6 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	case code == sqlstate.NoStatement, code == sqlstate.HasStatement:
 		again, advice = false, ": a proxy mixes up prepared statements: add default_query_exec_mode=exec "+
 			"to the address, or let pgbouncer keep them (max_prepared_statements)"
-	case code == sqlstate.NoTable, code == sqlstate.NoSchema:
-		again, advice = false, ": make the table with what postgres.Schema returns"
 	case code == sqlstate.NoRight:
 		again, advice = false, ": the user needs SELECT, INSERT, UPDATE and DELETE on the table, "+
 			"and USAGE on its sequence"

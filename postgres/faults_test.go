@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,75 +32,6 @@ func newClient(t *testing.T, url string, opts *locker.Options) *locker.Client {
 	return c
 }
 
-// Connections that are ended by an administrator again and again cost no lease and leave nothing behind.
-func TestBackendsKilled(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	url := s.URL(s.Addr(), "sslmode=disable")
-	c, other := newClient(t, url, nil), newClient(t, url, nil)
-	kept := locktest.Lock(t, c, "kept", locker.TTL(10*time.Second))
-	lock := func(c *locker.Client) error {
-		l, err := c.Lock(t.Context(), "passed on")
-		if err == nil {
-			_ = l.Unlock(t.Context()) // of which the outcome may not be known
-		}
-		return err
-	}
-	var all sync.WaitGroup
-	end := time.Now().Add(3 * time.Second)
-	for i := range 4 {
-		all.Go(func() {
-			for time.Now().Before(end) {
-				assert.NoError(t, lock([]*locker.Client{c, other}[i%2]))
-			}
-		})
-	}
-	for time.Now().Before(end) {
-		s.Exec(t,
-			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE application_name = 'locker' AND random() < 0.5`)
-		time.Sleep(100 * time.Millisecond)
-	}
-	all.Wait()
-	require.NoError(t, kept.Err())
-	if err := kept.Unlock(t.Context()); err != nil {
-		require.ErrorIs(t, err, driver.ErrUnavailable, "it is tried again in the background")
-	}
-}
-
-// A connection that is silent costs what is under way on it, and nobody else.
-func TestASilentConnectionIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	p := lab.StartProxy(t, s.Addr())
-	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=4"),
-		&postgres.Options{Timeout: time.Minute})
-	h := acquire(t, b, "a", owner(1)).Hold
-	held, err := b.Inspect(t.Context(), "a")
-	require.NoError(t, err)
-	require.NoError(t, h.Release(t.Context(), 0))
-	p.Set(lab.Drop)
-	began := time.Now()
-	for _, ask := range []func(context.Context) error{
-		func(ctx context.Context) error {
-			g, err := locktest.Ask(ctx, b, request("a", owner(2)))
-			require.NotNil(t, g.Hold, "its outcome is not known")
-			return err
-		},
-		func(ctx context.Context) error { _, err := b.Inspect(ctx, "a"); return err },
-		func(ctx context.Context) error { return locktest.Lists(ctx, b) },
-		func(ctx context.Context) error { return b.Break(ctx, held) },
-	} {
-		require.ErrorIs(t, ask(locktest.Within(t, 300*time.Millisecond)), context.DeadlineExceeded)
-	}
-	assert.Less(t, time.Since(began), 20*time.Second, "which is less than the timeout")
-	p.Set(lab.Pass)
-	locktest.Eventually(t, 30*time.Second, "others are granted", func() bool {
-		_, err := locktest.Ask(t.Context(), b, request("b", owner(3)))
-		return err == nil
-	})
-}
-
 // What ended the caller's context may have been another lock: the cause says nothing of this one.
 func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
 	_, p, b := proxied(t)
@@ -112,8 +44,8 @@ func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
 			_, err := locktest.Ask(ctx, b, request("b", owner(3)))
 			return err
 		},
-		"mine AS":  renew(free),
-		"freed AS": func(ctx context.Context) error { return free.Release(ctx, 0) },
+		"mine AS": renew(free),
+		"in_time": func(ctx context.Context) error { return free.Release(ctx, 0) },
 	} {
 		for _, cause := range []error{driver.ErrHeld, driver.ErrLost} {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -125,6 +57,53 @@ func TestTheCauseOfAContextIsNoAnswer(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A request is asked again with its row marked once it was refused. A caller whose time ends meanwhile knows that the
+// lock is held; and for a while the next one marks the row at once, so that a note is renewed in one trip.
+func TestAWaiterIsToldWhatTheFirstAnswerSaid(t *testing.T) {
+	s, p, b := proxied(t)
+	first, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	var grants, marks atomic.Int32
+	p.Watch(func(_ *lab.Link, reply bool, data []byte, _ bool) {
+		if !reply && bytes.Contains(data, []byte("nextval")) {
+			grants.Add(1)
+		}
+		if !reply && bytes.Contains(data, []byte("SET waited")) {
+			marks.Add(1)
+		}
+	})
+	asks := 10
+	ask := func(ctx context.Context, name string) (driver.Grant, error) {
+		asks++
+		req := request(name, owner(asks))
+		req.Wait = true
+		return locktest.Ask(ctx, b, req)
+	}
+	for name, shared := range map[string]bool{"alone": false, "shared": true} {
+		held := request(name, owner(1))
+		held.Shared = shared
+		locktest.Acquire(t, first, held)
+		ctx, cancel := context.WithCancel(t.Context())
+		p.OnRequest("SET waited", func(l *lab.Link) { l.Requests(lab.Hold); cancel() })
+		g, err := ask(ctx, name)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, driver.ErrHeld)
+		assert.Equal(t, shared, g.Refused.Leave != nil, "its note may be there")
+		for range 2 {
+			grants.Store(0)
+			marks.Store(0)
+			_, err = ask(t.Context(), name)
+			require.ErrorIs(t, err, driver.ErrHeld)
+			assert.NotZero(t, marks.Load())
+			assert.Equal(t, marks.Load(), grants.Load(), "%s: each request marks, also a copy of one that was slow", name)
+		}
+	}
+	grants.Store(0)
+	marks.Store(0)
+	_, err := ask(t.Context(), "free")
+	require.NoError(t, err)
+	assert.Equal(t, []int32{1, 0}, []int32{grants.Load(), marks.Load()})
 }
 
 // A full disk is no lock, and no loss of one.
@@ -166,13 +145,10 @@ func TestDiskFull(t *testing.T) {
 
 // Timeouts of the server's, for statements and for idle transactions, cost nothing but the transaction.
 func TestServerTimeouts(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithConfig("statement_timeout", "2s"),
-		lab.WithConfig("lock_timeout", "200ms"),
+	s, url := start(t, lab.WithConfig("statement_timeout", "2s"), lab.WithConfig("lock_timeout", "200ms"),
 		lab.WithConfig("idle_in_transaction_session_timeout", "1s"))
-	_, patient := newBackend(t, s.URL(s.Addr(), "sslmode=disable",
-		"options=-c%20idle_in_transaction_session_timeout%3D0"), nil)
-	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	_, patient := newBackend(t, url+"&options=-c%20idle_in_transaction_session_timeout%3D0", nil)
+	b, pool := newBackend(t, url, &postgres.Options{Timeout: 2 * time.Second})
 	c := locktest.Client(t, b, nil)
 	l := locktest.Lock(t, c, "a")
 	tx := begin(t, pool)
@@ -181,10 +157,8 @@ func TestServerTimeouts(t *testing.T) {
 	require.Error(t, tx.Commit(t.Context()), "the server has ended it")
 
 	// Somebody has locked the row by hand.
-	other, err := patient.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = other.Rollback(context.Background()) }()
-	_, err = other.Exec(t.Context(), "SELECT 1 FROM locker_locks FOR UPDATE")
+	other := begin(t, patient)
+	_, err := other.Exec(t.Context(), "SELECT 1 FROM locker_locks FOR UPDATE")
 	require.NoError(t, err)
 	err = l.Renew(t.Context())
 	require.ErrorIs(t, err, driver.ErrUnavailable)
@@ -196,9 +170,7 @@ func TestServerTimeouts(t *testing.T) {
 
 // The server's clock is what counts, and a step of it is told for what it is.
 func TestClockSteps(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithClock())
-	url := s.URL(s.Addr(), "sslmode=disable")
+	s, url := start(t, lab.WithClock())
 	a, b := newClient(t, url, nil), newClient(t, url, nil)
 	s.JumpClock(t, 40*time.Second) // before, it is just another time than the clients'
 	l := locktest.Lock(t, a, "x", locker.TTL(20*time.Second))
@@ -263,14 +235,13 @@ func TestProvePgbouncer(t *testing.T) {
 	assert.Contains(t, strings.Join(errs, "\n"), "default_query_exec_mode=exec")
 
 	l := locktest.Lock(t, direct, "a")
-	got := make(chan error, 1)
-	go func() {
+	got := later(func() error {
 		l, err := c.Lock(t.Context(), "a")
 		if err == nil {
 			err = l.Unlock(t.Context())
 		}
-		got <- err
-	}()
+		return err
+	})
 	time.Sleep(3 * time.Second) // for the proof that nothing is heard
 	require.NoError(t, l.Unlock(t.Context()))
 	require.NoError(t, <-got)

@@ -58,11 +58,8 @@ func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
 	bounded, cancel := context.WithTimeout(ctx, h.b.opts.Timeout) // tx may have the pool's last connection
 	defer cancel()
 	s, err := h.b.ready(bounded, onDisk)
-	switch {
-	case err != nil:
+	if err != nil {
 		return h.b.failure(ctx, err)
-	case s == nil:
-		return h.lost()
 	}
 	batch, held := &pgx.Batch{}, false
 	batch.Queue(latchSQL, s.key(h.name))

@@ -30,10 +30,12 @@ import (
 // makes it wait in the middle of its transaction, and blocked is that another waits for what that one has
 // locked. latch has the name's latch in a transaction of its own until unlatch. retried is that the odd client
 // has asked twice for a lock since retries. stop makes the proxy before the odd client keep the request with
-// that text. cut loses the reply to the next request with that text, and has a step done before its copy
-// arrives. mark notes when the rows end, and same is that nothing has changed since; kept is that a lock is,
-// for a minute at most. break is of what look has seen. One that waits leaves a mark, and a note where it waits
-// for sharers: note prolongs that, and fade ends it. told is that the even client was told of a release.
+// that text, and follow notes its connection, which reset ends. cut loses the reply to the next request with
+// that text, and has a step done before its copy arrives, such as down, until up. mark notes when the rows end,
+// and same is that nothing has changed since; kept is that a lock is, for a minute at most. break is of what
+// look has seen, and alike is that it looks so still, but for when it ends. One that waits leaves a mark, and a
+// note where it waits for sharers: note prolongs that, and fade ends it. told is that the even client was told
+// of a release. One that is refused soon is not sent away for long.
 const histories = `
 nothing that is late changes a kept lock; only a release finds it
     ?1 gets; ?1 keeps 1m; mark; ?1 renews lost; ?1 raises lost; ?1 gets held; ?1 keeps 1h; ?1 keeps 1ns;
@@ -52,6 +54,9 @@ a break of what was seen before removes what is kept
 what has expired is not kept
     ?1 gets; expire; ?1 keeps 1m lost; ?1 leaves lost; a2 gets
 
+what is kept looks as it did before, and those who wait are told at once for how long
+    ?1 gets; a2 waits held; listens; look; ?1 keeps 30s; told; alike
+
 a late copy after a kept lock is a hold like any other
     ?1 gets; ?1 keeps 1m; expire; ?1 gets; ?1 renews; ?1 leaves
 
@@ -62,7 +67,7 @@ a late renewal or release harms nobody
     ?1 gets; expire; a2 gets; ?1 renews lost; ?1 leaves lost; ?1 keeps 1m lost; a2 renews
 
 what expires while its release waits is not kept: nobody is told that it is
-    a1 gets; soon; gate marks; a2 waits later; reached; a1 keeps 1m later; blocked; passed; open;
+    a1 gets; gate marks; soon; a2 waits later; reached; a1 keeps 1m later; blocked; passed; open;
     a2 done held; a1 done lost; a2 gets
 
 what is released while another release waits is not kept
@@ -70,12 +75,19 @@ what is released while another release waits is not kept
     ?1 done; ?1 done lost; a2 gets
 
 what is renewed while its release waits is kept for as long as that says
-    ?1 gets; soon; gate renews; ?1 renews later; reached; ?1 keeps 1m later; blocked; passed; open;
+    ?1 gets; gate renews; soon; ?1 renews later; reached; ?1 keeps 1m later; blocked; passed; open;
     ?1 done; ?1 done; kept; a2 gets held
 
 also when the release comes after the time that was there before
-    a1 gets; soon; gate renews; a1 renews later; reached; passed; a1 keeps 1m later; blocked; open;
-    a1 done; a1 done; kept; a2 gets held
+    ?1 gets; gate renews; soon; ?1 renews later; reached; passed; ?1 keeps 1m later; blocked; open;
+    ?1 done; ?1 done; kept; a2 gets held
+
+and what is released then was held
+    ?1 gets; gate renews; soon; ?1 renews later; reached; passed; ?1 leaves later; blocked; open;
+    ?1 done; ?1 done; a2 gets
+
+a release that began in time and is slow was held
+    gate goes; s1 gets; soon; s1 leaves later; reached; passed; open; s1 done; a2 gets
 
 a renewal that a release overtakes is lost, and changes nothing
     ?1 gets; gate leaves; ?1 keeps 1m later; reached; ?1 renews later; open; ?1 done; ?1 done lost; kept;
@@ -152,7 +164,7 @@ or its second has passed
     s1 gets; a2 waits held; s1 leaves; fade; s3 gets
 
 a renewal that began in time keeps the next one out when it is late
-    a1 gets; soon; gate renews; a1 renews later; reached; passed; a2 gets later; blocked; open; a1 done;
+    a1 gets; gate renews; soon; a1 renews later; reached; passed; a2 gets later; blocked; open; a1 done;
     a2 done held; a1 renews
 
 a renewal is lost before what comes next commits, also of a lock that is held alone
@@ -160,16 +172,22 @@ a renewal is lost before what comes next commits, also of a lock that is held al
     a2 renews
 
 a renewal of a sharer that began in time keeps a writer out when it is late
-    s1 gets; soon; gate renews; s1 renews later; reached; passed; a2 gets held; open; s1 done;
+    s1 gets; gate renews; soon; s1 renews later; reached; passed; a2 gets held; open; s1 done;
     s1 renews; a2 gets held
 
 and a new generation
-    s1 gets; soon; gate renews; s1 renews later; reached; passed; s2 gets held; open; s1 done;
+    s1 gets; gate renews; soon; s1 renews later; reached; passed; s2 gets held; open; s1 done;
     s1 renews; s2 gets; s1 renews
 
 a renewal is lost before what comes next commits, and after
     s1 gets; expire; gate grants; ?2 gets later; reached; s1 renews lost; open; ?2 done; s1 renews lost;
     s1 leaves lost; ?2 renews
+
+a waiter who comes while the lock is being released would not be told of it, and asks again soon
+    a1 gets; gate leaves; a1 leaves later; reached; a2 waits soon; open; a1 done; a2 gets
+
+a client that has just looked at a free name has the latch as Held has it, until its commit: nobody is refused
+    latch shared; retries; a1 gets later; retried; unlatch; a1 done
 
 a token that is drawn early and written late is not below another
     gate inserts; a1 gets later; reached; a2 gets held; open; a1 done; a1 leaves; a2 gets
@@ -188,8 +206,14 @@ a name whose row is just being swept is given when that is done, with a greater 
     sweep done; ?3 done; ?3 renews
 
 what was done before its reply was lost is found done, but whether a release was in time is not known
-    a2 gets; a2 leaves; cut nextval; ?1 gets; cut renewed; ?1 renews; cut keep,; ?1 leaves unavailable;
+    a2 gets; a2 leaves; cut nextval; ?1 gets; cut renewed; ?1 renews; cut in_time; ?1 leaves unavailable;
     ?1 leaves lost; a2 gets
+
+one that no server answers the second time may have been carried out the first time
+    a2 gets; a2 leaves; cut nextval down; a1 gets unavailable; up; a1 undoes lost; a2 gets
+
+a request that is refused by its first copy, which then commits, has a hold to take that back
+    gate commits; follow nextval; a1 gets later; reached; reset; a1 done held; open; a1 undoes lost; a2 gets
 
 a copy of a release that keeps changes nothing
     ?1 gets; cut 'local' mark; ?1 keeps 1m; same
@@ -207,8 +231,10 @@ var gates = map[string]struct{ event, when string }{
 	"renews":  {"UPDATE", "NEW.owner = OLD.owner AND NEW.owner NOT IN ('', 'shared') AND NEW.expires > OLD.expires"},
 	"grants":  {"UPDATE", "NEW.sharer = '' AND NEW.name > ''"}, // and no sweep
 	"inserts": {"INSERT", "NEW.sharer = '' AND NEW.name > ''"},
+	"commits": {"COMMIT", "NEW.name > ''"}, // of what was inserted
 	"marks":   {"UPDATE", "NEW.waited AND NOT OLD.waited"},
 	"leaves":  {"UPDATE OR DELETE", "OLD.owner = '" + owner(1) + "'"},
+	"goes":    {"DELETE", "OLD.owner = '" + owner(1) + "'"},
 	"breaks":  {"UPDATE", "NEW.owner = '' AND NEW.token > OLD.token AND NEW.name > ''"},
 	"sweeps":  {"DELETE", "OLD.sharer = ''"},
 }
@@ -216,6 +242,7 @@ var gates = map[string]struct{ event, when string }{
 func TestHistories(t *testing.T) {
 	s, proxy, b := proxied(t)
 	other, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	acquire(t, b, "first", owner(9)) // the table is there
 	played := 0
 	for history := range strings.SplitSeq(strings.TrimSpace(histories), "\n\n") {
 		what, steps, _ := strings.Cut(history, "\n")
@@ -302,6 +329,10 @@ func (p *play) step(step string) {
 		require.ErrorIs(p.t, err, driver.ErrLost, step)
 	case end == "held" && words[1] != "held":
 		require.ErrorIs(p.t, err, driver.ErrHeld, step)
+	case end == "soon" && len(words) > 1:
+		held := (*refusal.Error)(nil)
+		require.ErrorAs(p.t, err, &held, step)
+		require.Less(p.t, held.Remaining, time.Second, step)
 	case end == "unavailable":
 		require.ErrorIs(p.t, err, driver.ErrUnavailable, step)
 	case end == "fails":
@@ -352,9 +383,19 @@ func (p *play) do(words []string) (err error) {
 		}
 	case who == "told":
 		p.receive(p.woken)
+	case who == "alike":
+		now, failed := p.clients[1].Inspect(ctx, p.name)
+		require.NoError(p.t, failed)
+		assert.LessOrEqual(p.t, now.Remaining, 30*time.Second)
+		assert.WithinDuration(p.t, time.Now().Add(now.Remaining), now.KeptUntil, time.Second)
+		assert.WithinDuration(p.t, p.seen.Since.Add(time.Minute), p.seen.KeptUntil, time.Second)
+		assert.WithinDuration(p.t, time.Now(), p.seen.Since, 30*time.Second)
+		now.Remaining, now.KeptUntil = p.seen.Remaining, p.seen.KeptUntil
+		assert.Equal(p.t, p.seen, now)
 	case who == "latch":
 		p.latch = begin(p.t, p.pool)
-		_, err = p.latch.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", postgres.Key(p.name))
+		how := map[string]string{"latch": "", "shared": "_shared"}[verb]
+		_, err = p.latch.Exec(ctx, "SELECT pg_advisory_xact_lock"+how+"($1)", postgres.Key(p.name))
 	case who == "unlatch":
 		err = p.latch.Commit(ctx)
 	case who == "retries":
@@ -378,8 +419,8 @@ func (p *play) do(words []string) (err error) {
 		expire("0")
 	case who == "prolong":
 		expire("2 hours")
-	case who == "soon": // time enough to reach a gate
-		expire("3 s")
+	case who == "soon": // time enough to reach a gate that is there
+		expire("1.2 s")
 	case who == "passed":
 		until(p.t, p.server, "0", live, name)
 	case who == "lose":
@@ -404,6 +445,12 @@ func (p *play) do(words []string) (err error) {
 				p.proxy.OnRequest(verb, func(*lab.Link) { assert.NoError(p.t, p.do(words[2:])) })
 			}
 		})
+	case who == "down", who == "up":
+		p.proxy.Set(map[string]lab.Mode{"down": lab.Reset, "up": lab.Pass}[who])
+	case who == "follow":
+		p.proxy.OnRequest(verb, func(l *lab.Link) { p.links <- l })
+	case who == "reset":
+		(<-p.links).Reset()
 	case who == "stop":
 		p.proxy.OnRequest(verb, func(l *lab.Link) { l.Requests(lab.Hold); p.links <- l })
 	case who == "stopped":
@@ -413,18 +460,20 @@ func (p *play) do(words []string) (err error) {
 	case verb == "gets", verb == "waits":
 		req := request(p.name, owner(i))
 		req.Shared, req.TTL, req.MinHold, req.Wait = who[0] == 's', time.Hour, time.Minute, verb == "waits"
+		req.Label = who
 		var g driver.Grant
 		g, err = locktest.Ask(ctx, b, req)
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		if held := (*refusal.Error)(nil); errors.As(err, &held) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
 			p.leave[who] = held.Leave
 		} else if err == nil {
-			p.mu.Lock()
-			defer p.mu.Unlock()
 			same := g.Token == p.last && (req.Shared || g.Token == p.holds[who].Token)
 			assert.True(p.t, same || g.Token > p.last, "a token does not fall")
-			p.last, p.holds[who] = g.Token, g
+			p.last = g.Token
+		}
+		if g.Hold != nil { // also of what an error or a refusal may have left
+			p.holds[who] = g
 		}
 	case verb == "stops":
 		err = p.leave[who](ctx)
@@ -437,6 +486,7 @@ func (p *play) do(words []string) (err error) {
 		require.NoError(p.t, wrong)
 		err = hold.Release(ctx, keep)
 	case verb == "undoes":
+		require.NotNil(p.t, hold)
 		err = hold.Undo(ctx)
 	case verb == "raises":
 		err = hold.(driver.TokenRaiser).RaiseToken(ctx, 5)
@@ -480,10 +530,15 @@ func gate(t *testing.T, s *lab.Postgres, event, when string) (reached, open func
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(1)")
 	require.NoError(t, err)
-	s.Exec(t, `CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
-		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN coalesce(NEW, OLD); END $$`)
-	s.Exec(t, "CREATE TRIGGER gate BEFORE "+event+" ON locker_locks FOR EACH ROW WHEN ("+when+") "+
-		"EXECUTE FUNCTION gate()")
+	s.Exec(t, `CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP
+		BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN coalesce(NEW, OLD);
+		EXCEPTION WHEN query_canceled THEN END; -- a driver that gives up asks for that, and a commit does not
+	END LOOP; END $$`)
+	trigger := "TRIGGER gate BEFORE " + event + " ON locker_locks"
+	if event == "COMMIT" {
+		trigger = "CONSTRAINT TRIGGER gate AFTER INSERT ON locker_locks DEFERRABLE INITIALLY DEFERRED"
+	}
+	s.Exec(t, "CREATE "+trigger+" FOR EACH ROW WHEN ("+when+") EXECUTE FUNCTION gate()")
 	return func() {
 			until(t, s, "1", "SELECT count(*) FROM pg_locks WHERE NOT granted AND objid = 1 AND classid = 0")
 		}, func() {

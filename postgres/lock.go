@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,20 +41,36 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 		h.sharer, acquires = req.Owner, b.joins
 	}
 	r := h.request(max(req.TTL, req.MinHold))
-	r.label, r.minHold, r.waits = req.Label, req.MinHold, req.Wait
-	lost, unsure := 0, false // copies that may yet be granted (R7)
-	var protected time.Time  // since when a transaction that seems to have called Held is in the way
+	r.label, r.minHold = req.Label, req.MinHold
+	r.waits = req.Wait && b.refused.lately(req.Name)
+	lost, unsure := 0, false  // copies that may yet be granted (R7)
+	var protected time.Time   // since when a transaction that seems to have called Held is in the way
+	var known *driver.Refusal // what an answer said, should the caller's time be over before the next
 	ask := func() (batch.Answer[grant], bool, error) {
 		answer, err := do(ctx, acquires, r)
-		lost += answer.Value.lost
+		g := answer.Value
+		lost += g.lost
 		unsure = err != nil && answer.Sent && unknown(err)
+		if g.busy && g.free() || g.protected || g.ended {
+			known = nil
+		}
 		switch {
-		case !answer.Value.protected:
+		case !g.protected:
 			protected = time.Time{}
 		case protected.IsZero():
 			protected = time.Now()
 		}
-		return answer, answer.Value.busy || answer.Value.protected && time.Since(protected) < protectedFor, err
+		return answer, g.busy || g.protected && time.Since(protected) < protectedFor, err
+	}
+	refuse := func(g grant) *driver.Refusal {
+		if req.Wait {
+			b.refused.note(req.Name)
+		}
+		refusal := &driver.Refusal{Remaining: g.left}
+		if g.shared && req.Wait && !req.Shared {
+			refusal.AskWithin, refusal.Leave = askForSharers, h.unmark
+		}
+		return refusal
 	}
 	most := busyFor
 	if req.Shared {
@@ -61,8 +78,14 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	}
 	answer, err := insist(ctx, most, func() (batch.Answer[grant], bool, error) {
 		answer, again, err := ask()
-		if err == nil && answer.Value.ended && !req.Shared && !r.after {
-			r.after, protected = true, time.Time{}
+		g := answer.Value
+		after := g.ended && !req.Shared
+		if err == nil && g.token == 0 && !g.full && (req.Wait && !r.waits || after && !r.after) {
+			// In the first request, the mark would cost a caller that finds the lock free a fifth of its time.
+			r.waits, r.after = req.Wait, r.after || after
+			if !g.busy && !g.protected && !g.ended {
+				known = refuse(g)
+			}
 			return ask()
 		}
 		return answer, again, err
@@ -74,6 +97,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	}
 	switch {
 	case err != nil:
+		left.Refused = known
 		return left, b.failure(ctx, err)
 	case g.full:
 		return left, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
@@ -81,10 +105,7 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	case g.free() && req.Shared:
 		return left, b.failure(ctx, errLetsIn)
 	case g.token == 0:
-		left.Refused = &driver.Refusal{Remaining: g.left}
-		if g.shared && req.Wait && !req.Shared {
-			left.Refused.AskWithin, left.Refused.Leave = askForSharers, h.unmark
-		}
+		left.Refused = refuse(g)
 		if left.Hold != nil {
 			left.Refused.Undo, left.Hold = h.Undo, nil
 		}
@@ -92,6 +113,39 @@ func (b *Backend) Acquire(ctx context.Context, req driver.Request) (driver.Grant
 	}
 	validity := driver.Validity{Since: answer.Since, TTL: req.TTL}
 	return driver.Grant{Hold: h, Validity: validity, Token: g.token}, nil
+}
+
+// names are those that a caller who waits was refused lately: the next request for one of them marks its row at once,
+// and not only once it has been refused too. So the note of a writer that waits for sharers is renewed in time from
+// twice as far away, and those who poll ask once.
+type names struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+const (
+	refusedFor = 15 * time.Second // a little longer than the pause between two polls, unless ten thousand wait
+	mostNames  = 1024
+)
+
+func (n *names) note(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, known := n.at[name]; n.at == nil || !known && len(n.at) >= mostNames {
+		n.at = map[string]time.Time{}
+	}
+	n.at[name] = time.Now()
+}
+
+func (n *names) lately(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at, ok := n.at[name]
+	if ok && time.Since(at) > refusedFor {
+		delete(n.at, name)
+		return false
+	}
+	return ok
 }
 
 // do sends a request. One that may store or prolong the hold, which has a ttl, is noted for Undo until it is
@@ -133,8 +187,8 @@ func insist[A any](ctx context.Context, most time.Duration, ask func() (batch.An
 type request struct {
 	name, sharer, owner, label string        // sharer is that of the row: "" of the lock itself
 	ttl, minHold               time.Duration // ttl of a release: for which the lock is kept
-	waits                      bool
-	after                      bool // sharers had it last; never of a sharer, which takes its latch each time
+	waits                      bool          // its row is to be marked for it
+	after                      bool          // sharers had it last; never of a sharer, which takes its latch each time
 	hold                       *hold
 }
 
@@ -157,32 +211,46 @@ func (b *Backend) bounds(most int) batch.Options {
 	}
 }
 
-// columns are requests as the arrays of a statement.
-type columns struct {
-	names, labels              [][]byte
-	sharers, owners            []string
-	ttls, minHolds, keys, each []int64
-	waits, after               []bool
-}
-
-// columnsOf has those of the requests that are meant; each has their numbers, from 1.
-func (s *statements) columnsOf(requests []request, meant func(request) bool) (c columns) {
+// column is what one argument of a statement, an array, has for each of the requests.
+func column[T any](requests []request, of func(r request) T) []T {
+	all := make([]T, len(requests))
 	for i, r := range requests {
-		if meant != nil && !meant(r) {
-			continue
-		}
-		c.names, c.labels = append(c.names, []byte(r.name)), append(c.labels, []byte(r.label))
-		c.sharers, c.owners = append(c.sharers, r.sharer), append(c.owners, r.owner)
-		c.ttls, c.minHolds = append(c.ttls, r.ttl.Microseconds()), append(c.minHolds, r.minHold.Microseconds())
-		c.keys, c.each = append(c.keys, s.key(r.name)), append(c.each, int64(i+1))
-		c.waits, c.after = append(c.waits, r.waits), append(c.after, r.after)
+		all[i] = of(r)
 	}
-	return c
+	return all
 }
 
-// callers are the arguments of what takes latches, and gives.
-func (c columns) callers() []any {
-	return []any{c.names, c.owners, c.keys, c.waits, c.labels, c.ttls, c.minHolds}
+func nameOf(r request) []byte   { return []byte(r.name) }
+func ownerOf(r request) string  { return r.owner }
+func sharerOf(r request) string { return r.sharer }
+func ttlOf(r request) int64     { return r.ttl.Microseconds() }
+func waitsOf(r request) bool    { return r.waits }
+func afterOf(r request) bool    { return r.after }
+
+// askers are the arguments of what takes latches, and callers those of what grants.
+func (s *statements) askers(requests []request) []any {
+	return []any{column(requests, nameOf), column(requests, ownerOf), column(requests, s.keyOf), column(requests, waitsOf)}
+}
+
+func (s *statements) callers(requests []request) []any {
+	return append(s.askers(requests), column(requests, func(r request) []byte { return []byte(r.label) }),
+		column(requests, ttlOf), column(requests, func(r request) int64 { return r.minHold.Microseconds() }))
+}
+
+func (s *statements) keyOf(r request) int64 { return s.key(r.name) }
+
+// only returns the requests that are meant.
+func only(requests []request, meant func(r request) bool) []request {
+	return slices.DeleteFunc(slices.Clone(requests), func(r request) bool { return !meant(r) })
+}
+
+// indexOf says where the request with a key is.
+func indexOf(requests []request) map[string]int {
+	index := make(map[string]int, len(requests))
+	for i, r := range requests {
+		index[r.key()] = i
+	}
+	return index
 }
 
 // grant is the answer to a request for a lock: its token, or how long its holder has it at most.
@@ -212,11 +280,8 @@ func askIn(left time.Duration) time.Duration {
 }
 
 // acquire asks for locks alone, each of another name, or for sharers, of whom several may ask for one name.
-func (b *Backend) acquire(ctx context.Context, requests []request, shares bool) (answers []grant, err error) {
-	index := make(map[string]int64, len(requests)) // of those who ask for a name alone
-	for i, r := range requests {
-		index[r.name] = int64(i)
-	}
+func (b *Backend) acquire(ctx context.Context, requests []request) (answers []grant, err error) {
+	index, shares := indexOf(requests), requests[0].sharer != ""
 	lost, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
 		answers = slices.Repeat([]grant{{busy: true}}, len(requests)) // until told otherwise
 		var g struct{ i, token, left int64 }
@@ -234,24 +299,25 @@ func (b *Backend) acquire(ctx context.Context, requests []request, shares bool) 
 			}
 			answers[g.i-1] = now
 		}
-		c := s.columnsOf(requests, nil)
+		askers, callers := s.askers(requests), s.callers(requests)
 		if shares {
-			trip.Queue(s.takeShares, c.callers()[:4]...)
+			trip.Queue(s.takeShares, askers...)
 		} else {
-			trip.Queue(s.grant, c.callers()...).Query(granted)
-			if after := s.columnsOf(requests, func(r request) bool { return r.after }); len(after.names) > 0 {
-				trip.Queue(s.take, after.callers()...)
-				trip.Queue(s.give, after.callers()...).Query(granted)
-			}
+			trip.Queue(s.grant, callers...).Query(granted)
 		}
-		if waiting := s.columnsOf(requests, func(r request) bool { return r.waits }); len(waiting.names) > 0 {
-			trip.Queue(s.mark, waiting.names, waiting.owners, shares)
+		if after := only(requests, afterOf); len(after) > 0 {
+			trip.Queue(s.take, column(after, nameOf), column(after, s.keyOf))
+			trip.Queue(s.close, column(after, nameOf))
+			trip.Queue(s.grant, s.callers(after)...).Query(granted)
+		}
+		if waiting := only(requests, waitsOf); len(waiting) > 0 {
+			trip.Queue(s.mark, column(waiting, nameOf), column(waiting, ownerOf), shares)
 		}
 		row := []any{&g.i, &g.token, &full, &g.left, &unmarked, &shared, &had}
 		if shares {
-			trip.Queue(s.join, c.callers()...).Query(each(row, told))
+			trip.Queue(s.join, callers...).Query(each(row, told))
 		} else {
-			trip.Queue(s.tell, append(c.callers()[:4], c.after)...).Query(each(row, told))
+			trip.Queue(s.tell, append(askers, column(requests, afterOf))...).Query(each(row, told))
 		}
 	})
 	for i := range answers {
@@ -324,7 +390,7 @@ func (h *hold) Release(ctx context.Context, keep time.Duration) error {
 	if keep > 0 {
 		r.ttl = keep + time.Microsecond - 1 // the server counts whole ones
 	}
-	answer, err := do(ctx, h.b.releases, r)
+	answer, err := do(ctx, h.b.releases[r.release()], r)
 	switch {
 	case err != nil:
 		return h.b.failure(ctx, err)
@@ -346,8 +412,8 @@ func (b *Backend) sendRenewals(ctx context.Context, requests []request) (fates [
 		fates = make([]fate, len(requests))
 		var i int64
 		var renewed bool
-		c := s.columnsOf(requests, nil)
-		trip.Queue(s.renew, c.names, c.sharers, c.owners, c.ttls).Query(each([]any{&i, &renewed}, func() {
+		trip.Queue(s.renew, column(requests, nameOf), column(requests, sharerOf), column(requests, ownerOf),
+			column(requests, ttlOf)).Query(each([]any{&i, &renewed}, func() {
 			fates[i-1] = fate{held: true, busy: !renewed}
 		}))
 	})
@@ -356,25 +422,51 @@ func (b *Backend) sendRenewals(ctx context.Context, requests []request) (fates [
 	return fates, err
 }
 
+// release is what a release does. Each kind has transactions of its own, so that none waits for the row of a lock, or
+// for a sharer's entry, while it has the other: a grant wants rows first.
+type release int
+
+const (
+	frees  release = iota // the row
+	keeps                 // the row
+	leaves                // a sharer's entry
+	stays                 // a sharer's entry, which is kept
+	kinds                 // how many there are
+)
+
+func (r request) release() release {
+	kind := frees
+	if r.sharer != "" {
+		kind = leaves
+	}
+	if r.ttl > 0 {
+		kind++
+	}
+	return kind
+}
+
+// sendReleases is for requests of one kind.
 func (b *Backend) sendReleases(ctx context.Context, requests []request) (fates []fate, err error) {
+	index := indexOf(requests)
 	lost, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
 		fates = make([]fate, len(requests))
-		if slices.ContainsFunc(requests, func(r request) bool { return r.ttl > 0 }) {
+		names, owners := column(requests, nameOf), column(requests, ownerOf)
+		var q *pgx.QueuedQuery
+		switch requests[0].release() {
+		case frees:
+			q = trip.Queue(s.release, names, owners)
+		case leaves:
+			q = trip.Queue(s.leave, names, owners)
+		default:
 			trip.Queue(onServerSQL)
+			q = trip.Queue(s.keep, names, column(requests, sharerOf), owners, column(requests, ttlOf))
 		}
-		for _, shares := range []bool{false, true} {
-			release := s.release
-			if shares {
-				release = s.leave
-			}
-			var i int64
-			var held bool
-			if c := s.columnsOf(requests, func(r request) bool { return (r.sharer != "") == shares }); len(c.names) > 0 {
-				trip.Queue(release, c.names, c.owners, c.ttls, c.each).Query(each([]any{&i, &held, nil}, func() {
-					fates[i-1].held = held
-				}))
-			}
-		}
+		var name []byte
+		var sharer string
+		var held bool
+		q.Query(each([]any{&name, &sharer, &held, nil}, func() {
+			fates[index[request{name: string(name), sharer: sharer}.key()]].held = held
+		}))
 	})
 	for i := range fates {
 		fates[i].lost = lost

@@ -64,7 +64,8 @@ const (
 // Backend is one PostgreSQL as a lock service. Make it with [New] or [Open].
 type Backend struct {
 	pool  *pgxpool.Pool
-	owned bool // Open made the pool: Close closes it
+	most  int32 // connections of the pool
+	owned bool  // Open made the pool: Close closes it
 	addr  string
 	opts  Options
 	wakes *wake.Wakes
@@ -74,8 +75,10 @@ type Backend struct {
 	known         atomic.Bool                // it was found once
 	timeline      atomic.Pointer[string]     // of the server, when a standby last confirmed something
 
-	acquires, joins    *batch.Batcher[request, grant]
-	renewals, releases *batch.Batcher[request, fate]
+	acquires, joins *batch.Batcher[request, grant]
+	refused         names
+	renewals        *batch.Batcher[request, fate]
+	releases        [kinds]*batch.Batcher[request, fate]
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
@@ -123,7 +126,9 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	conn := pool.Config().ConnConfig
+	config := pool.Config()
+	conn := config.ConnConfig
+	b.most = config.MaxConns
 	b.addr = net.JoinHostPort(conn.Host, strconv.Itoa(int(conn.Port))) + "/" + conn.Database
 	var err error
 	if b.schema, b.table, err = parse(o.Table); err != nil {
@@ -131,13 +136,12 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 	}
 	b.life, b.stop = context.WithCancel(context.Background())
 	b.wakes = wake.New(b.life, wake.Options{Open: b.listen, Linger: lingerTime, Pause: b.pause()})
-	asks := func(shares bool) func(context.Context, []request) ([]grant, error) {
-		return func(ctx context.Context, all []request) ([]grant, error) { return b.acquire(ctx, all, shares) }
-	}
-	b.acquires = batch.New(b.life, b.bounds(64), request.key, asks(false))
-	b.joins = batch.New(b.life, b.bounds(besideMost), request.key, asks(true))
+	b.acquires = batch.New(b.life, b.bounds(64), request.key, b.acquire)
+	b.joins = batch.New(b.life, b.bounds(besideMost), request.key, b.acquire)
 	b.renewals = batch.New(b.life, b.bounds(64), request.key, b.sendRenewals)
-	b.releases = batch.New(b.life, b.bounds(64), request.key, b.sendReleases)
+	for kind := range kinds {
+		b.releases[kind] = batch.New(b.life, b.bounds(64), request.key, b.sendReleases)
+	}
 	return b, nil
 }
 
@@ -186,7 +190,17 @@ func (b *Backend) query(
 			err = &poolError{err}
 		} else if s != nil {
 			var more int
-			more, err = b.send(ctx, k, s.conditions, func(trip *pgx.Batch) { statements(s, trip) })
+			more, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
+				trip := &pgx.Batch{}                                       // all of which is one transaction
+				trip.Queue("SET transaction_isolation = 'read committed'") // which is what the statements are written for
+				trip.Queue(s.conditions, k > untilACrash, k == onStandby && b.opts.FailoverSafe, k >= withLeases)
+				statements(s, trip)
+				err := conn.SendBatch(ctx, trip).Close()
+				if err == nil {
+					err = b.confirm(ctx, conn, k)
+				}
+				return err
+			})
 			lost += more
 		}
 		if err != nil && lost > 0 {
@@ -213,33 +227,12 @@ func (b *Backend) operate(ctx context.Context, k keep, statements func(s *statem
 	return nil
 }
 
-// send is query for a table that is there. statements may be called more than once.
-func (b *Backend) send(
-	ctx context.Context, k keep, conditions string, statements func(*pgx.Batch),
-) (lost int, err error) {
-	return b.ask(ctx, func(conn *pgxpool.Conn) error {
-		trip := &pgx.Batch{}
-		trip.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // which is what the statements are written for
-		trip.Queue(conditions, k > untilACrash, k == onStandby && b.opts.FailoverSafe, k >= withLeases)
-		statements(trip)
-		trip.Queue("COMMIT")
-		err := conn.SendBatch(ctx, trip).Close()
-		if err != nil && conn.Conn().PgConn().TxStatus() == 'E' {
-			_, _ = conn.Exec(ctx, "ROLLBACK") // or the pool closes the connection
-		}
-		if err == nil {
-			err = b.confirm(ctx, conn, k)
-		}
-		return err
-	})
-}
-
 // ask calls do with a connection. One that is lost without an answer, as an idle one is that the server or
 // a proxy has closed, is no outage (R26): do is called again with the next one. Whatever is asked may be
 // asked twice (R11), and lost says how often the server may have read it in vain: each of those may still be
 // under way, and what the last one has found is not the end.
 func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (lost int, err error) {
-	for tries := b.pool.Config().MaxConns; ; tries-- {
+	for tries := b.most; ; tries-- {
 		conn, err := b.pool.Acquire(ctx)
 		if err == nil {
 			if err = do(conn); sqlstate.Of(err) == sqlstate.ReadOnly {
@@ -279,7 +272,9 @@ func (b *Backend) Close() error {
 	b.acquires.Wait()
 	b.joins.Wait()
 	b.renewals.Wait()
-	b.releases.Wait()
+	for _, r := range b.releases {
+		r.Wait()
+	}
 	b.wakes.Wait()
 	b.busy.Wait()
 	if b.owned {

@@ -19,7 +19,6 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
-	"github.com/golockers/locker/internal/refusal"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -37,11 +36,6 @@ func request(name, owner string) driver.Request {
 func acquire(t *testing.T, b driver.Backend, name, owner string) driver.Grant {
 	t.Helper()
 	return locktest.Acquire(t, b, request(name, owner))
-}
-
-func renew(t *testing.T, g driver.Grant) error {
-	_, err := g.Hold.Renew(t.Context())
-	return err
 }
 
 // refused asks for what is held.
@@ -76,59 +70,10 @@ func rows(t *testing.T, s *lab.Postgres, prefix string, from, to int, owner, exp
 		false, 'epoch', '' FROM generate_series($2::int, $3::int) i ON CONFLICT DO NOTHING`, prefix, from, to)
 }
 
-// Of several asks for one row in one statement, only one would be answered.
-func TestALeaseIsRenewedBySeveralAtOnce(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	l := locktest.Lock(t, newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil), "a")
-	for range 20 {
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() { assert.NoError(t, l.Renew(t.Context())) })
-		}
-		all.Wait()
-	}
-	require.NoError(t, l.Unlock(t.Context()))
-}
-
-// Rows go when nobody has used them for a while; tokens do not begin again.
-func TestRaiseTokenAndSweptRows(t *testing.T) {
-	s, b, _ := server(t)
-	other, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-	g := acquire(t, b, "a", owner(1))
-	raiser, ok := g.Hold.(driver.TokenRaiser)
-	require.True(t, ok)
-	require.NoError(t, raiser.RaiseToken(t.Context(), 5), "less than it has may be")
-	const far = 1_800_000_000_000_000
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			h := acquire(t, b, fmt.Sprint("other", i), owner(i))
-			assert.NoError(t, h.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), far+uint64(i)))
-		})
-	}
-	all.Wait()
-	require.NoError(t, g.Hold.Release(t.Context(), 0))
-	require.ErrorIs(t, raiser.RaiseToken(t.Context(), far), driver.ErrLost)
-	last := acquire(t, other, "a", owner(2)).Token
-	assert.Greater(t, last, uint64(far+7))
-	require.ErrorIs(t, raiser.RaiseToken(t.Context(), 1<<63), driver.ErrInvalid)
-
-	s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() - interval '1 hour'`)
-	require.NoError(t, postgres.Sweep(t.Context(), b))
-	assert.Equal(t, "0", s.Query(t, `SELECT count(*) FROM locker_locks WHERE name <> ''`))
-	assert.Greater(t, acquire(t, other, "a", owner(3)).Token, last)
-}
-
 func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	url := s.URL(s.Addr(), "sslmode=disable")
+	s, url := start(t)
 	none, _ := newBackend(t, url, &postgres.Options{NoCreate: true})
 	_, err := locktest.Ask(t.Context(), none, request("a", owner(1)))
-	require.ErrorContains(t, err, "make the table with what postgres.Schema returns")
-	require.NotErrorIs(t, err, driver.ErrUnavailable)
-	_, err = locker.Open(t.Context(), url+"&create=off", nil, postgres.Openers)
 	require.ErrorContains(t, err, "make the table")
 
 	s.Exec(t, "CREATE SEQUENCE made")
@@ -166,36 +111,11 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 	}
 }
 
-// A waiter who comes while the lock is being released would not be told of it, and must not be sent away for
-// as long as the holder's lease would have lasted.
-func TestAWaiterThatMeetsAReleaseAsksAgain(t *testing.T) {
-	s, b, pool := server(t)
-	acquire(t, b, "a", owner(1))
-	refused := func() time.Duration {
-		req := request("a", owner(2))
-		req.Wait = true
-		_, err := locktest.Ask(t.Context(), b, req)
-		var held *refusal.Error
-		require.ErrorAs(t, err, &held)
-		return held.Remaining
-	}
-	tx := begin(t, pool)
-	_, err := tx.Exec(t.Context(), "UPDATE locker_locks SET owner = ''")
-	require.NoError(t, err)
-	assert.Less(t, refused(), time.Second, "a release is under way")
-	require.NoError(t, tx.Rollback(t.Context()))
-	assert.Greater(t, refused(), 30*time.Second)
-	assert.Equal(t, "t", s.Query(t, "SELECT waited FROM locker_locks WHERE name <> ''"))
-	assert.Greater(t, refused(), 30*time.Second, "it is marked already")
-}
-
 // Every way in which pgx sends statements will do, and every name.
 func TestQueryModes(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec",
-		"simple_protocol"} {
-		c := newClient(t, s.URL(s.Addr(), "sslmode=disable", "default_query_exec_mode="+mode), nil)
+	_, url := start(t)
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		c := newClient(t, url+"&default_query_exec_mode="+mode, nil)
 		l, err := c.Lock(t.Context(), "a\x00ä'")
 		require.NoError(t, err, mode)
 		_, err = c.TryLock(t.Context(), "a\x00ä'")
@@ -206,30 +126,30 @@ func TestQueryModes(t *testing.T) {
 }
 
 // A commit that fails after all statements have succeeded is no grant; one whose proxy has lost the server
-// may be.
+// may be. What the server has undone to end a deadlock is sent again, and nobody is told of it.
 func TestACommitThatFailsIsNoGrant(t *testing.T) {
 	s, b, _ := server(t)
 	acquire(t, b, "first", owner(1))
-	s.Exec(t,
-		`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
-		$$ BEGIN RAISE 'at the commit' USING ERRCODE = convert_from(NEW.name, 'UTF8'); END $$`)
-	s.Exec(t,
-		`CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON locker_locks DEFERRABLE INITIALLY DEFERRED
-		FOR EACH ROW EXECUTE FUNCTION fail()`)
+	script(t, s, `CREATE SEQUENCE deadlocks;
+		CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.name <> '40P01' OR nextval('deadlocks') = 1 THEN
+			RAISE 'at the commit' USING ERRCODE = convert_from(NEW.name, 'UTF8'); END IF; RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON locker_locks DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW WHEN (NEW.name > '') EXECUTE FUNCTION fail()`) // and no sweep
 	for code, undone := range map[string]bool{"53100": true, "08006": false} {
 		g, err := locktest.Ask(t.Context(), b, request(code, owner(2)))
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		require.ErrorContains(t, err, "at the commit")
 		assert.Equal(t, undone, g.Hold == nil, code)
 	}
+	acquire(t, b, "40P01", owner(2))
+	assert.Equal(t, "2", s.Query(t, "SELECT last_value FROM deadlocks"))
 }
 
 // A time-out of the backend's own is not the caller's, whose context lives.
 func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=1"),
-		&postgres.Options{Timeout: 50 * time.Millisecond})
+	_, url := start(t)
+	b, pool := newBackend(t, url+"&pool_max_conns=1", &postgres.Options{Timeout: 50 * time.Millisecond})
 	conn, err := pool.Acquire(t.Context()) // all that there are
 	require.NoError(t, err)
 	defer conn.Release()
@@ -239,17 +159,18 @@ func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
 	require.ErrorContains(t, err, "no free connection in the pool, for 50ms")
 }
 
-// A change that a crash must not undo is on disk, even if the server is told not to wait for it.
-func TestRaisedTokensAndBrokenLocksAreDurable(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithConfig("synchronous_commit", "off"),
-		lab.WithConfig("wal_writer_delay", "10s"))
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+// A change that a crash must not undo is on disk, even if the server is told not to wait for it: of a release
+// that keeps, it would leave the lock for its TTL.
+func TestWhatACrashMustNotUndoIsOnDisk(t *testing.T) {
+	s, b, _ := server(t, lab.WithConfig("synchronous_commit", "off"), lab.WithConfig("wal_writer_delay", "10s"))
 	raiser := acquire(t, b, "a", owner(1)).Hold.(driver.TokenRaiser)
 	acquire(t, b, "b", owner(2))
+	alone, shared := acquire(t, b, "c", owner(3)).Hold, locktest.Acquire(t, b, sharer("d", 4)).Hold
 	for what, change := range map[string]func() error{
-		"RaiseToken": func() error { return raiser.RaiseToken(t.Context(), 1<<40) },
-		"Break":      func() error { _, err := locktest.Break(t.Context(), b, "b"); return err },
+		"RaiseToken":        func() error { return raiser.RaiseToken(t.Context(), 1<<40) },
+		"Break":             func() error { _, err := locktest.Break(t.Context(), b, "b"); return err },
+		"keep":              func() error { return alone.Release(t.Context(), time.Minute) },
+		"keep, of a sharer": func() error { return shared.Release(t.Context(), time.Minute) },
 	} {
 		before := s.Query(t, "SELECT pg_current_wal_insert_lsn()")
 		require.NoError(t, change(), what)
@@ -283,9 +204,8 @@ func TestWaitersAskLessOftenWhileATransactionGoesOn(t *testing.T) {
 			tx := begin(t, pool)
 			require.NoError(t, postgres.Held(t.Context(), tx, l))
 			require.NoError(t, end(name, l, tx))
-			got := make(chan error, 1)
 			before := waiter.Stats().Attempts
-			go func() { _, err := waiter.Lock(t.Context(), name); got <- err }()
+			got := later(func() error { _, err := waiter.Lock(t.Context(), name); return err })
 			time.Sleep(2 * time.Second) // what is measured is how little happens
 			asked := waiter.Stats().Attempts - before
 			assert.Less(t, asked, uint64(40), "a 200th of a second apart, there would be hundreds")

@@ -23,7 +23,7 @@ import (
 // Break of a generation. One that joins a generation has it shared, and so has one that called Held. A
 // request tries for the latch and asks again later if another has it; only Held and Break wait for it. Where
 // entries count, the latch is taken by a statement of its own ("take"), so that under READ COMMITTED the next
-// one ("give", "join") sees what everybody has committed who had the latch before. A lock that sharers did
+// one ("close", "join") sees what everybody has committed who had the latch before. A lock that sharers did
 // not have last is granted by one statement ("grant"), which takes the latch and judges the row as the last
 // transaction has left it. Renewals, releases, marks, and Break of a lock that is held alone need no latch:
 // each changes one row, and judges it in the same way.
@@ -51,8 +51,8 @@ import (
 //   - A writer waits, and the generation ends: its note keeps sharers out until it is granted, leaves, or a
 //     second has passed, and not only while the generation lasts.
 //   - The connection is lost, the server fails over, or a proxy sends the rest to another connection, between
-//     "take" and "give": the transaction is undone as a whole. What "take" noted is a setting of the transaction,
-//     without which "give" and "join" let nobody in.
+//     "take" and "close": the transaction is undone as a whole. What "take" noted is a setting of the transaction,
+//     without which "close" and "join" let nobody in.
 //   - The caller leaves, or is paused, in the middle: the transaction goes on without it, or ends with its
 //     connection. What it makes ends when it asked, and Undo removes it.
 //   - The server restarts: latches end with the transactions, and rows stay as they were committed.
@@ -145,36 +145,30 @@ const (
 	// for.
 	latchedSQL = `ANY ((SELECT string_to_array(current_setting('locker.latched'), ',')::bigint[])::bigint[])`
 	columnsSQL = `(name, sharer, owner, label, token, since, kept, expires, waited, wanted, wanter)`
-	notifySQL  = `pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(name, 'hex')) IS NULL`
+	// notifySQL tells those who wait for the name of the row s, and toldSQL if somebody does: a sharer's entry
+	// is not marked, but the lock's row.
+	notifySQL = `pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(s.name, 'hex')) IS NULL`
+	toldSQL   = `CASE WHEN s.waited OR (SELECT l.waited FROM TABLE_NAME l WHERE l.name = s.name AND l.sharer = '')
+		THEN ` + notifySQL + ` END`
 )
 
-// grantedSQL is what a grant makes of the lock l; a copy of its request, which finds it its own, shortens
-// nothing.
-const (
-	ownSQL     = `CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN `
-	grantedSQL = `owner = excluded.owner, label = excluded.label, waited = l.waited AND l.owner = excluded.owner,
-		wanted = 'epoch', wanter = '', since = ` + ownSQL + `l.since ELSE excluded.since END,
-		kept = ` + ownSQL + `l.kept ELSE excluded.kept END,
-		expires = ` + ownSQL + `GREATEST(l.expires, excluded.expires) ELSE excluded.expires END,
-		token = ` + ownSQL + `l.token ELSE GREATEST(l.token + 1, excluded.token) END`
-)
+// expiredSQL deletes the entries of the names that have expired, but for those that are just being renewed.
+const expiredSQL = `WITH ended AS (
+	DELETE FROM TABLE_NAME WHERE ctid = ANY (ARRAY(SELECT ctid FROM TABLE_NAME
+		WHERE name = ANY ($1::bytea[]) AND sharer > '' AND expires <= clock_timestamp() FOR UPDATE SKIP LOCKED))
+)`
 
-// expiredOf are the entries of those names that have expired, but for those that are just being renewed.
-func expiredOf(names string) string {
-	return `ctid = ANY (ARRAY(SELECT ctid FROM TABLE_NAME WHERE name = ANY (` + names + `) AND sharer > ''
-		AND expires <= clock_timestamp() FOR UPDATE SKIP LOCKED))`
-}
-
-// leftOf is whether an entry with the token of the lock of a is left, which may still be renewed, but those.
-func leftOf(but string) string {
-	return `(SELECT true FROM TABLE_NAME s WHERE s.name = a.name AND s.sharer > '' AND s.token =
-		(SELECT g.token FROM TABLE_NAME g WHERE g.name = a.name AND g.sharer = '')` + but + ` LIMIT 1) IS TRUE`
-}
+// leftSQL is whether an entry with the token of the lock of a is left, which may still be renewed.
+const leftSQL = `(SELECT true FROM TABLE_NAME s WHERE s.name = a.name AND s.sharer > '' AND s.token =
+	(SELECT g.token FROM TABLE_NAME g WHERE g.name = a.name AND g.sharer = '') LIMIT 1) IS TRUE`
 
 // grantSQL grants what is free, unless sharers had it last. It takes the latches of the names that seem to be
 // free, and the row says all there is to know: it is judged as the last transaction has left it. It waits for
-// nobody's lock but that of a holder that is just renewing what has expired.
-const grantSQL = `INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
+// nobody's lock but that of a holder that is just renewing what has expired. A copy of the request, which
+// finds the lock its own, shortens nothing.
+const (
+	ownSQL   = `CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN `
+	grantSQL = `INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
 SELECT name, '', owner, label, token, since, kept, expires, false, 'epoch', '' FROM (
 	SELECT a.*, ` + timesSQL + `, ` + nextSQL + ` AS token FROM ` + callersSQL + `
 	WHERE CASE WHEN (
@@ -183,27 +177,26 @@ SELECT name, '', owner, label, token, since, kept, expires, false, 'epoch', '' F
 		)
 		THEN false ELSE pg_try_advisory_xact_lock(a.key) END
 ) a
-ON CONFLICT (name, sharer) DO UPDATE SET ` + grantedSQL + `
+ON CONFLICT (name, sharer) DO UPDATE SET owner = excluded.owner, label = excluded.label,
+	waited = l.waited AND l.owner = excluded.owner, wanted = 'epoch', wanter = '',
+	since = ` + ownSQL + `l.since ELSE excluded.since END, kept = ` + ownSQL + `l.kept ELSE excluded.kept END,
+	expires = ` + ownSQL + `GREATEST(l.expires, excluded.expires) ELSE excluded.expires END,
+	token = ` + ownSQL + `l.token ELSE GREATEST(l.token + 1, excluded.token) END
 WHERE l.owner IN ('', excluded.owner) OR l.owner <> 'shared' AND l.expires <= clock_timestamp()
 RETURNING l.name, l.token`
+)
 
-// takeSQL takes the latches of names whose sharers have gone, for giveSQL.
-const takeSQL = `SELECT set_config('locker.latched', coalesce(string_agg(a.i::text, ','), ''), true)
-FROM ` + callersSQL + rowSQL + `
+// takeSQL takes the latches $2 of names whose sharers have gone, for closeSQL.
+const takeSQL = expiredSQL + `
+SELECT set_config('locker.latched', coalesce(string_agg(a.i::text, ','), ''), true)
+FROM unnest($1::bytea[], $2::bigint[]) WITH ORDINALITY AS a (name, key, i)` + rowSQL + `
 WHERE CASE WHEN l.owner = 'shared' AND NOT ` + sharedSQL + ` THEN pg_try_advisory_xact_lock(a.key) ELSE false END`
 
-// giveSQL grants names whose sharers have gone to those who have the latch, once no entry is left that might
-// still be renewed.
-var giveSQL = `WITH rest AS MATERIALIZED (
-	SELECT a.*, ` + timesSQL + `, ` + nextSQL + ` AS token FROM ` + callersSQL + ` WHERE a.i = ` + latchedSQL + `
-), ended AS (
-	DELETE FROM TABLE_NAME WHERE ` + expiredOf("(SELECT array_agg(name) FROM rest)::bytea[]") + ` RETURNING name, sharer
-)
-INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
-SELECT name, '', owner, label, token, since, kept, expires, false, 'epoch', '' FROM rest a
-WHERE NOT ` + leftOf(" AND (s.name, s.sharer) NOT IN (SELECT name, sharer FROM ended)") + `
-ON CONFLICT (name, sharer) DO UPDATE SET ` + grantedSQL + ` WHERE l.owner = 'shared'
-RETURNING l.name, l.token`
+// closeSQL frees names whose sharers have gone and for which there is the latch, once no entry is left that
+// might still be renewed: then grantSQL grants them.
+const closeSQL = `UPDATE TABLE_NAME l SET owner = '' FROM unnest($1::bytea[]) WITH ORDINALITY AS a (name, i)
+WHERE l.name = ANY ($1::bytea[]) AND l.name = a.name AND l.sharer = '' AND l.owner = 'shared'
+	AND a.i = ` + latchedSQL + ` AND NOT ` + leftSQL + ``
 
 // tell says for how many microseconds the name is still held at most, or sharers are kept out: until then,
 // for what is inTheWay beside a lock that is held alone. It says 0 if the name may be had (mayBe), as when
@@ -211,7 +204,7 @@ RETURNING l.name, l.token`
 // transaction that called Held protects it, having the latch shared; if the row was swept meanwhile, that is
 // long ago. Then it says whether the row could not be marked for one who waits, whether sharers have the
 // name, and whether they had it last.
-func tell(inTheWay, until, mayBe string) string {
+func tell(shared, inTheWay, until, mayBe string) string {
 	return `CAST(EXTRACT(EPOCH FROM CASE
 		WHEN ` + aloneSQL + ` THEN l.expires
 		WHEN ` + inTheWay + ` THEN ` + until + `
@@ -220,15 +213,16 @@ func tell(inTheWay, until, mayBe string) string {
 			THEN LEAST(coalesce(l.expires, clock_timestamp() - interval '1 minute'), clock_timestamp())
 		ELSE clock_timestamp() END - clock_timestamp()) * 1000000 AS bigint),
 	(a.waits AND NOT l.waited AND (` + aloneSQL + ` OR ` + inTheWay + `)) IS TRUE,
-	` + sharedSQL + `, (l.owner = 'shared') IS TRUE`
+	` + shared + `, (l.owner = 'shared') IS TRUE`
 }
 
-// tellSQL tells of each name that was not granted; $5: giveSQL was asked, too. What was granted just now has
+// tellSQL tells of each name that was not granted; $5: closeSQL was asked, too. What was granted just now has
 // to have a token above the floor as it is by now, or the logarithm of 0 undoes it: the statement that grants
 // does not see what a sweep has just lifted.
-var tellSQL = `SELECT a.i, 0::bigint, false, ` + tell(sharedSQL, "(SELECT max(s.expires) FROM "+entriesSQL+")",
+var tellSQL = `SELECT a.i, 0::bigint, false, ` + tell("e.until IS NOT NULL", "e.until IS NOT NULL", "e.until",
 	"l.owner = 'shared' AND NOT ($5::boolean[])[a.i]") + `
 FROM ` + askersSQL + rowSQL + `
+LEFT JOIN LATERAL (SELECT max(s.expires) AS until FROM ` + entriesSQL + ` AND l.owner = 'shared') e ON true
 WHERE CASE WHEN l.owner = a.owner THEN ln(CASE WHEN l.since >= now() AND l.token <= (
 	SELECT f.token FROM TABLE_NAME f WHERE f.name = '' AND f.sharer = '') THEN 0 ELSE 1 END) > 0 ELSE true END`
 
@@ -245,9 +239,7 @@ const (
 // takeSharesSQL takes latches for sharers: with others if the name has sharers, and alone if it has none, or
 // so many that the next ones have to be counted one after the other. It leaves out those whom a writer's note
 // keeps out, but for one who is in. It deletes the entries that have expired.
-var takeSharesSQL = `WITH ended AS (
-	DELETE FROM TABLE_NAME WHERE ` + expiredOf("$1::bytea[]") + `
-), names AS MATERIALIZED (
+const takeSharesSQL = expiredSQL + `, names AS MATERIALIZED (
 	SELECT l.*, (SELECT count(*) FROM ` + entriesSQL + `) AS sharers
 	FROM (SELECT DISTINCT unnest($1::bytea[]) AS name) a ` + rowSQL + `
 ), tried AS MATERIALIZED (
@@ -275,7 +267,7 @@ var joinSQL = `WITH asked AS MATERIALIZED (
 ), opened AS (
 	INSERT INTO TABLE_NAME AS l ` + columnsSQL + `
 	SELECT name, '', 'shared', '', ` + nextSQL + `, clock_timestamp(), 'epoch', clock_timestamp(), false, 'epoch', ''
-	FROM (SELECT DISTINCT name FROM asked WHERE alone) a WHERE NOT ` + leftOf("") + `
+	FROM (SELECT DISTINCT name FROM asked WHERE alone) a WHERE NOT ` + leftSQL + `
 	ON CONFLICT (name, sharer) DO UPDATE SET owner = excluded.owner, label = '', waited = false, since = excluded.since,
 		kept = excluded.kept, expires = excluded.expires, token = GREATEST(l.token + 1, excluded.token)
 	WHERE l.owner IN ('', 'shared') OR l.expires <= clock_timestamp()
@@ -296,7 +288,7 @@ var joinSQL = `WITH asked AS MATERIALIZED (
 		expires = CASE WHEN s.token = excluded.token THEN GREATEST(s.expires, excluded.expires) ELSE excluded.expires END
 	RETURNING name, sharer, token
 )
-SELECT a.i, coalesce(e.token, 0), (NOT j.fits) IS TRUE, ` + tell("l.wanted > clock_timestamp()", "l.wanted",
+SELECT a.i, coalesce(e.token, 0), (NOT j.fits) IS TRUE, ` + tell(sharedSQL, "l.wanted > clock_timestamp()", "l.wanted",
 	"j.left_it IS NOT TRUE AND "+sharedSQL) + `
 FROM ` + askersSQL + rowSQL + `
 LEFT JOIN judged j ON j.i = a.i LEFT JOIN entered e ON e.name = a.name AND e.sharer = a.owner`
@@ -320,9 +312,8 @@ UPDATE TABLE_NAME l SET waited = true,
 FROM held h WHERE l.ctid = ANY (ARRAY(SELECT at FROM held)) AND l.ctid = h.at`
 
 // unmarkSQL removes the note of a writer that leaves, and tells the sharers that it has kept out.
-const unmarkSQL = `WITH gone AS (
-	UPDATE TABLE_NAME SET wanted = 'epoch', wanter = '' WHERE name = $1 AND sharer = '' AND wanter = $2 RETURNING name
-) SELECT ` + notifySQL + ` FROM gone`
+const unmarkSQL = `UPDATE TABLE_NAME s SET wanted = 'epoch', wanter = ''
+WHERE name = $1 AND sharer = '' AND wanter = $2 RETURNING ` + notifySQL
 
 // renewSQL returns those that were still held, and whether they are renewed: a row that somebody has locked
 // is not waited for, since those beside it would wait, too.
@@ -344,43 +335,29 @@ JOIN LATERAL (SELECT * FROM TABLE_NAME WHERE name = a.name AND sharer = a.sharer
 LEFT JOIN renewed r ON r.i = a.i
 WHERE r.i IS NOT NULL OR s.owner = a.owner AND s.expires > clock_timestamp() AND ` + countsSQL
 
-// releaseSQL says which of the locks were still held or kept, and tells those who wait, also when a row is
-// only kept from now on: they learn for how long. A lock that was not held any more when its row was there to
-// be changed is not kept, although the statement, which may have waited for the row, began in time. NOTIFY
-// makes commits wait for each other in the whole server, so it is not said to nobody.
-const releaseSQL = `WITH freed AS (
-	UPDATE TABLE_NAME l SET
-		owner = CASE WHEN a.keep > 0 THEN 'kept ' || a.owner ELSE '' END,
-		label = CASE WHEN a.keep > 0 THEN l.label ELSE '' END,
-		expires = CASE WHEN a.keep = 0 THEN LEAST(l.expires, clock_timestamp())
-			WHEN l.expires <= clock_timestamp() THEN LEAST(l.expires, statement_timestamp() - interval '1 microsecond')
-			WHEN l.owner = a.owner THEN clock_timestamp() + a.keep * interval '1 microsecond'
-			ELSE l.expires END
-	FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, keep, i)
-	WHERE l.name = ANY ($1::bytea[]) AND l.name = a.name AND l.sharer = ''
-		AND l.owner IN (a.owner, 'kept ' || a.owner)
-	RETURNING a.i, l.name, l.waited, l.expires >= statement_timestamp() AS held
-)
-SELECT i, held, CASE WHEN waited THEN ` + notifySQL + ` END FROM freed`
+// releaseSQL frees locks that were held alone or kept, by their owners $2, which no two attempts have in
+// common. Like leaveSQL and keepSQL, it returns those that it finds as they were when their rows were there to be
+// changed, says which had not ended, and tells those who wait. NOTIFY makes commits wait for each other in the
+// whole server, so it is not said to nobody.
+const releaseSQL = `UPDATE TABLE_NAME s SET owner = '', label = '', expires = LEAST(expires, clock_timestamp())
+WHERE name = ANY ($1::bytea[]) AND sharer = '' AND replace(owner, 'kept ', '') = ANY ($2::text[])
+RETURNING name, '', expires >= statement_timestamp() AS in_time, CASE WHEN waited THEN ` + notifySQL + ` END`
 
-// leaveSQL is releaseSQL for sharers, whose entries are deleted or kept. An entry that does not count is
-// deleted, too, and never kept. What asked has seen may have changed until then: it is kept only if kept
-// says so.
-const leaveSQL = `WITH asked AS MATERIALIZED (
-	SELECT a.*, l.waited, s.expires > clock_timestamp() AND ` + countsSQL + ` AS held
-	FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[]) AS a (name, owner, keep, i)
-	JOIN LATERAL (SELECT * FROM TABLE_NAME WHERE name = a.name AND sharer = a.owner OFFSET 0) s ON true ` + rowSQL + `
-), gone AS (
-	DELETE FROM TABLE_NAME s USING asked a
-	WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.owner AND a.keep = 0 RETURNING a.i
-), kept AS (
-	UPDATE TABLE_NAME s SET owner = 'kept ' || a.owner, expires = CASE
-		WHEN s.owner = a.owner THEN clock_timestamp() + a.keep * interval '1 microsecond' ELSE s.expires END
-	FROM asked a WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.owner AND a.keep > 0
-		AND a.held AND s.expires > clock_timestamp() RETURNING a.i
-)
-SELECT i, held, CASE WHEN waited THEN ` + notifySQL + ` END FROM asked
-WHERE i IN (SELECT i FROM gone UNION ALL SELECT i FROM kept)`
+// leaveSQL deletes the entries of sharers, also those that do not count.
+const leaveSQL = `DELETE FROM TABLE_NAME s USING unnest($1::bytea[], $2::text[]) AS a (name, sharer)
+WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.sharer
+RETURNING s.name, s.sharer, s.expires >= statement_timestamp() AND ` + countsSQL + ` AS in_time, ` + toldSQL
+
+// keepSQL keeps what is held, alone or shared, for the rest of a MinHold, once: those who wait learn for how
+// long. The statement may have waited for the row. If that was changed meanwhile, it is judged as it is by then: what
+// is not held any more is not kept, and what was renewed is. If it was only locked, it is as when the statement began.
+const keepSQL = `UPDATE TABLE_NAME s SET owner = 'kept ' || a.owner, expires = CASE
+	WHEN s.expires <= clock_timestamp() THEN LEAST(s.expires, statement_timestamp() - interval '1 microsecond')
+	WHEN s.owner = a.owner THEN clock_timestamp() + a.keep * interval '1 microsecond' ELSE s.expires END
+FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[]) AS a (name, sharer, owner, keep)
+WHERE s.name = ANY ($1::bytea[]) AND s.name = a.name AND s.sharer = a.sharer
+	AND s.owner IN (a.owner, 'kept ' || a.owner) AND ` + countsSQL + `
+RETURNING s.name, s.sharer, s.expires >= statement_timestamp() AS in_time, ` + toldSQL
 
 // lookSQL is the state of one name, and stateSQL of what is held; a condition for the lock l follows it.
 const lookSQL = stateSQL + `l.name = $1`
@@ -407,10 +384,9 @@ UNION ALL SELECT name, '', '', 0, 'epoch', NULL, 0, 0, NULL FROM next`
 
 // breakSQL ends the hold of that owner, kept or not, or the generation with that token: no entry has the next
 // one.
-const breakSQL = `WITH broken AS (
-	UPDATE TABLE_NAME SET owner = '', label = '', token = token + 1, expires = clock_timestamp()
-	WHERE name = $1 AND sharer = '' AND owner IN ($2::text, 'kept ' || $2) AND token = $3 AND owner <> '' RETURNING name
-) SELECT ` + notifySQL + ` FROM broken`
+const breakSQL = `UPDATE TABLE_NAME s SET owner = '', label = '', token = token + 1, expires = clock_timestamp()
+WHERE name = $1 AND sharer = '' AND owner IN ($2::text, 'kept ' || $2) AND token = $3 AND owner <> ''
+RETURNING ` + notifySQL + ` AS broken`
 
 // latchSQL takes the latch $1 with others, as all do that keep a name from being granted until they end.
 const latchSQL = `SELECT pg_advisory_xact_lock_shared($1)`
@@ -478,10 +454,10 @@ type statements struct {
 	schemaName string
 	table      string // quoted, with its schema
 
-	schema, sequence, conditions                                   string
-	grant, tell, take, give, takeShares, join, mark, unmark, renew string
-	release, leave, look, list, evict, held, mine                  string
-	floor, raise, turn, sweep                                      string
+	schema, sequence, conditions                                    string
+	grant, tell, take, close, takeShares, join, mark, unmark, renew string
+	release, leave, keep, look, list, evict, held, mine             string
+	floor, raise, turn, sweep                                       string
 }
 
 // parse splits the name of a table. The schema is "" if it is not named.
@@ -519,9 +495,10 @@ func statementsFor(schema, table string) *statements {
 	return &statements{
 		schemaName: schema, table: quote(table),
 		schema: with(schemaSQL), sequence: with(sequenceSQL), conditions: with(conditionsSQL),
-		grant: with(grantSQL), tell: with(tellSQL), take: with(takeSQL), give: with(giveSQL),
+		grant: with(grantSQL), tell: with(tellSQL), take: with(takeSQL), close: with(closeSQL),
 		takeShares: with(takeSharesSQL), join: with(joinSQL),
-		mark: with(markSQL), unmark: with(unmarkSQL), renew: with(renewSQL), release: with(releaseSQL), leave: with(leaveSQL),
+		mark: with(markSQL), unmark: with(unmarkSQL), renew: with(renewSQL),
+		release: with(releaseSQL), leave: with(leaveSQL), keep: with(keepSQL),
 		look: with(lookSQL), list: with(listSQL), evict: with(breakSQL), held: with(heldSQL), mine: with(mineSQL),
 		floor: with(floorSQL), raise: with(raiseSQL), turn: with(turnSQL), sweep: with(sweepSQL),
 	}

@@ -13,17 +13,13 @@ import (
 )
 
 var (
-	// errNoTable is why there is no lock where the table is not to be made.
 	errNoTable = errors.New("there is no table of locks, or no sequence beside it")
-	// errNotMade is why there is none where it is to be made.
 	errNotMade = errors.New("there is no table of locks, or no sequence beside it, and they cannot be made")
 	// errGone is why a client that has found the table does not make it again: holders may be in one that was
 	// renamed.
-	errGone = errors.New("the table of locks was here, and is gone")
-	// errFleeting is why there is no lock in a table that a crash, or the end of a session, would empty.
+	errGone     = errors.New("the table of locks was here, and is gone")
 	errFleeting = errors.New("locks need an ordinary table, which a crash does not empty")
-	// errOld is why there is none in a table whose columns mean something else.
-	errOld = errors.New("that of an older release, which locks in another way")
+	errOld      = errors.New("that of an older release, which locks in another way")
 )
 
 // locateSQL finds the table that $1 names, and says what is wrong with it, whether its sequence is missing,

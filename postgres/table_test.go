@@ -25,9 +25,7 @@ import (
 // A crash empties an UNLOGGED table, and the end of a session a TEMPORARY one: two would hold. What is no
 // ordinary table may lead to one.
 func TestATableThatDoesNotKeepLocksIsRefused(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	url := s.URL(s.Addr(), "sslmode=disable")
+	s, url := start(t)
 	const swap = "ALTER TABLE locker_locks RENAME TO kept; "
 	for name, c := range map[string]struct{ harm, mend, says string }{
 		"altered": {"ALTER TABLE locker_locks SET UNLOGGED", "ALTER TABLE locker_locks SET LOGGED", "UNLOGGED"},
@@ -88,9 +86,7 @@ func script(t *testing.T, s *lab.Postgres, statements string) {
 // Holders are in the table that was renamed, or moved to where this client does not look: in a new one,
 // others would be let in beside them.
 func TestATableThatWasFoundIsNotMadeAgain(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	url := s.URL(s.Addr(), "sslmode=disable")
+	s, url := start(t)
 	s.Exec(t, "CREATE SCHEMA away")
 	for away, back := range map[string]string{
 		"ALTER TABLE locker_locks RENAME TO old":       "ALTER TABLE old RENAME TO locker_locks",
@@ -161,15 +157,12 @@ func TestListOfALargeTable(t *testing.T) {
 // What one request of a client has not found another may find, since a third has made it in between: it is
 // not gone.
 func TestManyRequestsFindNoTableAtOnce(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t)
-	round := func() {
-		s.Exec(t, "DROP TABLE IF EXISTS locker_locks")
-		s.Exec(t, "DROP SEQUENCE IF EXISTS locker_locks_tokens")
+	s, url := start(t)
+	for range 6 {
+		script(t, s, "DROP TABLE IF EXISTS locker_locks; DROP SEQUENCE IF EXISTS locker_locks_tokens")
 		var all sync.WaitGroup
 		for client := range 2 {
-			b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
-			defer pool.Close()
+			b, _ := newBackend(t, url, nil)
 			for i := range 8 {
 				all.Go(func() {
 					req := request(fmt.Sprint(client, i), owner(i))
@@ -181,17 +174,12 @@ func TestManyRequestsFindNoTableAtOnce(t *testing.T) {
 		}
 		all.Wait()
 	}
-	for range 20 {
-		round()
-	}
 }
 
 // Plans are made once for a connection, mostly while the table is small. With 100,000 rows, a statement for a
 // few names reads a few pages, also with the plan that it has from before.
 func TestPlansDoNotReadALargeTable(t *testing.T) {
-	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithConfig("autovacuum", "off"))
-	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	s, b, _ := server(t, lab.WithConfig("autovacuum", "off"))
 	require.NoError(t, acquire(t, b, "first", owner(1)).Hold.Release(t.Context(), 0))
 	conn, err := pgx.Connect(t.Context(), s.URL(s.Addr(), "sslmode=disable", "default_query_exec_mode=simple_protocol"))
 	require.NoError(t, err)
@@ -200,11 +188,12 @@ func TestPlansDoNotReadALargeTable(t *testing.T) {
 	const askers = names + "," + owners + ", '{1,2,3,4}', '{t,t,t,t}'"
 	const callers = askers + "," + empty + "::bytea[], '{1,1,1,1}', '{1,1,1,1}'"
 	args := map[string]string{
-		"grant": callers, "tell": askers + ", '{f,f,f,f}'", "take": callers, "give": callers,
+		"grant": callers, "tell": askers + ", '{f,f,f,f}'", "take": names + ", '{1,2,3,4}'::bigint[]", "close": names,
 		"take shares": askers, "join": callers,
 		"mark": names + "," + owners + ", true", "unmark": "'n5'::bytea, 'x'::text",
 		"renew":   names + "," + empty + "::text[]," + owners + ", '{1,1,1,1}'",
-		"release": names + "," + owners + ", '{0,0,1,1}', '{1,2,3,4}'", "leave": names + "," + owners + ", '{0,0,1,1}', '{1,2,3,4}'",
+		"release": names + "," + owners, "leave": names + "," + owners,
+		"keep": names + "," + empty + "::text[]," + owners + ", '{1,1,1,1}'",
 		"look": "'shared'::bytea", "list": "'n'::bytea, 'o'::bytea", "break": "'n5'::bytea, 'x'::text, 1",
 		"held":  "'n5'::bytea, ''::text, 'x'::text",
 		"floor": "1", "turn": "", "sweep": "'n5'::bytea, ''::text",

@@ -30,7 +30,6 @@ const (
 const neverIdleSQL = `SELECT set_config(name, '0', false)
 FROM pg_settings WHERE name = 'idle_session_timeout'`
 
-// errDeaf is why there are no wake-ups.
 var errDeaf = errors.New("NOTIFY is not heard: a proxy between here and the server, " +
 	"such as pgbouncer in transaction mode, does not pass it on; waiters ask again and again instead")
 
