@@ -79,8 +79,10 @@ var (
 )
 
 // Guarantees implements [driver.Backend].
-func (b *backend) Guarantees() driver.Guarantees {
-	p := b.promises
+func (b *backend) Guarantees() driver.Guarantees { return b.promises.Guarantees() }
+
+// Guarantees are those of the Backend of a Store with these Promises.
+func (p Promises) Guarantees() driver.Guarantees {
 	g := driver.Guarantees{
 		Backend: p.Backend, Scope: p.Scope, Exclusion: p.Exclusion, Fencing: p.Fencing,
 		ServerCrashes: p.ServerCrashes, SurvivesRestart: p.SurvivesRestart, SurvivesFailover: p.SurvivesFailover,

@@ -177,7 +177,7 @@ func (k *kit) fresh() {
 func (k *kit) keys() {
 	versions := map[string]string{}
 	for _, key := range []string{"a", "A", "a ", " a", "a/b", "a//b", "a/./b", "../a", "a.lock", "a%2Fb", "a\x00", "a\n", "é", "e\u0301", "ß",
-		"ss", "*", "a*", "a.>", "[a]", "a_b", "axb", `"`, "'", `\`, "{}", "日本 🔒", ".", "..", "-", strings.Repeat("n", 600),
+		"ss", "*", "a*", "a.>", "[a]", "a_b", "axb", `"`, "'", `\`, "{}", "日本 🔒", "中", "中' OR 1=1 -- x", ".", "..", "-", strings.Repeat("n", 600),
 		strings.Repeat("n", 599) + "m", strings.Repeat("\x00", 600)} {
 		key = k.prefix + key
 		versions[key] = k.swap(k.a, key, "", key)

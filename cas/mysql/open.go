@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -64,31 +63,29 @@ func Open(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.Backend
 	if err != nil {
 		return nil, u.Invalid("%v", err)
 	}
-	s := &store{db: sql.OpenDB(connector)}
-	s.db.SetMaxOpenConns(connections)
-	s.db.SetMaxIdleConns(connections)
-	s.db.SetConnMaxIdleTime(time.Minute)
-	s.db.SetConnMaxLifetime(time.Minute) // the address may lead to another server after a switch-over
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	db.SetConnMaxIdleTime(time.Minute)
+	db.SetConnMaxLifetime(time.Minute) // the address may lead to another server after a switch-over
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if s.Store, err = sqlstore.New(ctx, s.db, sqlstore.MySQL(), &table); err != nil {
-		_ = s.db.Close()
-		if !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrInvalid) {
-			err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
-		}
+	store, err := sqlstore.New(ctx, db, sqlstore.MySQL(), &table)
+	if err != nil {
+		_ = db.Close()
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
-	return cas.New(s, &o)
+	return cas.New(owner{store, db}, &o)
 }
 
-// Guarantees are those of every Backend of this package.
-func Guarantees() driver.Guarantees { return sqlstore.MySQL().Guarantees() }
-
-// store has a pool of its own.
-type store struct {
+// owner is a Store with a pool of its own.
+type owner struct {
 	*sqlstore.Store
 	db *sql.DB
 }
 
-// Close closes the pool.
-func (s *store) Close() error { return s.db.Close() }
+// Close closes the pool. Connections that are broken say so, and nobody need know.
+func (o owner) Close() error {
+	_ = o.db.Close()
+	return nil
+}

@@ -22,10 +22,23 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-func storeOn(t testing.TB, db *sql.DB) *sqlstore.Store {
+func storeOn(t conformance.T, db *sql.DB) *sqlstore.Store {
 	s, err := sqlstore.New(context.Background(), db, sqlstore.MySQL(), nil)
 	require.NoError(t, err)
 	return s
+}
+
+func backend(t conformance.T, s *sqlstore.Store) driver.Backend {
+	b, err := cas.New(s, nil)
+	require.NoError(t, err)
+	return b
+}
+
+func exec(t *testing.T, db *sql.DB, statements ...string) {
+	for _, q := range statements {
+		_, err := db.Exec(q)
+		require.NoError(t, err, q)
+	}
 }
 
 func swap(t *testing.T, s *sqlstore.Store, key, version string) string {
@@ -34,26 +47,37 @@ func swap(t *testing.T, s *sqlstore.Store, key, version string) string {
 	return next
 }
 
-// Whatever an application's connections are set to.
+// Whatever an application's connections are set to. In other character sets, too, names are bytes: no name changes a
+// statement, and what one client writes is what another one reads.
 func TestProveStore(t *testing.T) {
 	lab.NeedProve(t)
 	s := start(t, "--log-bin", "--binlog-format=statement", "--server-id=1")
-	for name, params := range map[string]string{
-		"as they are": "",
-		"dirty reads, and old modes": "?tx_isolation=%27READ-UNCOMMITTED%27&binlog_format=%27ROW%27&interpolateParams=true" +
-			"&sql_mode=%27ORACLE%2CANSI_QUOTES%2CNO_BACKSLASH_ESCAPES%2CEMPTY_STRING_IS_NULL%27&collation=latin1_swedish_ci",
-		"no autocommit": "?tx_isolation=%27SERIALIZABLE%27&autocommit=0&clientFoundRows=true&time_zone=%27%2B05%3A45%27" +
-			"&innodb_snapshot_isolation=1&sql_safe_updates=1&sql_select_limit=1&sql_mode=%27EMPTY_STRING_IS_NULL%27",
+	const old = "?tx_isolation=%27READ-UNCOMMITTED%27&binlog_format=%27ROW%27&interpolateParams=true" +
+		"&sql_mode=%27ORACLE%2CANSI_QUOTES%2CNO_BACKSLASH_ESCAPES%2CEMPTY_STRING_IS_NULL%27&collation=latin1_swedish_ci"
+	const off = "?tx_isolation=%27SERIALIZABLE%27&autocommit=0&clientFoundRows=true&time_zone=%27%2B05%3A45%27" +
+		"&innodb_snapshot_isolation=1&sql_safe_updates=1&sql_select_limit=1&sql_mode=%27EMPTY_STRING_IS_NULL%27"
+	for name, params := range map[string][]string{ // of the first client, of the second, ...
+		"as they are":                {""},
+		"dirty reads, and old modes": {old},
+		"no autocommit":              {off},
+		"a client in GBK":            {"?interpolateParams=true&character_set_client=gbk", ""},
+		"a client in Latin-1":        {"?character_set_client=latin1", ""},
+		"a connection in Latin-1":    {"?character_set_connection=latin1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			castest.Run(t, castest.Harness{
-				New: func(t *testing.T) cas.Store { return storeOn(t, open(t, dsn(s.Addr())+params)) },
-				Cut: func(t *testing.T) (cas.Store, conformance.Fault) {
+			clients := 0
+			h := castest.Harness{New: func(t *testing.T) cas.Store {
+				clients++
+				return storeOn(t, open(t, dsn(s.Addr())+params[(clients-1)%len(params)]))
+			}}
+			if len(params) == 1 {
+				h.Cut = func(t *testing.T) (cas.Store, conformance.Fault) {
 					addr, fault := conformance.Proxy(t, s.Addr())
-					return storeOn(t, open(t, dsn(addr)+params)), fault
-				},
-			})
+					return storeOn(t, open(t, dsn(addr)+params[0])), fault
+				}
+			}
+			castest.Run(t, h)
 		})
 	}
 }
@@ -77,6 +101,8 @@ func TestProveTheClock(t *testing.T) {
 			sqlstore.MySQL().Now+")").Scan(&added))
 		assert.InDelta(t, want.Seconds(), float64(added)/1e6, 1, "%v", behind)
 	}
+	_, err = conn.ExecContext(t.Context(), "SET timestamp = DEFAULT")
+	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 	// A write that has waited for others is as old as its row, and a read says how old that is when it is read.
 	k := storeOn(t, db)
@@ -107,59 +133,37 @@ func TestProveTheClock(t *testing.T) {
 	})
 }
 
-// A process that has just started gets a dead holder's lock at its first try.
-func TestProveAFreshProcess(t *testing.T) {
-	lab.NeedProve(t)
-	s := start(t)
-	addr, fault := conformance.Proxy(t, s.Addr())
-	client := func(addr string) *locker.Client {
-		c, err := locker.Open(t.Context(), urlOf(addr)+"?ttl=1s", nil, mysql.Openers)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	dead, err := client(addr).TryLock(t.Context(), "a")
-	require.NoError(t, err)
-	fault.Requests(conformance.Drop)
-	_, err = client(s.Addr()).TryLock(t.Context(), "a")
-	require.ErrorIs(t, err, locker.ErrHeld)
-	<-dead.Done()
-	time.Sleep(100 * time.Millisecond) // Guarantees.DeadHolderSlack
-	next, err := client(s.Addr()).TryLock(t.Context(), "a")
-	require.NoError(t, err)
-	before, _ := dead.Token()
-	after, _ := next.Token()
-	assert.Greater(t, after, before)
-}
-
 // What is in the way is reported, and never changes an answer.
 func TestProveWhatIsInTheWay(t *testing.T) {
 	lab.NeedProve(t)
 	s := start(t)
 	db := open(t, dsn(s.Addr()))
-	exec := func(q string) {
-		_, err := db.Exec(q)
-		require.NoError(t, err, q)
+	as := func(user, params string) *sql.DB {
+		return open(t, user+":sesame@tcp("+s.Addr()+")/locker"+params)
 	}
+	within := func(d time.Duration, s *sqlstore.Store, key, version string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		_, err := s.Swap(ctx, key, version, []byte("no"))
+		return err
+	}
+	exec(t, db, "CREATE USER app@'%' IDENTIFIED BY 'sesame'", "CREATE USER reader@'%' IDENTIFIED BY 'sesame'",
+		"GRANT SELECT, INSERT ON locker.* TO reader@'%'", "GRANT SELECT, INSERT, UPDATE ON locker.* TO app@'%'")
 	k := storeOn(t, db)
 	version := swap(t, k, "a", "")
-	exec("CREATE USER app@'%' IDENTIFIED BY 'sesame'")
-	exec("GRANT SELECT, INSERT, UPDATE ON locker.* TO app@'%'")
-	app := open(t, "app:sesame@tcp("+s.Addr()+")/locker?innodb_lock_wait_timeout=1")
+	app := as("app", "?innodb_lock_wait_timeout=1")
 	a := storeOn(t, app)
-	exec("SET GLOBAL read_only = 1")
-	_, err := a.Swap(t.Context(), "a", version, []byte("no"))
+	exec(t, db, "SET GLOBAL read_only = 1")
+	err := within(time.Minute, a, "a", version)
 	require.ErrorIs(t, err, cas.ErrUnwritten)
 	require.NotErrorIs(t, err, driver.ErrRefused, "it may become the primary")
-	exec("SET GLOBAL read_only = 0")
+	exec(t, db, "SET GLOBAL read_only = 0")
 	// A row that is locked for longer than the server lets others wait.
 	tx, err := db.Begin()
 	require.NoError(t, err)
 	_, err = tx.Exec("SELECT * FROM locker_records FOR UPDATE")
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-	defer cancel()
-	_, err = a.Swap(ctx, "a", version, []byte("no"))
+	err = within(1500*time.Millisecond, a, "a", version)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, cas.ErrConflict)
 	time.AfterFunc(2500*time.Millisecond, func() { _ = tx.Rollback() })
@@ -168,45 +172,32 @@ func TestProveWhatIsInTheWay(t *testing.T) {
 	app.SetMaxOpenConns(1)
 	var id int64
 	require.NoError(t, app.QueryRow("SELECT CONNECTION_ID()").Scan(&id))
-	_, err = db.Exec("KILL ?", id)
-	require.NoError(t, err)
+	exec(t, db, fmt.Sprint("KILL ", id))
 	version = swap(t, a, "a", version)
 	taken, err := app.Conn(t.Context())
 	require.NoError(t, err)
-	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = a.Swap(ctx, "a", version, []byte("no"))
-	require.ErrorIs(t, err, cas.ErrUnwritten)
+	require.ErrorIs(t, within(100*time.Millisecond, a, "a", version), cas.ErrUnwritten)
 	require.NoError(t, taken.Close())
 	// A right that is missing: without autocommit, too, no row stays locked for others.
-	exec("CREATE USER reader@'%' IDENTIFIED BY 'sesame'")
-	exec("GRANT SELECT, INSERT ON locker.* TO reader@'%'")
-	_, err = storeOn(t, open(t, "reader:sesame@tcp("+s.Addr()+")/locker?autocommit=0")).Swap(t.Context(), "b", "", []byte("no"))
-	require.ErrorIs(t, err, driver.ErrRefused)
-	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, err = k.Swap(ctx, "b", "", []byte("yes"))
-	require.NoError(t, err)
+	require.ErrorIs(t, within(time.Minute, storeOn(t, as("reader", "?autocommit=0")), "b", ""), driver.ErrRefused)
+	require.NoError(t, within(10*time.Second, k, "b", ""))
 	// Too many connections.
-	exec("SET GLOBAL max_connections = 10")
-	u := open(t, "app:sesame@tcp("+s.Addr()+")/locker")
-	var held []*sql.Conn
+	exec(t, db, "SET GLOBAL max_connections = 10")
+	u := as("app", "")
 	for range 12 {
 		if c, err := u.Conn(t.Context()); err == nil {
-			held = append(held, c)
+			defer func() { _ = c.Close() }()
 		}
 	}
-	_, err = sqlstore.New(t.Context(), open(t, "app:sesame@tcp("+s.Addr()+")/locker"), sqlstore.MySQL(), nil)
+	_, err = sqlstore.New(t.Context(), as("app", ""), sqlstore.MySQL(), nil)
 	require.ErrorIs(t, err, cas.ErrUnwritten)
 	require.NotErrorIs(t, err, driver.ErrRefused)
-	for _, c := range held {
-		_ = c.Close()
-	}
 	swap(t, k, "a", version)
 }
 
 func TestProveCheck(t *testing.T) {
 	lab.NeedProve(t)
+	const warning, problem = driver.SeverityWarning, driver.SeverityProblem
 	good := start(t, "--innodb-flush-log-at-trx-commit=1", "--log-bin", "--sync-binlog=1", "--server-id=1")
 	bad := start(t, "--sysdate-is-now", "--wsrep-on=ON", "--wsrep-provider=none", "--binlog-format=ROW", "--read-only", "--server-id=2")
 	findings := func(s *lab.Process) map[string]driver.Severity {
@@ -225,45 +216,15 @@ func TestProveCheck(t *testing.T) {
 		return found
 	}
 	assert.Empty(t, findings(good))
-	lax := start(t, "--innodb-flush-log-at-trx-commit=1", "--log-bin", "--server-id=3") // MariaDB's default does not sync it
-	assert.Equal(t, map[string]driver.Severity{"sync_binlog": driver.SeverityProblem}, findings(lax))
-	const warning, problem = driver.SeverityWarning, driver.SeverityProblem
 	assert.Equal(t, map[string]driver.Severity{"--sysdate-is-now": warning, "Galera": problem, "read_only": problem,
 		"innodb_flush_log_at_trx_commit": problem}, findings(bad))
-	replica := open(t, dsn(bad.Addr()))
+	exec(t, open(t, dsn(good.Addr())), "SET GLOBAL sync_binlog = 0") // which is MariaDB's default
+	assert.Equal(t, map[string]driver.Severity{"sync_binlog": problem}, findings(good))
 	_, port, err := net.SplitHostPort(good.Addr())
 	require.NoError(t, err)
-	for _, q := range []string{"SET GLOBAL wsrep_on = OFF", "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_USER = 'locker', MASTER_PASSWORD = '" +
-		lab.PostgresPassword + "', MASTER_PORT = " + port, "START SLAVE"} {
-		_, err := replica.Exec(q)
-		require.NoError(t, err, q)
-	}
+	exec(t, open(t, dsn(bad.Addr())), "SET GLOBAL wsrep_on = OFF", "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', "+
+		"MASTER_USER = 'locker', MASTER_PASSWORD = '"+lab.PostgresPassword+"', MASTER_PORT = "+port, "START SLAVE")
 	require.Eventually(t, func() bool { return findings(good)["replicas"] == warning }, 30*time.Second, 100*time.Millisecond)
-}
-
-// Names are bytes, whatever character set a connection has been given: neither does a name change a statement, nor do
-// two names become one, nor is one name two.
-func TestProveNamesInOtherCharacterSets(t *testing.T) {
-	lab.NeedProve(t)
-	s := start(t)
-	plain := storeOn(t, open(t, dsn(s.Addr())))
-	for _, params := range []string{
-		"?interpolateParams=true&character_set_client=gbk", "?character_set_connection=latin1", "?character_set_client=latin1",
-	} {
-		other := storeOn(t, open(t, dsn(s.Addr())+params))
-		versions := map[string]string{"victim" + params: swap(t, plain, "victim"+params, "")}
-		for _, name := range []string{"中", "文", "中' OR 1=1 -- x", `\`} {
-			versions[name+params] = swap(t, other, name+params, "")
-		}
-		for name, version := range versions {
-			for _, s := range []*sqlstore.Store{plain, other} {
-				e, err := s.Load(t.Context(), name)
-				require.NoError(t, err)
-				assert.Equal(t, version, e.Version, name)
-				assert.Equal(t, "value", string(e.Value))
-			}
-		}
-	}
 }
 
 // A network swallows everything, and goes on doing so on the connections that there were, as a NAT that has forgotten

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -22,10 +23,10 @@ type Dialect struct {
 	// Promises are those of the Stores. Their Ages must be true.
 	Promises cas.Promises
 
-	// Create makes the table unless it exists: name, at least 640 bytes and the primary key, compared as
-	// bytes; version, 32 characters; written, a time as of NOW; value, 400,000 bytes.
+	// Create makes the table unless it exists: name, at least 640 bytes and the primary key; version, 32
+	// bytes; written, a time as of NOW; value, 400,000 bytes.
 	Create string
-	// Make inserts a row of the name $1, with '-' as version and value, unless the name has one.
+	// Make inserts a row of the name $1, with - as version and value, unless the name has one.
 	Make string
 	// Now is the time by the database's clock when it is evaluated, whatever the connection's time zone.
 	Now string
@@ -49,26 +50,18 @@ type Dialect struct {
 	Code                      func(err error) int64
 	Again, Refused, Unwritten []int64
 
-	// Suits, if not nil, returns an error if a table of a database cannot keep locks, and Check is
-	// [driver.Checker]'s.
-	Suits func(ctx context.Context, db *sql.DB, table string) error
+	// Suits, if not nil, returns [driver.ErrInvalid] if a table, which need not be there, cannot keep locks,
+	// and whether the connection commits. schema may be empty. Check is [driver.Checker]'s.
+	Suits func(ctx context.Context, conn *sql.Conn, schema, table string) (commits bool, err error)
 	Check func(ctx context.Context, db *sql.DB) ([]driver.Finding, error)
 }
 
 // Schema is the statement that makes the table, for a migration.
 func (d Dialect) Schema(table string) string { return d.fill(d.Create, table) }
 
-// Guarantees are those of every Backend with this dialect.
-func (d Dialect) Guarantees() driver.Guarantees {
-	b, err := cas.New(&Store{d: d}, nil)
-	if err != nil {
-		panic(err) // nothing can be wrong
-	}
-	return b.Guarantees()
-}
-
 func (d Dialect) fill(statement, table string) string {
-	words := []string{"TABLE_NAME", d.Quote + strings.ReplaceAll(table, ".", d.Quote+"."+d.Quote) + d.Quote, "COMMITS", d.Commits}
+	quoted := d.Quote + strings.ReplaceAll(table, ".", d.Quote+"."+d.Quote) + d.Quote
+	words := []string{"TABLE_NAME", quoted, "COMMITS", d.Commits, "NOW", d.Now}
 	for n := 1; n <= 4; n++ {
 		parameter := "?"
 		if d.Placeholder != nil {
@@ -79,8 +72,7 @@ func (d Dialect) fill(statement, table string) string {
 		}
 		words = append(words, fmt.Sprint("$", n), parameter)
 	}
-	statement = strings.NewReplacer("AGE,", d.Age+",").Replace(statement)
-	return strings.NewReplacer(append(words, "NOW", d.Now)...).Replace(statement)
+	return strings.NewReplacer(words...).Replace(strings.ReplaceAll(statement, "AGE,", d.Age+","))
 }
 
 // mysqlNow is the time in UTC. SYSDATE(6) is the moment itself, but in the connection's time zone, of which
@@ -109,7 +101,7 @@ func MySQL() Dialect {
 		Refused: []int64{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1146, 1054, 1046, 1130, 4151, 3118, 1820, 1862, 1665},
 		// A server or a session that is read only; too many connections.
 		Unwritten: []int64{1290, 1792, 1836, 1040, 1203, 1226, 1129},
-		Check:     checkMySQL,
+		Suits:     suitsMySQL, Check: checkMySQL,
 	}
 }
 
@@ -118,10 +110,10 @@ func SQLite() Dialect {
 	return Dialect{
 		Promises: promises("sqlite", driver.ScopeHost, false,
 			"the file locks of one host, a file that nobody replaces, and no process that is stopped in the middle of a "+
-				"write (nobody gets in until it goes on or ends)"),
-		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name BLOB NOT NULL PRIMARY KEY, version TEXT NOT NULL, ` +
+				"write or, without WAL, a read (nobody gets in until it goes on or ends)"),
+		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name BLOB NOT NULL PRIMARY KEY, version BLOB NOT NULL, ` +
 			`written INTEGER NOT NULL, value BLOB NOT NULL)`,
-		Make:    `INSERT OR IGNORE INTO TABLE_NAME (name, version, written, value) VALUES ($1, '-', NOW, '-')`,
+		Make:    `INSERT OR IGNORE INTO TABLE_NAME (name, version, written, value) VALUES ($1, x'2d', NOW, x'2d')`,
 		Now:     `CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)`, // milliseconds
 		Age:     `(NOW - r.written - 2) * 1000`,
 		Commits: "1", Quote: `"`, Code: sqlstate.SQLite, Again: sqlstate.SQLiteMet,
@@ -135,28 +127,37 @@ func promises(name string, scope driver.Scope, restarts bool, restsOn string) ca
 		SurvivesRestart: restarts, RestsOn: restsOn, Ages: true, MinTTL: 100 * time.Millisecond}
 }
 
-// suitsSQLite returns an error if the table's file is not on a disk of this host, or there is none.
-func suitsSQLite(ctx context.Context, db *sql.DB, table string) error {
-	schema, _, named := strings.Cut(table, ".")
-	if !named {
-		schema = "main"
+// suitsMySQL refuses a table of another engine than InnoDB. Such tables exclude, too, as each change is one
+// statement; but after a crash of the server, rows of MyISAM or MEMORY are damaged, old or gone.
+func suitsMySQL(ctx context.Context, conn *sql.Conn, schema, table string) (commits bool, err error) {
+	var engine sql.NullString
+	err = conn.QueryRowContext(ctx, fmt.Sprintf("SELECT (SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = "+
+		"COALESCE(NULLIF('%s', ''), DATABASE()) AND TABLE_NAME = '%s'), @@autocommit", schema, table)).Scan(&engine, &commits)
+	if err == nil && engine.Valid && engine.String != "InnoDB" {
+		err = fmt.Errorf("mysql: the table %s is of the engine %s, and loses locks and tokens in a crash of the server: "+
+			"write ALTER TABLE %[1]s ENGINE = InnoDB: %[3]w", table, engine.String, driver.ErrInvalid)
 	}
+	return commits, err
+}
+
+// suitsSQLite refuses a table whose file is not on a disk of this host, or that has no file.
+func suitsSQLite(ctx context.Context, conn *sql.Conn, schema, _ string) (commits bool, err error) {
 	var file string
-	const path = "SELECT file FROM pragma_database_list WHERE lower(name) = lower('%s')" // which Options' check let pass
-	err := db.QueryRowContext(ctx, fmt.Sprintf(path, schema)).Scan(&file)
+	err = conn.QueryRowContext(ctx, fmt.Sprintf("SELECT file FROM pragma_database_list WHERE lower(name) = lower('%s')",
+		cmp.Or(schema, "main"))).Scan(&file)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("sqlite: %w: no database is attached as %s", driver.ErrInvalid, schema)
+		return true, fmt.Errorf("sqlite: %w: no database is attached as %s", driver.ErrInvalid, schema)
 	case err != nil:
-		return fmt.Errorf("sqlite: %w: %w", err, driver.ErrUnavailable)
+		return true, err
 	case file == "":
-		return fmt.Errorf("sqlite: %w: a database in memory, or a temporary one: each connection has its own", driver.ErrInvalid)
+		return true, fmt.Errorf("sqlite: %w: a database in memory, or a temporary one: each connection has its own", driver.ErrInvalid)
 	}
 	if at, err := filepath.EvalSymlinks(file); err == nil {
 		file = at
 	}
 	if _, err := localfile.Dir(filepath.Dir(file)); err != nil { // as package file
-		return fmt.Errorf("sqlite: %s: %w: %w", file, err, driver.ErrRefused)
+		return true, fmt.Errorf("sqlite: %s: %w: %w", file, err, driver.ErrInvalid)
 	}
-	return nil
+	return true, nil
 }

@@ -8,8 +8,8 @@
 //
 // Package cas/mysql does this for a URL. SQLite has no URL: a program brings its driver. The pool may be
 // the application's, at any isolation level, with or without autocommit: no request holds a transaction
-// open. A connection that was given back to the pool inside a transaction is not noticed, so do not send
-// BEGIN as a text.
+// open. A connection that was given back to the pool inside a transaction, or with its timestamp set, is not
+// noticed: do not send BEGIN or SET timestamp as a text.
 //
 // A record's age counts by the database's clock, so a dead holder's lock is free when its TTL has passed,
 // also for a process that tries once, and MinHold is possible. A step of that clock forward can give a
@@ -22,7 +22,8 @@
 //
 // # MySQL and MariaDB
 //
-// The locks are those of one server, which must keep what it has committed. A replica lags, even a
+// The locks are those of one server, which must keep what it has committed: [New] refuses tables that are
+// not InnoDB's, since those of MyISAM or MEMORY lose rows in a crash. A replica lags, even a
 // semi-synchronous one once it has timed out: when it takes over, the locks and tokens of the last moments
 // are lost, so that a second holder can get a lock, and tokens repeat. Galera certifies writes on all nodes,
 // but a node may read old data, and a cluster that starts anew from a node that was behind has lost
@@ -35,9 +36,12 @@
 //
 // All processes of one host that open the file exclude each other. [New] refuses a database in memory, and
 // a file on a file system that other hosts share, as package file does. Give it a pool of a few connections
-// (SetMaxOpenConns), because only one writes at a time, and a busy_timeout of some 200 ms: drivers wait that
-// long even if the request's context ends, and the Store repeats what met another.
+// (SetMaxOpenConns), because only one writes at a time; journal_mode=wal; and a busy_timeout of some 200 ms:
+// drivers wait that long even if the request's context ends, and the Store repeats what met another.
 //
 // A process that is stopped (SIGSTOP, a container that is paused) in the middle of a write keeps the file
-// locked: until it goes on or is gone, nobody gets or renews any lock in that file.
+// locked: until it goes on or is gone, nobody gets or renews any lock in that file. Without WAL, a process
+// that is stopped in the middle of a read does the same. A write takes as long as the disk: we measured
+// 3.5 ms, 0.3 ms with WAL, and 0.01 ms with WAL and synchronous=normal, with which a power failure can set
+// tokens back.
 package sqlstore

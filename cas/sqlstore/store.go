@@ -12,6 +12,7 @@ import (
 	"iter"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golockers/locker/cas"
@@ -51,22 +52,39 @@ func New(ctx context.Context, db *sql.DB, d Dialect, opts *Options) (*Store, err
 	}
 	s := &Store{db: db, d: d}
 	s.load, s.make, s.swap, s.list = d.fill(load, o.Table), d.fill(d.Make, o.Table), d.fill(swap, o.Table), d.fill(list, o.Table)
-	if d.Suits != nil {
-		if err := d.Suits(ctx, db, o.Table); err != nil {
-			return nil, err
-		}
-	}
-	_, err := s.Load(ctx, "-")
+	err := s.look(ctx, o.Table)
 	if !o.NoCreate && errors.Is(err, driver.ErrRefused) {
 		created := s.run(ctx, func(conn *sql.Conn) (bool, error) { // which commits, always
 			_, err := conn.ExecContext(ctx, d.Schema(o.Table))
 			return true, err
 		})
-		if _, err = s.Load(ctx, "-"); err != nil && created != nil {
+		if err = s.look(ctx, o.Table); err != nil && created != nil {
 			err = fmt.Errorf("%w; create the table: %w", err, created)
 		}
 	}
-	return s, err
+	switch {
+	case err == nil:
+		return s, nil
+	case !errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrInvalid):
+		err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
+	}
+	return nil, err
+}
+
+// look returns an error if the table is not there or cannot keep locks.
+func (s *Store) look(ctx context.Context, table string) error {
+	if s.d.Suits != nil {
+		schema, name, named := strings.Cut(table, ".")
+		if !named {
+			schema, name = "", table
+		}
+		err := s.run(ctx, func(conn *sql.Conn) (bool, error) { return s.d.Suits(ctx, conn, schema, name) })
+		if err != nil {
+			return err
+		}
+	}
+	_, err := s.Load(ctx, empty)
+	return err
 }
 
 const (
@@ -76,8 +94,8 @@ const (
 	// No two Swaps have the same version, so the row always changes: a driver that counts changed rows
 	// counts as one that counts matching rows.
 	swap = `UPDATE TABLE_NAME SET value = $1, version = $2, written = NOW WHERE name = $3 AND version = $4 AND COMMITS = 1`
-	list = `SELECT name FROM TABLE_NAME WHERE name >= $1 AND name < $2 AND version <> '-' ` +
-		`LIMIT 9223372036854775807` // whatever sql_select_limit is
+	list = `SELECT r.name, COMMITS FROM (SELECT 1 AS one) AS o LEFT JOIN TABLE_NAME AS r ` +
+		`ON r.name >= $1 AND r.name < $2 AND r.version <> $3 LIMIT 9223372036854775807` // whatever sql_select_limit is
 
 	// empty is the version of a row that only reserves the name, so that all writes are updates. No
 	// number counts versions: after a dirty read, a fail-over or a restored backup, it would come back.
@@ -86,19 +104,12 @@ const (
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$`)
 
-// bytes and text are parameters.
+// bytes is a parameter.
 func (s *Store) bytes(b string) any {
 	if s.d.Hex {
 		return hex.EncodeToString([]byte(b))
 	}
 	return []byte(b)
-}
-
-func (s *Store) text(t string) any {
-	if s.d.Hex {
-		return hex.EncodeToString([]byte(t))
-	}
-	return t
 }
 
 // Promises is [cas.Store].
@@ -134,7 +145,7 @@ func (s *Store) Swap(ctx context.Context, key, version string, value []byte) (st
 			}
 		}
 		var n int64
-		result, err := conn.ExecContext(ctx, s.swap, s.bytes(string(value)), s.text(next), s.bytes(key), s.text(version))
+		result, err := conn.ExecContext(ctx, s.swap, s.bytes(string(value)), s.bytes(next), s.bytes(key), s.bytes(version))
 		if err == nil {
 			n, err = result.RowsAffected()
 		}
@@ -155,24 +166,19 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error
 		// "" is NULL in some modes, and no name is empty; \xff is in no UTF-8.
 		from, to := s.bytes(cmp.Or(prefix, "\x00")), s.bytes(prefix+"\xff")
 		var keys []string
-		err := s.run(ctx, func(conn *sql.Conn) (bool, error) {
-			_, commits, err := s.read(ctx, conn, prefix)
-			if err != nil || !commits {
-				return commits, err
-			}
-			rows, err := conn.QueryContext(ctx, s.list, from, to)
+		err := s.run(ctx, func(conn *sql.Conn) (commits bool, err error) {
+			rows, err := conn.QueryContext(ctx, s.list, from, to, s.bytes(empty))
 			if err != nil {
-				return true, err
+				return false, err
 			}
 			defer func() { _ = rows.Close() }()
-			for keys = nil; rows.Next(); {
-				var key []byte
-				if err := rows.Scan(&key); err != nil {
-					return true, err
+			for keys = nil; err == nil && rows.Next(); {
+				var key sql.NullString // NULL if there is none
+				if err = rows.Scan(&key, &commits); key.Valid {
+					keys = append(keys, key.String)
 				}
-				keys = append(keys, string(key))
 			}
-			return true, rows.Err()
+			return commits, cmp.Or(err, rows.Err())
 		})
 		for _, key := range keys {
 			if !yield(key, nil) {

@@ -8,6 +8,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/campaign"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // openRecords returns the locks in a file; with these parameters a database that meets another waits for it, or not.
@@ -37,16 +39,22 @@ func openRecords(ctx context.Context, file, params string) (*sqlstore.Store, *sq
 
 const patient = "&_pragma=journal_mode(wal)&_pragma=busy_timeout(200)"
 
+func records(t conformance.T, file, params string) (*sqlstore.Store, *sql.DB) {
+	s, db, err := openRecords(t.Context(), file, params)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return s, db
+}
+
+func backendOn(s *sqlstore.Store) driver.Backend { b, _ := cas.New(s, nil); return b }
+
 // holdRecord is a child that takes a lock, and holds it until it is killed.
 func holdRecord(p *lab.Parent) {
 	ttl, err := time.ParseDuration(p.Args[2])
 	if err == nil {
 		var s *sqlstore.Store
 		if s, _, err = openRecords(context.Background(), p.Args[0], patient); err == nil {
-			var b driver.Backend
-			if b, err = cas.New(s, nil); err == nil {
-				_, err = b.Acquire(context.Background(), driver.Request{Name: p.Args[1], TTL: ttl, Owner: rand.Text()})
-			}
+			_, err = backendOn(s).Acquire(context.Background(), driver.Request{Name: p.Args[1], TTL: ttl, Owner: rand.Text()})
 		}
 	}
 	p.Say("holding %v", err)
@@ -59,39 +67,23 @@ func TestLocksInSQLite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			castest.Run(t, castest.Harness{New: func(t *testing.T) cas.Store {
-				s, db, err := openRecords(t.Context(), filepath.Join(dir, "castest.db"), params)
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = db.Close() })
+				s, _ := records(t, filepath.Join(dir, "castest.db"), params)
 				return s
 			}})
 			file := filepath.Join(dir, "locks.db")
-			records := func(t conformance.T) (*sqlstore.Store, *sql.DB) {
-				s, db, err := openRecords(context.Background(), file, params)
-				if err != nil {
-					t.Errorf("%v", err)
-					t.FailNow()
-				}
-				t.Cleanup(func() { _ = db.Close() })
-				return s, db
-			}
-			backend := func(s *sqlstore.Store) driver.Backend { b, _ := cas.New(s, nil); return b }
 			conformance.Run(t, conformance.Harness{
 				TTL: 500 * time.Millisecond,
-				New: func(t conformance.T) driver.Backend { s, _ := records(t); return backend(s) },
+				New: func(t conformance.T) driver.Backend { s, _ := records(t, file, params); return backendOn(s) },
 				Pair: func(t conformance.T) (a, b driver.Backend) {
-					s, _ := records(t)
-					return backend(s), backend(s)
+					s, _ := records(t, file, params)
+					return backendOn(s), backendOn(s)
 				},
 				Delete: func(t conformance.T, name string) {
-					_, db, err := openRecords(context.Background(), file, params+"&_pragma=busy_timeout(10000)")
-					if err == nil {
-						_, err = db.Exec("DELETE FROM locker_records WHERE name = ?", []byte(name))
-					}
-					if err != nil {
-						t.Errorf("%v", err)
-						t.FailNow()
-					}
-					_ = db.Close()
+					_, db, err := openRecords(t.Context(), file, params+"&_pragma=busy_timeout(10000)")
+					require.NoError(t, err)
+					_, err = db.Exec("DELETE FROM locker_records WHERE name = ?", []byte(name))
+					require.NoError(t, err)
+					require.NoError(t, db.Close()) // a pool that stays would look like a client's
 				},
 				Victim: func(_ conformance.T, name string, ttl time.Duration) func() {
 					child := lab.StartChild(t, "holdRecord", file, name, ttl.String())
@@ -108,13 +100,10 @@ func TestLocksInSQLite(t *testing.T) {
 func TestACampaignInSQLite(t *testing.T) {
 	file, clients := filepath.Join(t.TempDir(), "locks.db"), []*locker.Client(nil)
 	for range 6 {
-		s, db, err := openRecords(t.Context(), file, patient)
+		s, _ := records(t, file, patient)
+		c, err := locker.New(backendOn(s), &locker.Options{TTL: campaign.TTL})
 		require.NoError(t, err)
-		b, err := cas.New(s, nil)
-		require.NoError(t, err)
-		c, err := locker.New(b, &locker.Options{TTL: campaign.TTL})
-		require.NoError(t, err)
-		t.Cleanup(func() { _, _ = c.Close(), db.Close() })
+		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
 	c := campaign.Begin(t, campaign.Names(16), true, 8, clients...)
@@ -124,19 +113,39 @@ func TestACampaignInSQLite(t *testing.T) {
 	assert.Positive(t, together)
 }
 
-func TestADatabaseInMemoryIsRefused(t *testing.T) {
+// No connection sees the database of another in memory, its temporary tables, or what it has attached.
+func TestTablesThatCannotKeepLocks(t *testing.T) {
+	_, db := records(t, filepath.Join(t.TempDir(), "locks.db"), patient)
+	for _, table := range []string{"temp.locks", "TEMP.locks", "other.locks"} {
+		_, err := sqlstore.New(t.Context(), db, sqlstore.SQLite(), &sqlstore.Options{Table: table})
+		require.ErrorIs(t, err, driver.ErrInvalid, table)
+	}
 	_, db, err := openRecords(t.Context(), ":memory:", "")
 	require.ErrorIs(t, err, driver.ErrInvalid)
 	require.NoError(t, db.Close())
 }
 
-// Each connection has temporary tables of its own, and what it has attached.
-func TestTablesThatCannotKeepLocks(t *testing.T) {
-	_, db, err := openRecords(t.Context(), filepath.Join(t.TempDir(), "locks.db"), patient)
-	require.NoError(t, err)
-	defer func() { _ = db.Close() }()
-	for _, table := range []string{"temp.locks", "TEMP.locks", "other.locks"} {
-		_, err = sqlstore.New(t.Context(), db, sqlstore.SQLite(), &sqlstore.Options{Table: table})
-		require.ErrorIs(t, err, driver.ErrInvalid, table)
+// A user adds a database that the package does not know.
+func TestADialectOfAUser(t *testing.T) {
+	t.Parallel()
+	s := startPostgres(t)
+	number := func(state string) int64 { n, _ := strconv.ParseInt(state, 36, 64); return n } // it has letters
+	dialect := sqlstore.Dialect{
+		Promises: cas.Promises{Backend: "postgres", Ages: true},
+		Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (name bytea PRIMARY KEY, version bytea NOT NULL, ` +
+			`written timestamptz NOT NULL, value bytea NOT NULL)`,
+		Make:    `INSERT INTO TABLE_NAME (name, version, written, value) VALUES ($1, '-', NOW, '-') ON CONFLICT DO NOTHING`,
+		Now:     `clock_timestamp()`,
+		Age:     `(extract(epoch FROM NOW - r.written) * 1000000)::bigint`,
+		Commits: "1", Quote: `"`, Placeholder: s.number,
+		Code:  func(err error) int64 { return number(sqlstate.Of(err)) },
+		Again: []int64{number("40001")}, Refused: []int64{number(sqlstate.NoTable)},
 	}
+	castest.Run(t, castest.Harness{
+		New: func(t *testing.T) cas.Store {
+			store, err := sqlstore.New(t.Context(), s.open(t), dialect, &sqlstore.Options{Table: "public.Order"})
+			require.NoError(t, err)
+			return store
+		},
+	})
 }

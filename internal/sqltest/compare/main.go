@@ -25,10 +25,13 @@ func openSQLite(ctx context.Context, u *driver.URL, _ driver.Settings) (driver.B
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
-	db, err := sql.Open("sqlite", "file:"+u.Path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(200)")
+	const pragmas = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(200)" // as sqlstore's documentation says
+	db, err := sql.Open("sqlite", "file:"+u.Path+pragmas)
 	if err != nil {
 		return nil, err
 	}
+	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(4)
 	store, err := sqlstore.New(ctx, db, sqlstore.SQLite(), nil)
 	if err != nil {
 		return nil, err
