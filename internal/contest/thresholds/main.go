@@ -1,5 +1,5 @@
 // Thresholds reads what the rounds of scripts/bench have printed, and says which of the figures that this library is
-// held to on Redis are met. Each is a ratio of the medians of two contenders in one run, with a tolerance of 3 %. It
+// held to are met. Each is a ratio of the medians of two contenders in one run, with a tolerance of 3 %. It
 // is for a quiet machine: on another the ratios are noise.
 package main
 
@@ -39,9 +39,22 @@ var thresholds = []threshold{
 	{"redlock, 4096 callers, next to redsync", `^BenchmarkFiveRedis/free,goroutines=4096$`, "locker", "redsync", "ns/op", 1},
 	{"one name, 4 × 16 callers, next to redislock", `^BenchmarkRedis/beside=redislock/clients=4,goroutines=64$`, "locker", "redislock", "ns/op", 1},
 	{"one name, 4 × 16 callers, p99 next to fc6f864", `^BenchmarkRedis/beside=\w+/clients=4,goroutines=64$`, "locker", "before", "p99-ns", 1},
+	{"etcd, 256 callers, next to fc6f864", `^BenchmarkContest/synced/free,goroutines=256$`, "locker", "before", "ns/op", 1},
+	{"etcd, 256 callers, next to concurrency", `^BenchmarkContest/synced/free,goroutines=256$`, "locker", "concurrency", "ns/op", 1 / 0.9},
+	{"etcd, one caller, next to raw", `^BenchmarkContest/synced/free,goroutines=1$`, "locker", "raw", "ns/op", 1.15},
+	{"etcd, one name, 4 × 16 callers, next to fc6f864", `^BenchmarkContest/synced/clients=4,goroutines=64$`, "locker", "before", "ns/op", 1},
+	{"etcd, one name, 4 × 16 callers, next to concurrency", `^BenchmarkContest/synced/clients=4,goroutines=64$`, "locker", "concurrency", "ns/op", 1},
+	{"ZooKeeper, 256 callers, next to fc6f864", `^BenchmarkContest/free,goroutines=256$`, "locker", "before", "ns/op", 1},
+	{"ZooKeeper, 256 callers, next to zk.Lock", `^BenchmarkContest/free,goroutines=256$`, "locker", "zk.Lock", "ns/op", 1},
+	{"ZooKeeper, one caller, next to raw", `^BenchmarkContest/free,goroutines=1$`, "locker", "raw", "ns/op", 1.25},
+	{"ZooKeeper, one name, 4 × 16 callers, next to fc6f864", `^BenchmarkContest/clients=4,goroutines=64$`, "locker", "before", "ns/op", 1},
+	{"ZooKeeper, one name, 4 × 16 callers, next to zk.Lock", `^BenchmarkContest/clients=4,goroutines=64$`, "locker", "zk.Lock", "ns/op", 1},
+	{"PostgreSQL, one caller, fsync, next to fc6f864", `^BenchmarkUncontended/fsync=on$`, "locker", "before", "ns/op", 1.25},
+	{"PostgreSQL, one caller, no fsync, next to fc6f864", `^BenchmarkUncontended/fsync=off$`, "locker", "before", "ns/op", 1.25},
+	{"PostgreSQL, 256 callers, next to fc6f864", `^BenchmarkCallers256$`, "locker", "before", "ns/op", 1.4},
 }
 
-var line = regexp.MustCompile(`^(Benchmark\S*)/([a-z0-9]+)(?:#\d+)?(?:-\d+)?\s+\d+\s+(.*)$`)
+var line = regexp.MustCompile(`^(Benchmark\S*)/([A-Za-z0-9.+]+)(?:#\d+)?(?:-\d+)?\s+\d+\s+(.*)$`)
 
 // figures has the values of each round, by topic, contender and unit.
 type figures map[[3]string][]float64
