@@ -14,10 +14,10 @@ BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
 # Events that are routine in production: connections that are closed, passwords, certificates and addresses that change.
 # Redis' tests of them run on the newest server, too; the installed one is the oldest that is supported, or close to it.
-ROUTINE := '^Test(IdleConnections|AnAddressThatMoves|APasswordThatWasChanged|ProveACertificate|ProveIdleConnections|TheRights|EachRight|WithoutTheRights|NothingStays|Check|AMinorityThatRefuses)'
+ROUTINE := '^Test(IdleConnections|AnAddressThatMoves|APasswordThatWasChanged|ProveACertificate|ProveIdleConnections|TheRights|EachRight|NothingStays|Check|AMinorityThatRefuses)'
 NEWEST_REDIS = $$(ls $(BIN)/valkey-newest/valkey-server 2>/dev/null)
 BY_NAME := '^Test(Search|ManyNamesOverHours)'
-ON_EACH_POSTGRES := '^Test(Histories|ConnectionsThat|ALostReply|IdleSessions|ProveCredentials|ProveAnAddress|ATable|WhatIsInTheWay)'
+ON_EACH_POSTGRES := '^Test(Histories|ConnectionsThat|IdleSessions|ProveCredentials|ProveAnAddress|ATable|WhatIsInTheWay)'
 VIRTUAL := '^Test(GoodBackendsKeepEveryRule|EveryKindInVirtualTime)'
 FLAWS := '^TestBrokenBackendsBreakARule'
 # make test RACE=-race has the race detector watch the packages, and takes twice as long. Each night they are run so.
@@ -67,12 +67,15 @@ compiled: $(GATE)
 # suites, modules of their own. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a
 # time, since many of them start several servers for one test, and one of what else is run. BY_NAME are those that are
 # not to run with -race; with it, SQLite takes minutes to compile. HISTORIES is how long those of conformance take on
-# each deployment. KUBERNETES= leaves out what needs an API server of Kubernetes, which takes minutes to compile.
+# each deployment. WATCHED= has the race detector watch the engine's tests and the histories alone: for the rest, the
+# tests that `make test` has compiled are used. KUBERNETES= leaves out what needs an API server of Kubernetes, which takes
+# minutes to compile.
 HISTORIES ?= 60s
+WATCHED ?= -race
 KUBERNETES ?= kube-apiserver
 ENGINE := . ./memory ./file ./bridge ./cas ./slots ./election ./adapt ./observe/otel ./observe/prometheus ./internal/... \
 	./internal/redisnode/...
-PROOFS = -p 2 -race $(LINK) -timeout 20m -run $(PROVE) -skip $(if $(KUBERNETES),'^$$','^TestProveKubernetes') work \
+PROOFS = -p 2 $(WATCHED) $(LINK) -timeout 20m -run $(PROVE) -skip $(if $(KUBERNETES),'^$$','^TestProveKubernetes') work \
 	-- -p 1 -race $(LINK) -skip $(BY_NAME)\|$(VIRTUAL)\|$(PROVE) $(ENGINE) \
 	-- -after -p 1 -race $(LINK) -run '^TestConformance$$' ./etcd ./zookeeper ./postgres ./single ./redlock \
 	-- -after -p 1 $(LINK) -run '^TestManyNamesOverHours' . \
@@ -96,7 +99,7 @@ prove-flaws:
 
 # What only computes, for long, or compiles other drivers: a machine of two cores does it at night.
 search: servers-prove $(GATE)
-	go test $(LINK) -vet=off -run '^TestSearch' ./redlock ./single ./cas # all interleavings: too many for -race
+	go test $(LINK) -vet=off -timeout 20m -run '^TestSearch' ./redlock ./single ./cas ./etcd ./internal/session ./internal/queue # too many for -race
 	LOCKER_PROVE=1 go test $(LINK) -vet=off -timeout 20m -run $(VIRTUAL)\|$(FLAWS) ./conformance ./cas # with more seeds
 	CROSSINGS=8000 go test $(LINK) -vet=off -count=1 -run '^TestCrossings' .
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test $(LINK) -vet=off -run '^TestTheChecker' ./...

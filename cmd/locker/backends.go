@@ -41,7 +41,7 @@ func promises() []promise {
 		{"etcd://, etcds://, here with members=3", etcd.Guarantees(&etcd.Options{Members: 3})},
 		{"zookeeper://, zookeepers://, here with 3 servers", zookeeper.Guarantees(3, nil)},
 		{"kubernetes://", kubernetes.Guarantees()},
-		{"mysql://, mysqls://", sqlstore.MySQL().Guarantees()},
+		{"mysql://, mysqls://", sqlstore.MySQL().Promises.Guarantees()},
 	}
 }
 
