@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -64,11 +65,6 @@ func TestARunThatIsNotKnownIsAskedForAgain(t *testing.T) {
 
 // What waits for a program's only server goes in several flights; of several servers, each gets all at once.
 func TestAFlightTakesAShareWhereOthersFollow(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	n, err := New(client, time.Second)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, n.Close()); _ = client.Close() }()
-	l := n.one
 	for _, c := range []struct {
 		spread                 bool
 		waiting, takes, beside int // beside: how many flights of one attempt are under way when the last may follow
@@ -76,22 +72,29 @@ func TestAFlightTakesAShareWhereOthersFollow(t *testing.T) {
 		{false, 400, 400, 1}, {false, 600, maxFlight, 1},
 		{true, 50, 50, 3}, {true, 256, maxShare, 3}, {true, 600, 150, 3}, {true, 4096, maxFlight, 3},
 	} {
-		n.Spread = c.spread
-		l.mu.Lock()
-		for range c.waiting {
-			l.queue = append(l.queue, &Attempt{stage: queued})
-		}
-		for l.may() {
-			l.board(nil, &Attempt{stage: queued})
-		}
-		assert.Len(t, l.flights, c.beside+1, "%+v", c)
-		all := l.flights
-		l.flights = all[:c.beside]
-		queue := slices.Clone(l.queue)
-		assert.Len(t, l.take(), c.takes, "%+v", c)
-		l.flights, l.queue = all, queue
-		assert.Len(t, l.take(), min(c.waiting, maxFlight), "behind slow ones: %+v", c)
-		l.queue, l.flights, l.waking = nil, nil, true // what a timer would launch is not there any more
-		l.mu.Unlock()
+		synctest.Test(t, func(t *testing.T) { // no time passes, in which flights would become slow
+			client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+			n, err := New(client, time.Second)
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, n.Close()); _ = client.Close() }()
+			n.Spread = c.spread
+			l := n.one
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for range c.waiting {
+				l.queue = append(l.queue, &Attempt{stage: queued})
+			}
+			for l.may() {
+				l.board(nil, &Attempt{stage: queued})
+			}
+			assert.Len(t, l.flights, c.beside+1, "%+v", c)
+			all := l.flights
+			l.flights = all[:c.beside]
+			queue := slices.Clone(l.queue)
+			assert.Len(t, l.take(), c.takes, "%+v", c)
+			l.flights, l.queue = all, queue
+			assert.Len(t, l.take(), min(c.waiting, maxFlight), "behind slow ones: %+v", c)
+			l.queue, l.flights = nil, nil
+		})
 	}
 }
