@@ -1224,7 +1224,7 @@ func (j *judge) wakes() {
 					told.began = since
 					passed := r.op == opPass && r.grant.Hold != nil
 					switch {
-					case passed && r.yield && since.Equal(r.began): // and not one that has been passed on before
+					case passed && r.yield && since.Equal(r.began) && !j.gaveUp(e.call, r): // and not passed on before
 						j.broken(r, "Pass does not see waiters", "%v was passed on inside %s, which was to yield, and %s waits",
 							left.of, r.who, e.who)
 					case !passed && stays(r) && !j.heard(e.call, "", &told) && !j.presentAfter(r) &&
@@ -1309,6 +1309,13 @@ func (j *judge) refusedBy(who string, since time.Time, r *call) (from time.Time,
 		}
 	}
 	return from, is
+}
+
+// gaveUp reports whether a listener's client may have left its line before a call was over.
+func (j *judge) gaveUp(ear, r *call) bool {
+	return slices.ContainsFunc(j.calls, func(c *call) bool {
+		return c.op == opLeave && c.who == ear.who && c.name == r.name && c.began.After(ear.ended) && c.began.Before(r.ended)
+	})
 }
 
 // heard reports whether a listener was woken soon after a call; nil: after any, except those of one

@@ -414,6 +414,13 @@ func TestRulesAllowForWhatTakesItsTime(t *testing.T) {
 			add(call{op: opRelease, who: "a", of: a}, 20, 21)
 			h.outages = append(h.outages, &outage{who: "b", fault: silent, from: at(25 + 9000*told)})
 		}},
+		{"wake", "who leaves the line meanwhile does not wait for what is to be passed on", func(told int) {
+			add(call{op: opNotify, who: "b"}, 0, 1)
+			a := hold(2, 3)
+			add(call{op: opAcquire, who: "b", of: asks("b", true), err: locker.ErrHeld}, 4, 5)
+			add(call{op: opPass, who: "a", of: a, next: asks("a", false), yield: true, grant: h.calls[1].grant}, 20, 30)
+			add(call{op: opLeave, who: "b"}, 29+10*told, 31+10*told)
+		}},
 		{"answer", "a Pass that was sent twice does not find its hold", func(told int) {
 			a := hold(0, 10)
 			h.outages = append(h.outages, &outage{who: "a", fault: replyLost, from: at(9000*told + 20), to: at(9000*told + 30)})

@@ -191,12 +191,12 @@ func harness(t *testing.T, servers []*lab.NATS) conformance.Harness {
 		elected := func(ct conformance.T) { // which takes some seconds
 			conn := dial(ct, all)
 			defer conn.Close()
-			require.Eventually(t, func() bool {
-				ctx, cancel := context.WithTimeout(ct.Context(), time.Second)
-				defer cancel()
-				_, err := nats.New(ctx, conn, "locks")
-				return err == nil
-			}, time.Minute, time.Millisecond)
+			serves(t, conn)
+		}
+		for _, s := range servers { // each knows who leads the bucket that was just made
+			conn := dial(t, s.Addr())
+			serves(t, conn)
+			conn.Close()
 		}
 		h.Crash = func(ct conformance.T, n int) func() {
 			down := servers[:n]
@@ -217,6 +217,17 @@ func harness(t *testing.T, servers []*lab.NATS) conformance.Harness {
 		}
 	}
 	return h
+}
+
+// serves returns once a server answers for the bucket.
+func serves(t *testing.T, conn *natsgo.Conn) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := nats.New(ctx, conn, "locks")
+		return err == nil
+	}, time.Minute, time.Millisecond)
 }
 
 func restart(t *testing.T, servers []*lab.NATS) {
