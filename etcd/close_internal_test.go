@@ -95,6 +95,25 @@ func TestCloseDeletesTheFloorsOfSessionsThatAreGone(t *testing.T) {
 	}
 }
 
+// The engine waits 1.5 seconds for a Close, which sends a revocation twice if etcd is silent, and nothing after it.
+func TestCloseOfStrictLocksTakesNoLongerThanTheEngineWaits(t *testing.T) {
+	calmly(t, func(t *testing.T, _ *server, c, _ *searchClient) {
+		c.opts.StrictExpiry = true
+		c.ask(t, "o", 0)
+		time.Sleep(time.Second) // until the session has been looked at, and before it is kept alive
+		asked := 0
+		c.onRequest(func(r *sent) (fate, error) {
+			asked++
+			<-r.ctx.Done()
+			return fate{carriedOut: true, underWay: true}, r.ctx.Err()
+		})
+		began := time.Now()
+		require.NoError(t, c.Close())
+		assert.Less(t, time.Since(began), 1500*time.Millisecond)
+		assert.Equal(t, 2, asked)
+	})
+}
+
 // After Close, what is undone is known only if etcd has confirmed that the session is gone, or it is known that nothing
 // was left.
 func TestUndoAfterClose(t *testing.T) {

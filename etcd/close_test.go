@@ -11,7 +11,8 @@ import (
 	"github.com/golockers/locker/internal/locktest"
 )
 
-// The engine waits 1.5 seconds for a Close.
+// A driver that does not heed that its requests are given up takes six seconds. How long Close takes by itself is
+// measured in virtual time: TestCloseOfStrictLocksTakesNoLongerThanTheEngineWaits.
 func TestCloseOfStrictLocksDoesNotWaitForASilentService(t *testing.T) {
 	s := parallelScene(t, 1)
 	network := lab.StartProxy(t)
@@ -20,5 +21,5 @@ func TestCloseOfStrictLocksDoesNotWaitForASilentService(t *testing.T) {
 	network.Set(lab.Drop)
 	began := time.Now()
 	require.NoError(t, b.Close())
-	assert.Less(t, time.Since(began), 1800*time.Millisecond)
+	assert.Less(t, time.Since(began), 5*time.Second)
 }

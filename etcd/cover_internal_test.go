@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -9,9 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
 
 	"github.com/golockers/locker/driver"
 )
@@ -20,18 +17,18 @@ import (
 func TestReleaseThatIsKeptWhileItsAnswerIsThatTheStoreIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := calm(t, newServer(1, ""), "A", false)
-		send, once, full := c.pool.send, sync.Once{}, false
-		c.pool.send = func(ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption) (f fate, err error) {
-			if in == releases && full {
+		once, full := sync.Once{}, false
+		c.onRequest(func(r *sent) (fate, error) {
+			if r.in == releases && full {
 				full = false
 				return fate{carriedOut: true}, rpctypes.ErrNoSpace
 			}
-			f, err = send(ctx, in, method, args, reply, opts...)
-			if req, ok := args.(*pb.TxnRequest); ok && putOf(req) != nil {
+			f, err := r.send()
+			if r.putsPlace() {
 				once.Do(func() { f.underWay = true })
 			}
 			return f, err
-		}
+		})
 		h := c.ask(t, "o", time.Minute).Hold
 		time.Sleep(5 * time.Second) // the floor is too short, and gets a longer one
 		full = true
@@ -50,20 +47,19 @@ func TestReleasesThatAreRefusedLeaveNoLeases(t *testing.T) {
 		s.mu.Lock()
 		before := len(s.leases)
 		s.mu.Unlock()
-		send := c.pool.send
-		c.pool.send = func(ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption) (fate, error) {
-			if in == releases {
+		undo := c.onRequest(func(r *sent) (fate, error) {
+			if r.in == releases {
 				return fate{}, rpctypes.ErrPermissionDenied
 			}
-			return send(ctx, in, method, args, reply, opts...)
-		}
+			return r.send()
+		})
 		for range 10 {
 			require.Error(t, h.Release(t.Context(), time.Minute))
 		}
 		s.mu.Lock()
 		assert.Len(t, s.leases, before)
 		s.mu.Unlock()
-		c.pool.send = send
+		undo()
 		require.NoError(t, h.Release(t.Context(), time.Minute))
 	})
 }

@@ -52,17 +52,19 @@ type sent struct {
 
 // onRequest has f make a client's requests, until it is undone.
 func (c *searchClient) onRequest(f func(r *sent) (fate, error)) (undo func()) {
-	send := c.pool.send
-	c.pool.send = func(
-		ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption,
-	) (fate, error) {
-		return f(&sent{
-			ctx, in, args,
-			func() (fate, error) { return send(ctx, in, method, args, reply, opts...) },
-			func() { _ = c.s.apply(method, args, nil) },
-		})
-	}
-	return func() { c.pool.send = send }
+	var send sender
+	c.s.do(func() {
+		send, c.sends = c.sends, func(
+			ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption,
+		) (fate, error) {
+			return f(&sent{
+				ctx, in, args,
+				func() (fate, error) { return send(ctx, in, method, args, reply, opts...) },
+				func() { _ = c.s.apply(method, args, nil) },
+			})
+		}
+	})
+	return func() { c.s.do(func() { c.sends = send }) }
 }
 
 // onSend has f see a client's transactions before they are sent; an error is their answer.

@@ -154,7 +154,7 @@ func TestProveOpenNeedsAMajority(t *testing.T) {
 func TestProveOpenWithAuthentication(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
-	s := lab.StartEtcd(t, 1)
+	s := lab.StartEtcd(t, 1, lab.WithConfig("bcrypt-cost", "4"))
 	withAuth(t, dial(t, s.Addrs()))
 	at := s.Nodes[0].Addr()
 	works(t, "etcd://locker:pass@"+at)

@@ -144,6 +144,7 @@ func TestRenewalBesideOneThatFindsItGone(t *testing.T) {
 	calmly(t, func(t *testing.T, s *server, c, _ *searchClient) {
 		var looks atomic.Int32
 		h := c.ask(t, "o", 0).Hold.(*hold)
+		time.Sleep(time.Second) // the session has been looked at by then
 		c.onRequest(func(r *sent) (fate, error) {
 			if looks.Add(1) > 1 {
 				<-r.ctx.Done()

@@ -370,14 +370,16 @@ type searchClient struct {
 	sure bool // its network has no faults
 
 	// Guarded by s.mu.
-	cut      bool // from the network
-	dead     bool // cut off for good
+	sends    sender // makes its requests: see onRequest
+	cut      bool   // from the network
+	dead     bool   // cut off for good
 	sessions map[*lease]bool
 }
 
 func newSearchClient(s *server, id string, strict bool) *searchClient {
 	c := &searchClient{s: s, sessions: map[*lease]bool{}}
-	p := &pool{timeout: 3 * time.Second, send: c.send, agreeing: make(chan struct{}, 1)}
+	c.sends = c.send
+	p := &pool{timeout: 3 * time.Second, send: c.request, agreeing: make(chan struct{}, 1)}
 	p.life, p.end = context.WithCancel(context.Background())
 	c.Backend = &Backend{
 		client: clientv3.NewCtxClient(context.Background()), opts: Options{StrictExpiry: strict, Timeout: p.timeout},
@@ -450,6 +452,16 @@ func (c *searchClient) unused() {
 	for key := range c.inUse {
 		c.s.fail("%s is over, and in use", key)
 	}
+}
+
+// request makes a request.
+func (c *searchClient) request(
+	ctx context.Context, in line, method string, args any, reply answer, opts ...grpc.CallOption,
+) (fate, error) {
+	c.s.mu.Lock()
+	send := c.sends
+	c.s.mu.Unlock()
+	return send(ctx, in, method, args, reply, opts...)
 }
 
 // send is a request on its way.

@@ -62,7 +62,7 @@ func TestKeepAliveCountsFromBeforeItsRequest(t *testing.T) {
 	g := locktest.Acquire(t, b, request("n", 8*time.Second, false))
 	eventually(t, 30*time.Second, "the session is kept alive", func() bool {
 		v, err := g.Hold.Renew(t.Context())
-		require.NoError(t, err)
+		require.NotErrorIs(t, err, driver.ErrLost)
 		if !v.Since.After(g.Validity.Since) {
 			return false
 		}
@@ -121,8 +121,13 @@ func TestTTLThatEtcdRaisesIsTheOneThatCounts(t *testing.T) {
 	g := locktest.Acquire(t, b, request("n", time.Second, false))
 	assert.Equal(t, 3*time.Second, g.Validity.TTL)
 	assert.False(t, g.Validity.Since.Before(before))
-	v, err := g.Hold.Renew(ctx)
-	require.NoError(t, err)
-	assert.Equal(t, 3*time.Second, v.TTL)
+	eventually(t, 30*time.Second, "it is renewed", func() bool { // a slow machine has to keep the session alive for that
+		v, err := g.Hold.Renew(ctx)
+		require.NotErrorIs(t, err, driver.ErrLost)
+		if err == nil {
+			require.Equal(t, 3*time.Second, v.TTL)
+		}
+		return err == nil
+	})
 	require.NoError(t, g.Hold.Release(ctx, 0))
 }
