@@ -24,6 +24,7 @@ import (
 // What is made with New asks its service for nothing before the first Lock: a program can start beside a
 // service that is down, and its Lock waits for it as for any outage.
 func TestALockWaitsForAServiceThatIsNotThereYet(t *testing.T) {
+	const ttl = 3 * time.Second // more than a busy machine lets pass between a Lock and its Unlock
 	for name, start := range map[string]func(t *testing.T) (s service, b driver.Backend, err error){
 		"single": func(t *testing.T) (service, driver.Backend, error) {
 			s := lab.StartRedis(t)
@@ -34,7 +35,7 @@ func TestALockWaitsForAServiceThatIsNotThereYet(t *testing.T) {
 		"redlock": func(t *testing.T) (service, driver.Backend, error) {
 			s := lab.StartRedis(t, lab.WithAppendOnly())
 			s.Kill()
-			b, err := redlock.New([]*redis.Client{redisClient(t, s)}, &redlock.Options{MaxTTL: time.Second})
+			b, err := redlock.New([]*redis.Client{redisClient(t, s)}, &redlock.Options{MaxTTL: ttl})
 			return s, b, err
 		},
 		"postgres": func(t *testing.T) (service, driver.Backend, error) {
@@ -67,7 +68,7 @@ func TestALockWaitsForAServiceThatIsNotThereYet(t *testing.T) {
 			s, b, err := start(t)
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = b.Close() })
-			c := locktest.Must(locker.New(b, &locker.Options{TTL: time.Second, OutageTimeout: time.Minute}))
+			c := locktest.Must(locker.New(b, &locker.Options{TTL: ttl, OutageTimeout: time.Minute}))
 			t.Cleanup(func() { _ = c.Close() })
 			_, err = c.TryLock(t.Context(), "a")
 			require.ErrorIs(t, err, locker.ErrUnavailable)
