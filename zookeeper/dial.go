@@ -66,8 +66,13 @@ func (s *session) failed(server string, err error, hung time.Duration) {
 	}
 }
 
-// stagger is the head start of each server over the next one.
-const stagger = 20 * time.Millisecond
+const (
+	// stagger is the head start of each server over the next one.
+	stagger = 20 * time.Millisecond
+	// maxUngreeted is how long a connection waits for its greeting at most. Servers end one that has said nothing for
+	// 10 s (zookeeper.nio.sessionlessCnxnTimeout).
+	maxUngreeted = 5 * time.Second
+)
 
 // dials are the connections that are being made until a server takes up the session: one that is there sooner than the
 // others, and does not take it up, must not keep them out. Those that have not begun by then do not begin. They belong
@@ -103,16 +108,10 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 		if all.under[server] == nil {
 			d := &dialed{server: server, patience: s.servers.patience(server, s.backend.patience())}
 			all.under[server] = d
-			s.goroutines.Go(func() { all.dial(d, time.Duration(i)*stagger, &s.backend.opts) })
+			s.goroutines.Go(func() { s.keepDialed(all, d, time.Duration(i)*stagger) })
 		}
 	}
 	s.mu.Unlock()
-	longest := time.Duration(0)
-	for _, d := range all.under {
-		longest = max(longest, d.patience)
-	}
-	ctx, cancel := context.WithTimeout(all.ctx, longest)
-	defer cancel()
 	var err error
 	for len(all.under) > 0 {
 		select {
@@ -129,34 +128,62 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 				err = fmt.Errorf("%w (%w): %s", errNotServing, err, whyNotServing) // it hung up at once
 			}
 			s.failed(d.server, err, d.hung)
-		case <-ctx.Done(): // also if the caller's function goes on
-			for _, d := range all.under {
-				s.failed(d.server, fmt.Errorf("no connection after %v", d.patience), d.patience)
-			}
-			s.endDials()
-			return nil, ctx.Err()
+		case <-all.ctx.Done():
+			return nil, all.ctx.Err()
 		}
 	}
 	return nil, err
 }
 
-// dial dials one server after a while, unless another is there by then.
-func (all *dials) dial(d *dialed, after time.Duration, opts *Options) {
+// keepDialed dials one server after a while, unless another is there by then. A connection that waits for its turn, as
+// while the others hang, is made anew before the server ends it.
+func (s *session) keepDialed(all *dials, d *dialed, after time.Duration) {
 	if clock.Sleep(all.ctx, after) != nil || !d.begun.CompareAndSwap(false, true) {
 		return
 	}
-	limited, cancel := context.WithTimeout(all.ctx, d.patience)
-	defer cancel()
-	d.conn, d.err = opts.dial(limited, d.server)
-	if d.err != nil && limited.Err() != nil {
-		d.hung = d.patience
-	}
-	select {
-	case all.answers <- d:
-	case <-all.ctx.Done():
+	for {
+		var stale <-chan time.Time
+		if s.dialOne(all.ctx, d); d.err == nil {
+			stale = time.After(maxUngreeted)
+		}
+		select {
+		case all.answers <- d:
+			return
+		case <-stale:
+		case <-all.ctx.Done():
+		}
 		if d.conn != nil {
 			_ = d.conn.Close()
 		}
+		if all.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// dialOne dials one server once. It returns in time even if the caller's function does not.
+func (s *session) dialOne(ctx context.Context, d *dialed) {
+	limited, cancel := context.WithTimeout(ctx, d.patience)
+	defer cancel()
+	answer := make(chan func())
+	s.goroutines.Go(func() {
+		conn, err := s.backend.opts.dial(limited, d.server)
+		select {
+		case answer <- func() { d.conn, d.err = conn, err }:
+		case <-limited.Done():
+			if conn != nil {
+				_ = conn.Close()
+			}
+		}
+	})
+	select {
+	case set := <-answer:
+		set()
+	case <-limited.Done():
+		d.conn, d.err = nil, limited.Err()
+	}
+	if d.err != nil && limited.Err() != nil {
+		d.hung = d.patience
 	}
 }
 

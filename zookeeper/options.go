@@ -35,7 +35,7 @@ type Options struct {
 	// stands for the host of each server.
 	TLS *tls.Config
 
-	// Dial makes connections. nil: TCP.
+	// Dial makes connections. It should return when its context ends: Close waits for it. nil: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Logger gets the driver's messages at debug level, and a warning when
