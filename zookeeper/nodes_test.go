@@ -48,9 +48,9 @@ func testHeartbeatIsOneWriteForAllLocks(t *testing.T, z *lab.ZooKeeper) {
 			return err == nil && stat.Version == 1
 		}, soon, 10*time.Millisecond)
 	}
+	began := time.Now()
 	before, first, err := stateOf(admin, beat)
 	require.NoError(t, err)
-	began := time.Now()
 	var after int64
 	var beats int32
 	require.Eventually(t, func() bool {

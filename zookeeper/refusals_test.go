@@ -18,14 +18,16 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// unused returns an address that nobody listens on.
+// unused returns an address that nobody listens on, nor can before the test ends: a connection was made from there.
 func unused(t testing.TB) string {
 	t.Helper()
 	var config net.ListenConfig
 	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = c.Close(), l.Close() })
+	return c.LocalAddr().String()
 }
 
 func TestWrongAddressIsToldAtOnce(t *testing.T) {
@@ -163,7 +165,7 @@ func TestProveTLS(t *testing.T) {
 	t.Parallel()
 	certs := lab.NewCerts(t)
 	z := lab.StartZooKeeper(t, lab.WithTLS(certs))
-	c, err := locker.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=4s&ca="+certs.CAFile, nil, zookeeper.Openers)
+	c, err := locker.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=20s&ca="+certs.CAFile, nil, zookeeper.Openers)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	warm(t, c, "a")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,29 +29,21 @@ const (
 // longName returns a name whose node has three bytes for almost each of its own.
 func longName(i int) string { return strings.Repeat(" ", 500) + fmt.Sprint(i) }
 
-// lockAll locks n names at once.
+// lockAll locks n names.
 func lockAll(t testing.TB, c *locker.Client, n int) (leases []*locker.Lease) {
 	t.Helper()
 	leases = make([]*locker.Lease, n)
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			var err error
-			leases[i], err = c.Lock(within(t, 3*soon), longName(i))
-			assert.NoError(t, err)
-		})
-	}
-	all.Wait()
+	aFewAtATime(n, func(i int) {
+		var err error
+		leases[i], err = c.Lock(within(t, 3*soon), longName(i))
+		assert.NoError(t, err)
+	})
 	return leases
 }
 
 func unlockAll(t testing.TB, leases []*locker.Lease) {
 	t.Helper()
-	var all sync.WaitGroup
-	for _, l := range leases {
-		all.Go(func() { assert.NoError(t, l.Unlock(within(t, soon))) })
-	}
-	all.Wait()
+	aFewAtATime(len(leases), func(i int) { assert.NoError(t, leases[i].Unlock(within(t, soon))) })
 }
 
 // serves returns nil if a service carries out a write.
@@ -137,9 +128,11 @@ func pathsOf(t testing.TB, z *lab.ZooKeeper) (all []int) {
 // A session that fills is followed by others, which end when they are empty.
 func testSessionsFillAndEnd(t *testing.T, z *lab.ZooKeeper) {
 	// Long enough for a busy machine, and not longer, since an empty session ends after one more.
-	opts := zookeeper.Options{SessionTimeout: 8 * time.Second}
+	opts := zookeeper.Options{SessionTimeout: 12 * time.Second}
 	c := newClient(t, []string{z.Addr()}, opts)
 	sessions := func() int { return len(pathsOf(t, z)) }
+	require.Eventually(t, func() bool { return sessions() == 0 }, 2*soon, 20*time.Millisecond,
+		"those of the tests before have ended, at the latest by their timeout")
 	leases := lockAll(t, c, 3*roomFor)
 	assert.Equal(t, 3, sessions())
 	for range 2 { // what has become free is used again
@@ -167,11 +160,10 @@ func testSessionsFillAndEnd(t *testing.T, z *lab.ZooKeeper) {
 // the error says why. A lock that is released makes room.
 func testServerRefusesAnotherConnection(t *testing.T, z *lab.ZooKeeper) {
 	for range connections - 1 {
-		_, _, err := adminOf(t, z.Addr()).Exists("/")
-		require.NoError(t, err)
+		t.Cleanup(occupy(t, z))
 	}
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
-	warm(t, c, "a") // the connections of an earlier test may still count
+	warm(t, c, "a") // those of the test before may still count
 	var leases []*locker.Lease
 	for i := 0; ; i++ {
 		require.Less(t, i, 2*roomFor)
