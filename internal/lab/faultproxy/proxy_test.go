@@ -62,7 +62,7 @@ var stories = map[string]string{
 		requests hold; a SET k 1; held = 8; requests drop; dropped = 8; held = 0; requests pass; a reset; k =`,
 	"drop of one direction": `
 		replies drop; a SET k 1; k = 1; a silent; a close; replies pass; open = 0
-		requests drop; b SET k 2; b silent; b close; requests pass; open = 0; k = 1`,
+		requests drop; b SET k 2; b silent; dropped = 8; b close; requests pass; open = 0; k = 1`,
 	"a client is told that there never will be a server": `
 		requests hold; a PING; held = 5; requests reset; a ends; open = 0`,
 	"a reset is seen as one, by both": `
