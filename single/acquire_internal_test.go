@@ -34,10 +34,13 @@ func newNode(t *testing.T, client redis.UniversalClient) *Backend {
 	return node
 }
 
-// newFake returns a Backend on a server that answers all scripts so.
+// newFake returns a Backend on a server that answers all scripts so, the copies of a request like the first one: it says
+// which run it is.
 func newFake(t *testing.T, reply string) *Backend {
 	t.Helper()
-	return newNode(t, redis.NewClient(&redis.Options{Addr: lab.StartFakeRedis(t, reply).Addr(), Protocol: 2}))
+	f := lab.StartFakeRedis(t, reply)
+	f.Answer("info", "+run_id:same\r\n")
+	return newNode(t, redis.NewClient(&redis.Options{Addr: f.Addr(), Protocol: 2}))
 }
 
 // load has the server know all scripts.
@@ -59,11 +62,22 @@ func warm(t *testing.T, node *Backend) {
 	}
 }
 
-// setUp starts a server and a Backend on it.
-func setUp(t *testing.T, opts ...lab.Option) (*lab.Redis, *Backend) {
+// withOnce lets the clients of newOnce log in.
+var withOnce = lab.WithUser("once", "on", ">secret", "~*", "&*", "+@all", "-info")
+
+// newOnce returns a Backend that sends each request once: its user may not ask which run of the server it is. From
+// others a busy machine may get copies, and of these the last answer is told, or one arrives later.
+func newOnce(t *testing.T, addr string) *Backend {
 	t.Helper()
-	server := lab.StartRedis(t, opts...)
-	return server, newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	return newNode(t, redis.NewClient(&redis.Options{Addr: addr, Username: "once", Password: "secret",
+		ReadTimeout: soon}))
+}
+
+// setUp starts a server and a Backend on it that sends each request once.
+func setUp(t *testing.T) (*lab.Redis, *Backend) {
+	t.Helper()
+	server := lab.StartRedis(t, withOnce)
+	return server, newOnce(t, server.Addr())
 }
 
 func keys(name, value string) *redisnode.Keys {

@@ -94,25 +94,31 @@ func TestListAndBreak(t *testing.T) {
 	}
 }
 
-// Among many keys of others, far away: what was found before the time was up has been yielded.
+// Among many keys of others: what was found is yielded before the rest is looked for.
 func TestListYieldsAsItGoes(t *testing.T) {
 	server := lab.StartRedis(t)
 	fill := `for i = 1, 20000 do redis.call('SET', 'cache:' .. i, '') end
 		for i = 1, 100 do redis.call('SET', 'locker:2:{' .. i .. '}', '0000000000000001 me:') end`
 	server.MustDo(t, "EVAL", fill, 0)
-	proxy := lab.StartProxy(t, server.Addr())
-	b := backend(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
-	require.NoError(t, locktest.Lists(t.Context(), b), "it is connected")
-	proxy.SetDelay(20 * time.Millisecond)
-	found, err := locktest.List(locktest.Within(t, 500*time.Millisecond), b, "")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.NotEmpty(t, found)
-	assert.Less(t, len(found), 100)
+	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+	require.NoError(t, locktest.Lists(t.Context(), b))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	found, failed := 0, error(nil)
+	for _, err := range b.List(ctx, "") {
+		if failed = err; err == nil {
+			found++
+			cancel()
+		}
+	}
+	require.ErrorIs(t, failed, context.Canceled)
+	assert.Positive(t, found)
+	assert.Less(t, found, 100)
 }
 
 func TestCheck(t *testing.T) {
 	server := lab.StartRedis(t)
-	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), &single.Options{Timeout: soon})
 	all, err := b.Check(t.Context())
 	require.NoError(t, err)
 	var what []string
@@ -253,20 +259,27 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	proxy := lab.StartProxy(t, server.Addr())
 	b := backend(t, newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond}),
 		&single.Options{Timeout: 300 * time.Millisecond})
-	late := func(acquire func(driver.Request) (driver.Grant, error)) {
+	late := func(name string, acquire func(driver.Request) (driver.Grant, error)) {
 		t.Helper()
-		req := driver.Request{Name: "n", Owner: rand.Text(), TTL: ttl, MinHold: time.Hour}
+		req := driver.Request{Name: name, Owner: rand.Text(), TTL: ttl, MinHold: time.Hour}
 		proxy.Replies(lab.Drop)
 		g, err := acquire(req)
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		proxy.PassNew()
 		locktest.Eventually(t, soon, "the driver is done", func() bool { return g.Hold.Undo(t.Context()) == nil })
-		assert.Greater(t, server.TTL(t, redisnode.LockKey("n")+":void:"+req.Owner+":"), 50*time.Minute)
+		assert.Greater(t, server.TTL(t, redisnode.LockKey(name)+":void:"+req.Owner+":"), 50*time.Minute)
 	}
-	late(func(req driver.Request) (driver.Grant, error) { return locktest.Ask(t.Context(), b, req) })
-	h, ok := grant(t, b, "n", 0).Hold.(driver.Passer)
-	require.True(t, ok)
-	late(func(req driver.Request) (driver.Grant, error) { return h.Pass(t.Context(), req, false) })
+	late("n", func(req driver.Request) (driver.Grant, error) { return locktest.Ask(t.Context(), b, req) })
+	lab.Again(t, func() bool { // on a busy machine it is not granted in time, or a copy of the request may be under way
+		name := rand.Text()
+		g, err := locktest.Ask(t.Context(), b, driver.Request{Name: name, Owner: rand.Text(), TTL: ttl})
+		h, ok := g.Hold.(driver.Passer)
+		if err != nil || !ok {
+			return false
+		}
+		late(name, func(req driver.Request) (driver.Grant, error) { return h.Pass(t.Context(), req, false) })
+		return true
+	})
 }
 
 func TestATokenThatTheCounterCannotHoldIsRefused(t *testing.T) {

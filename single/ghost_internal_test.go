@@ -23,23 +23,24 @@ func behindProxy(t *testing.T) (*lab.Redis, *lab.Proxy, *Backend) {
 		ReadTimeout: 500 * time.Millisecond}))
 }
 
-// holdRequest keeps the next request with this text from the server. What it returns lets it go,
+// holdRequest keeps the next request with this text from the server. waits returns when it has come. letGo lets it go,
 // and waits until the server has executed it.
-func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string) (letGo func()) {
+func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string) (waits, letGo func()) {
 	t.Helper()
-	held := make(chan *lab.Link, 1)
+	var link *lab.Link
+	held := make(chan struct{})
 	proxy.OnRequest(text, func(l *lab.Link) {
 		l.Requests(lab.Hold)
-		held <- l
+		link = l
+		close(held)
 	})
-	return func() {
+	waits = func() {
 		t.Helper()
-		var link *lab.Link
-		select {
-		case link = <-held:
-		case <-time.After(soon):
-			t.Fatalf("no request had %q in it", text)
-		}
+		told(t, held, "no request had "+text+" in it")
+	}
+	return waits, func() {
+		t.Helper()
+		waits()
 		before := server.Commands(t)
 		link.Requests(lab.Pass)
 		require.Eventually(t, func() bool { return server.Commands(t).Since(before)["evalsha"] > 0 },
@@ -66,7 +67,7 @@ func TestTheFirstCopyOfAnAcquireTakesNothingLater(t *testing.T) {
 						end = func(driver.Hold) { require.NoError(t, holder.Release(t.Context(), 0)) }
 					}
 					req := asks(shared)
-					letGo := holdRequest(t, server, proxy, req.Owner)
+					_, letGo := holdRequest(t, server, proxy, req.Owner)
 					g, err := node.Acquire(t.Context(), req)
 					require.NoError(t, err)
 					copied := g.Refused != nil && g.Refused.Undo != nil

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/golockers/locker/driver"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/redisnode"
 	"github.com/golockers/locker/single"
 )
 
@@ -54,7 +56,9 @@ func idle(t *testing.T, client redis.UniversalClient, n int) {
 	for _, c := range all {
 		require.NoError(t, c.Close())
 	}
-	require.GreaterOrEqual(t, int(client.PoolStats().IdleConns), n)
+	locktest.Eventually(t, soon, "they are in the pool", func() bool { // a look for closed ones may have one of them
+		return int(client.PoolStats().IdleConns) >= n
+	})
 }
 
 // Over TLS the driver does not see that an idle connection was closed. Whatever is
@@ -87,12 +91,17 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	req, g := held()
 	closed("renew", func() error { _, err := g.Hold.Renew(ctx); return err })
 	closed("raise", func() error { return g.Hold.(driver.TokenRaiser).RaiseToken(ctx, g.Token+1) })
+	copied := 0
 	closed("refused", func() error {
 		g, err := locktest.Ask(ctx, b, driver.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute})
 		assert.ErrorIs(t, err, driver.ErrHeld)
-		assert.NotNil(t, g.Hold, "the first copy of the request may still arrive: it has to be taken back")
+		if g.Hold == nil { // on a busy machine the request before may have just thrown away all that are closed
+			return nil
+		}
+		copied++
 		return g.Hold.Undo(ctx)
 	})
+	assert.Positive(t, copied, "the first copy of the request may still arrive: it has to be taken back")
 	closed("inspect", func() error { _, err := b.Inspect(ctx, req.Name); return err })
 	closed("list", func() error { return locktest.Lists(ctx, b) })
 	closed("check", func() error { _, err := b.Check(ctx); return err })
@@ -106,13 +115,18 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	closed("release", func() error { return next().Hold.Release(ctx, 0) })
 	closed("break", func() error { req, _ := held(); _, err := locktest.Break(ctx, b, req.Name); return err })
 	for range 3 { // with pass, the connections are closed before it and not before the acquire
-		req, g := held()
-		p, ok := g.Hold.(driver.Passer)
-		require.True(t, ok)
-		idle(t, rdb, 4)
-		server.HangUp(t)
-		_, err := p.Pass(ctx, driver.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute}, false)
-		require.NoError(t, err, "pass")
+		lab.Again(t, func() bool {
+			req, g := held()
+			p, ok := g.Hold.(driver.Passer)
+			if !ok {
+				return false // it met a closed connection that was still there, and was sent twice
+			}
+			idle(t, rdb, 4)
+			server.HangUp(t)
+			_, err := p.Pass(ctx, driver.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute}, false)
+			require.NoError(t, err, "pass")
+			return true
+		})
 	}
 
 	for range 2 {
@@ -148,19 +162,35 @@ func TestAnAddressThatMoves(t *testing.T) {
 		}})
 	ready(t, rdb)
 	b := backend(t, rdb, nil)
-	g := locktest.Acquire(t, b, request())
+	held := request()
+	g := locktest.Acquire(t, b, held)
 	idle(t, rdb, 4)
 	require.Eventually(t, func() bool { return after.MustDo(t, "DBSIZE") == before.MustDo(t, "DBSIZE") },
 		soon, time.Millisecond)
 	after.MustDo(t, "REPLICAOF", "NO", "ONE")
 	before.MustDo(t, "REPLICAOF", "127.0.0.1", after.Port())
 	addr.Store(after.Addr())
-	_, err := b.Acquire(t.Context(), request())
-	if err != nil { // the one before was slow to refuse it, so that this one was asked, which has not heard of it
-		require.ErrorContains(t, err, "another has taken its place")
-		locktest.Acquire(t, b, request())
+	// The one before may be slow to refuse a request, so that this one is asked as well, which has not heard of it.
+	moved := func(err error) bool {
+		if err != nil {
+			require.ErrorContains(t, err, "another has taken its place")
+		}
+		return err == nil
 	}
-	require.NoError(t, g.Hold.Release(t.Context(), 0))
+	lab.Again(t, func() bool {
+		_, err := b.Acquire(t.Context(), request())
+		return moved(err)
+	})
+	again := false
+	lab.Again(t, func() bool {
+		err := g.Hold.Release(t.Context(), 0)
+		if again && errors.Is(err, driver.ErrLost) {
+			return true // the release before has removed it, after all
+		}
+		again = true
+		return moved(err)
+	})
+	assert.Equal(t, int64(0), after.MustDo(t, "EXISTS", redisnode.LockKey(held.Name)))
 }
 
 // A password that was changed while clients were connected: who asks for it when it
@@ -174,10 +204,12 @@ func TestAPasswordThatWasChanged(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithTLS(certs), lab.WithUser("default", "off"),
 		lab.WithUser("app", rights("one")...))
 	var asked atomic.Int64
-	answers := []string{"one"}
+	var answers atomic.Value // of strings
+	answers.Store([]string{"one"})
 	rdb := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1,
 		CredentialsProvider: func() (string, string) {
-			return "app", answers[min(int(asked.Add(1)), len(answers))-1]
+			all := answers.Load().([]string)
+			return "app", all[min(int(asked.Add(1)), len(all))-1]
 		}})
 	fixed := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(),
 		MaxRetries: -1, Username: "app", Password: "one"})
@@ -189,7 +221,7 @@ func TestAPasswordThatWasChanged(t *testing.T) {
 	server.MustDo(t, append([]any{"ACL", "SETUSER", "app"}, anys(rights("two"))...)...)
 	server.HangUp(t)
 	asked.Store(0)
-	answers = []string{"one", "two"}
+	answers.Store([]string{"one", "two"})
 	require.NoError(t, lock(t, b), "the second answer is the right one")
 	server.HangUp(t)
 	asked.Store(0)
@@ -199,12 +231,14 @@ func TestAPasswordThatWasChanged(t *testing.T) {
 	require.ErrorContains(t, err, "WRONGPASS")
 	assert.NotErrorIs(t, err, driver.ErrUnavailable)
 	asked.Store(0)
-	answers = []string{"one"}
+	answers.Store([]string{"one"})
 	server.HangUp(t)
+	began := time.Now()
 	err = lock(t, b)
 	require.ErrorContains(t, err, "WRONGPASS", "no password is right any more")
 	assert.NotErrorIs(t, err, driver.ErrUnavailable)
-	assert.LessOrEqual(t, asked.Load(), int64(10), "it is not asked for ever")
+	copies := int64(time.Since(began) / (50 * time.Millisecond)) // at most, on a machine that is so slow
+	assert.LessOrEqual(t, asked.Load(), 10+3*copies, "it is not asked for ever")
 }
 
 func anys(words []string) (all []any) {

@@ -141,6 +141,10 @@ func TestAReleaseThatKeepsIsSentTwice(t *testing.T) {
 					require.NoError(t, err)
 					req := asks(shared)
 					g := locktest.Acquire(t, node, req)
+					if h, ok := g.Hold.(*hold); ok && h.copied { // a copy may still come, as if it were the release
+						locktest.Eventually(t, soon, "it is undone", func() bool { return h.Undo(t.Context()) == nil })
+						return false
+					}
 					if test.gone {
 						server.MustDo(t, "DEL", redisnode.LockKey("n"), redisnode.LockKey("n")+":shared")
 					}

@@ -33,6 +33,12 @@ func subscribe(t *testing.T, node *Backend, name string) (woken chan struct{}) {
 	return woken
 }
 
+func drain(woken chan struct{}) {
+	for len(woken) > 0 {
+		<-woken
+	}
+}
+
 func told(t *testing.T, woken chan struct{}, why string) {
 	t.Helper()
 	select {
@@ -104,9 +110,12 @@ func TestEachRightIsNeeded(t *testing.T) {
 	s, ctx, me := on(node), t.Context(), keys("n", "me:")
 	without := func(command string, ask func() (any, error)) {
 		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
+		began := time.Now()
 		_, err := ask()
 		assert.True(t, asError(t, err).Refused, command)
-		assert.False(t, asError(t, err).Unknown, command)
+		if time.Since(began) < 50*time.Millisecond { // later, a copy of a renewal or question may be under way
+			assert.False(t, asError(t, err).Unknown, command)
+		}
 		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
 	}
 	for r, commands := range map[request][]string{

@@ -110,12 +110,12 @@ type sResult struct {
 }
 
 func newModel(t *testing.T, clients, readers string, mistake ...string) *sModel {
-	addr := lab.StartRedis(t).Addr()
+	addr := lab.StartRedis(t, withOnce).Addr() // a copy that comes late would change the state after
 	m := &sModel{t: t, clients: clients, readers: readers, admin: redis.NewClient(&redis.Options{Addr: addr}),
 		nodes: map[byte]*Backend{}, known: map[sRequest]sResult{}}
 	for _, c := range strings.ToUpper(clients) {
 		if m.nodes[byte(c)] == nil {
-			node := newNode(t, redis.NewClient(&redis.Options{Addr: addr}))
+			node := newOnce(t, addr)
 			changed := len(mistake) == 0
 			woken, err := node.Notify(t.Context(), "n", func() {}) // it is there when it is its turn
 			require.NoError(t, err)

@@ -24,14 +24,13 @@ type request struct {
 
 // answer is what the server said to a request.
 type answer struct {
-	granted  bool
-	again    bool // granted before to this very value
-	token    uint64
-	left     time.Duration // not granted: the rest of the holder's TTL; negative: it never expires
-	foreign  bool          // the key is there but is no lock
-	void     bool          // a release had already made this value void
-	repeated bool          // sent more than once: whatever the answer, a copy may still be under way
-	sharers  bool          // sharers have it, and a writer that waits has left its note
+	granted bool
+	again   bool // granted before to this very value
+	token   uint64
+	left    time.Duration // not granted: the rest of the holder's TTL; negative: it never expires
+	foreign bool          // the key is there but is no lock
+	void    bool          // a release had already made this value void
+	sharers bool          // sharers have it, and a writer that waits has left its note
 
 	// Of pass.
 	turn bool // released, and it is another client's turn
@@ -69,7 +68,6 @@ func (s asker) acquire(ctx context.Context, k *redisnode.Keys, r request) (answe
 
 func read(o redisnode.Outcome) (a answer) {
 	code, n := o.Answer.Code, o.Answer.N
-	a.repeated = o.Copies > 1
 	if a.granted = granted(o); a.granted {
 		a.again, a.token = code == redisnode.Again, uint64(n)
 		return a

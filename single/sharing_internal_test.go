@@ -34,8 +34,14 @@ func shareAndLeave(t *testing.T, node *Backend, name string) {
 		require.True(t, share(t, node, name, "a:").granted)
 		require.True(t, share(t, node, name, "b:").granted)
 	}
-	require.True(t, acquire(t, node, name, "c:", waiting).sharers)
-	require.False(t, share(t, node, name, "d:").granted)
+	lab.Again(t, func() bool { // while the note of the writer lasts: a second
+		require.True(t, acquire(t, node, name, "c:", waiting).sharers)
+		granted := share(t, node, name, "d:").granted
+		if granted {
+			release(t, node, name, "d:", true, 0)
+		}
+		return !granted
+	})
 	st, err := node.inspect(t.Context(), name)
 	require.NoError(t, err)
 	require.True(t, st.Held)
@@ -109,10 +115,16 @@ func TestANoteFromTheFutureKeepsNobodyOut(t *testing.T) {
 	}
 	note(time.Hour)
 	assert.True(t, share(t, node, "n", "b:").granted)
-	note(500 * time.Millisecond)
-	a := share(t, node, "n", "c:")
-	assert.False(t, a.granted)
-	assert.LessOrEqual(t, a.left, 500*time.Millisecond)
+	lab.Again(t, func() bool { // on a busy machine it may have ended by then
+		note(500 * time.Millisecond)
+		a := share(t, node, "n", "c:")
+		if a.granted {
+			release(t, node, "n", "c:", true, 0)
+			return false
+		}
+		assert.LessOrEqual(t, a.left, 500*time.Millisecond)
+		return true
+	})
 	require.Eventually(t, func() bool { return share(t, node, "n", "c:").granted }, soon, time.Millisecond)
 }
 

@@ -69,7 +69,7 @@ func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 
 // Where the ACL does not allow the counter, nothing is left of the lock.
 func TestALockIsNotTakenWhereItsTokenCannotBeKept(t *testing.T) {
-	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "%RW~locker:2:{*",
+	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "-info", "%RW~locker:2:{*",
 		"%R~locker:2:*"))
 	node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
 		Password: "secret"}))

@@ -88,6 +88,10 @@ func fake(t *testing.T, reply string) (*lab.FakeRedis, *asker) {
 	return f, newAsker(t, redis.NewClient(&redis.Options{Addr: f.Addr(), Protocol: 2}))
 }
 
+// sameRun is the answer to INFO of a fake server that says which run it is: then a copy of a request, as a busy machine
+// sends it, is answered as the first one is.
+const sameRun = "+run_id:same\r\n"
+
 func (a *asker) takeAttempt(name, value string) *redisnode.Attempt {
 	k := redisnode.KeysOf(name, value, "", "")
 	return a.takes.Attempt("acquire", name, nil, k.Lock, k.Value(), ttl.Milliseconds())

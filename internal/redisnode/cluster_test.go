@@ -174,7 +174,7 @@ func TestProveAShardThatHangsHoldsUpNoOther(t *testing.T) {
 	for _, n := range cluster.Nodes[1:] {
 		for range 20 {
 			begin := time.Now()
-			_, err := node.inspect(ctx, names[n])
+			_, err := node.inspect(t.Context(), names[n])
 			require.NoError(t, err)
 			require.Less(t, time.Since(begin), 2*time.Second)
 		}

@@ -49,8 +49,11 @@ func TestProveSentinelNamesTheNextMaster(t *testing.T) {
 		SentinelAddrs: sentinel.Addrs(), DialerRetries: 1}))
 	b, _ := node.subscribe(t, "n")
 	node.mustTake(t, "before", "me")
+	sentinel.Servers[0].MustDo(t, "PERSIST", redisnode.LockKey("before")) // however long the fail-over takes
 	require.Eventually(t, func() bool {
-		return sentinel.Servers[1].MustDo(t, "GET", redisnode.LockKey("before")) == "0000000000000000 me"
+		replica := sentinel.Servers[1]
+		return replica.MustDo(t, "GET", redisnode.LockKey("before")) == "0000000000000000 me" &&
+			replica.TTL(t, redisnode.LockKey("before")) < 0
 	}, 30*time.Second, time.Millisecond, "the replica has it")
 	next := sentinel.KillPrimary(t)
 	require.Eventually(t, func() bool {

@@ -55,7 +55,12 @@ func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 		for _, reply := range replies {
 			t.Run(reply[:min(len(reply), 20)], func(t *testing.T) {
 				f, node := fake(t, "-"+reply+"\r\n")
-				e := try(t, t.Context(), node)
+				var e *redisnode.Error
+				lab.Again(t, func() bool { // on a busy machine a copy may be under way, and the outcome unknown
+					began := time.Now()
+					e = try(t, t.Context(), node)
+					return want == verdict{e.Unknown, e.Refused} || time.Since(began) < 100*time.Millisecond
+				})
 				assert.Equal(t, want, verdict{e.Unknown, e.Refused}, reply)
 				assert.Equal(t, "acquire", e.Op)
 				assert.Equal(t, f.Addr(), e.Addr)
@@ -100,7 +105,8 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 		one + "*3\r\n:-1\r\n:0\r\n+x\r\n", one + "*4\r\n:1\r\n:1\r\n:1\r\n:7\r\n",
 		one + "*7\r\n:1\r\n:1\r\n:1\r\n:7\r\n:1\r\n:1\r\n*0\r\n", shared + ":1\r\n:1\r\n*0\r\n",
 		shared + ":0\r\n:1\r\n*1\r\n+a\r\n", shared + ":1\r\n:1\r\n*2\r\n+a\r\n+b\r\n", shared + ":1\r\n:1\r\n:1\r\n"} {
-		_, node := fake(t, reply)
+		f, node := fake(t, reply)
+		f.Answer("info", sameRun)
 		_, asked := node.inspect(t.Context(), "n")
 		_, dropped := node.drop(t.Context(), "n", "me")
 		for _, err := range []error{try(t, t.Context(), node), asked, dropped} {
@@ -116,7 +122,8 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 func TestAnswersAtWhichTheDriverPanics(t *testing.T) {
 	for _, reply := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n",
 		"*2\r\n$9223372036854775807\r\n"} {
-		_, node := fake(t, reply)
+		f, node := fake(t, reply)
+		f.Answer("info", sameRun)
 		e := try(t, t.Context(), node)
 		assert.True(t, e.Unknown)
 		assert.ErrorContains(t, e, "cannot be read")

@@ -55,6 +55,8 @@ func TestARunThatIsNotKnownIsAskedForAgain(t *testing.T) {
 		n.one.mu.Unlock()
 		k := KeysOf("n", "me", "", "")
 		require.Nil(t, n.Do(t.Context(), n.Release(&k, 0)).Err)
+		n.one.mu.Lock()
+		defer n.one.mu.Unlock()
 		return n.one.run.id != ""
 	}
 	require.False(t, known(0))

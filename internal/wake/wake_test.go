@@ -185,6 +185,8 @@ func TestACallerThatLeavesEarly(t *testing.T) {
 		defer cancel()
 		_, err := w.Notify(ctx, "a", func() { t.Error("it has left") })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		s.said <- "a"
 		time.Sleep(2 * linger)
 		synctest.Wait()
 		assert.Zero(t, s.open.Load())
