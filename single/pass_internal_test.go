@@ -314,6 +314,7 @@ func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
 			require.ErrorIs(t, <-first, driver.ErrHeld)
 			itLeaves()
 			again, _ := wait(1)
+			came := time.Now()
 			if late {
 				told(t, backends[1].done, "the client has done with it, and asks anew")
 			}
@@ -325,6 +326,7 @@ func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
 			case inTime:
 				stands(t, server, nodes, "1")
 			}
+			assert.Less(t, time.Since(came), 5*time.Second, "it waits for a poll")
 			began := time.Now()
 			release(t, nodes[0], "n", "a", false, 0)
 			require.NoError(t, <-again)
