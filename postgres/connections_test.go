@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -97,8 +98,8 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 	}
 	require.NoError(t, l.Err())
 	const listens = "SELECT pid " + ours + " AND query LIKE '%idle_session_timeout%'"
+	until(t, s, "1", "SELECT count(*) FROM ("+listens+") l")
 	before := s.Query(t, listens)
-	require.NotEmpty(t, before)
 	time.Sleep(600 * time.Millisecond)
 	require.Equal(t, before, s.Query(t, listens), "the connection that listens is not idle")
 	<-ready
@@ -118,7 +119,7 @@ func TestConnectionsThatAProxyForgot(t *testing.T) {
 	s := lab.StartPostgres(t)
 	p := lab.StartProxy(t, s.Addr())
 	c := newClient(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=3", "pool_min_conns=3"), nil)
-	l := locktest.Lock(t, c, "a")
+	l := locktest.Lock(t, c, "a", locker.TTL(time.Hour)) // no renewal comes in between
 	// pgx asks a connection that was idle for so long whether it lives.
 	until(t, s, "3", "SELECT count(*) "+ours+" AND clock_timestamp() - state_change > interval '1.1s'")
 	p.Set(lab.HoldOpen)
@@ -168,7 +169,7 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			l := locktest.Lock(t, c, "a", locker.TTL(2*time.Second))
+			l := locktest.Lock(t, c, "a", locker.TTL(10*time.Second))
 			ready, got := startWaiters(t, waiter, "a", 1)
 			<-ready
 			change()
@@ -199,6 +200,14 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 		"postgres://locker:%s@db.test:%d/postgres?sslmode=disable&application_name=locker",
 		lab.PostgresPassword, s.Port()))
 	require.NoError(t, err)
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}} // so that the server knows which one it was
+		return from.DialContext(ctx, network, addr)
+	}
 	var now atomic.Value
 	now.Store("127.0.0.2")
 	config.ConnConfig.LookupFunc = func(_ context.Context, host string) ([]string, error) {
@@ -219,6 +228,7 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	ready, got := startWaiters(t, c, "a", 1)
 	<-ready
 	const away = "SELECT count(*) " + ours + " AND client_addr = '127.0.0.2'"
+	require.NotEqual(t, "0", s.Query(t, away))
 	now.Store("127.0.0.1")
 	terminate(t, s)
 	require.NoError(t, l.Unlock(t.Context()))
@@ -281,11 +291,20 @@ func TestProveWaitersCostOneConnectionAndNoQuery(t *testing.T) {
 	ready, got := startWaiters(t, c, "a", 1000)
 	<-ready
 	const connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiting'"
-	until(t, s, "1", connections) // those of the pool, which are idle, go
-	sent := p.Stats().Requests.Sent
-	time.Sleep(2 * time.Second) // what is measured is that nothing happens
-	assert.Equal(t, sent, p.Stats().Requests.Sent)
-	assert.Equal(t, "1", s.Query(t, connections))
+	locktest.Eventually(t, time.Minute, "two seconds without a poll", func() bool {
+		until(t, s, "1", connections) // those of the pool, which are idle, go
+		polls := c.Stats().Attempts
+		sent := p.Stats().Requests.Sent
+		time.Sleep(2 * time.Second) // what is measured is that nothing happens
+		now, connected := p.Stats().Requests.Sent, s.Query(t, connections)
+		until(t, s, "1", connections) // a poll is counted when it has ended
+		if c.Stats().Attempts != polls {
+			return false
+		}
+		assert.Equal(t, sent, now)
+		assert.Equal(t, "1", connected)
+		return true
+	})
 	require.NoError(t, holder.Unlock(t.Context()))
 	select {
 	case <-got:

@@ -18,6 +18,12 @@ import (
 // ConfirmSQL is what is asked about standbys.
 const ConfirmSQL = confirmSQL
 
+// BusyFor and ProtectedFor are how long Acquire asks for a name that nobody holds.
+const (
+	BusyFor      = busyFor
+	ProtectedFor = protectedFor
+)
+
 // Statements are those for the default table, by their names.
 func Statements() map[string]string {
 	s := statementsFor("public", DefaultTable)

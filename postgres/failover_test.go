@@ -27,7 +27,7 @@ func TestFailoverSafe(t *testing.T) {
 	standby := lab.StartPostgres(t, lab.ReplicaOf(primary.Addr()))
 	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable", "failover_safe=on")
 
-	c := newClient(t, both, &locker.Options{TTL: 20 * time.Second})
+	c := newClient(t, both, &locker.Options{TTL: time.Minute})
 	require.True(t, c.Guarantees().SurvivesFailover)
 	_, err := c.TryLock(t.Context(), "a")
 	require.ErrorIs(t, err, driver.ErrUnavailable)
@@ -46,11 +46,12 @@ func TestFailoverSafe(t *testing.T) {
 	_, err = c.TryLock(ctx, "while it is away")
 	cancel()
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	const cancelled = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity " +
+		"WHERE wait_event = 'SyncRep' AND application_name = 'locker'"
+	until(t, primary, "0", cancelled) // the one that was given up does not wait any more
 	unsure := later(func() error { _, err := c.TryLock(t.Context(), "cancelled"); return err })
-	require.Eventually(t, func() bool { // the server gives up its wait, and says that it has committed
-		return primary.Query(t, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity "+
-			"WHERE wait_event = 'SyncRep' AND application_name = 'locker'") != "0"
-	}, 30*time.Second, time.Millisecond)
+	locktest.Eventually(t, 30*time.Second, "the server gives up its wait, and says that it has committed",
+		func() bool { return primary.Query(t, cancelled) != "0" })
 	select {
 	case err = <-unsure:
 		require.Error(t, err, "what no standby has is no grant")
@@ -120,7 +121,7 @@ func TestAgeingFailovers(t *testing.T) {
 		all = append(all, newClient(t, u, &locker.Options{TTL: 4 * time.Second, OutageTimeout: time.Minute}))
 	}
 	c := campaign.Begin(t, campaign.Names(2), false, 1, all...)
-	kept := locktest.Lock(t, newClient(t, u, &locker.Options{TTL: 30 * time.Second}), "kept")
+	kept := locktest.Lock(t, newClient(t, u, &locker.Options{TTL: time.Minute}), "kept")
 	for range 3 {
 		c.GoesOn(20, 30*time.Second)
 		primary.Kill()
@@ -151,11 +152,13 @@ func TestProveReadOnlyAfterAFailover(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Unlock(t.Context()))
 	first.Set(t, "default_transaction_read_only", "on")
-	eventually := 10 * time.Second // a connection reads the new setting before its next command, or the one after
-	require.Eventually(t, func() bool {
-		l, err = c.TryLock(t.Context(), "a")
-		return err != nil || l.Unlock(t.Context()) != nil
-	}, eventually, time.Millisecond)
+	tries := 0
+	locktest.Eventually(t, 30*time.Second, "a connection reads the new setting before its next command, or the one after",
+		func() bool {
+			tries++ // with a name of its own: no release is the next command
+			_, err = c.TryLock(t.Context(), fmt.Sprint(tries))
+			return err != nil
+		})
 	require.ErrorIs(t, err, driver.ErrUnavailable)
 	require.ErrorContains(t, err, "default_transaction_read_only is on")
 	l = locktest.Lock(t, c, "a")
@@ -271,7 +274,10 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 	}
 	for i, names := range []string{`FIRST 1 (standby, "B")`, "standby, b", "ANY 1 (standby, b)"} {
 		primary.Set(t, "synchronous_standby_names", names)
-		acquire(t, locks, "both "+names, owner(i))
+		locktest.Eventually(t, 30*time.Second, "its connections know the names, and both standbys are there", func() bool {
+			_, err := locktest.Ask(t.Context(), locks, request("both "+names, owner(i)))
+			return err == nil
+		})
 		b.Pause()
 		g, err := locktest.Ask(t.Context(), locks, request("one "+names, owner(i)))
 		require.ErrorIs(t, err, driver.ErrUnavailable, names)

@@ -86,10 +86,12 @@ func TestAWaiterIsToldWhatTheFirstAnswerSaid(t *testing.T) {
 		locktest.Acquire(t, first, held)
 		ctx, cancel := context.WithCancel(t.Context())
 		p.OnRequest("SET waited", func(l *lab.Link) { l.Requests(lab.Hold); cancel() })
+		before := marks.Load()
 		g, err := ask(ctx, name)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, driver.ErrHeld)
 		assert.Equal(t, shared, g.Refused.Leave != nil, "its note may be there")
+		locktest.Eventually(t, 30*time.Second, "it is counted", func() bool { return marks.Load() > before })
 		for range 2 {
 			grants.Store(0)
 			marks.Store(0)
@@ -214,10 +216,9 @@ func TestProvePgbouncer(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
 	addr := lab.StartPgbouncer(t, s)
-	var log strings.Builder
-	logger := slog.New(slog.NewTextHandler(&log, nil))
+	deaf := make(chan struct{}, 1)
 	c := newClient(t, s.URL(addr, "sslmode=disable", "default_query_exec_mode=exec"),
-		&locker.Options{Logger: logger})
+		&locker.Options{Logger: slog.New(slog.NewTextHandler(told{"NOTIFY is not heard", deaf}, nil))})
 	direct := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	// With prepared statements, of which pgbouncer knows nothing here, it cannot work.
 	var errs []string
@@ -242,9 +243,28 @@ func TestProvePgbouncer(t *testing.T) {
 		}
 		return err
 	})
-	time.Sleep(3 * time.Second) // for the proof that nothing is heard
+	select {
+	case <-deaf:
+	case <-time.After(30 * time.Second):
+		t.Error("it does not find out that nothing is heard")
+	}
 	require.NoError(t, l.Unlock(t.Context()))
 	require.NoError(t, <-got)
 	require.NoError(t, c.Close())
-	assert.Contains(t, log.String(), "NOTIFY is not heard")
+}
+
+// told is a log in which a text is looked for.
+type told struct {
+	text string
+	seen chan<- struct{}
+}
+
+func (w told) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte(w.text)) {
+		select {
+		case w.seen <- struct{}{}:
+		default:
+		}
+	}
+	return len(line), nil
 }

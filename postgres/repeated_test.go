@@ -25,7 +25,7 @@ import (
 // A row that somebody has locked keeps no renewal waiting but its own, which goes on when the lock has gone.
 func TestALockedRowDelaysNoOtherRenewal(t *testing.T) {
 	_, url := start(t)
-	b, pool := newBackend(t, url+"&pool_max_conns=8", &postgres.Options{Timeout: 20 * time.Second})
+	b, pool := newBackend(t, url+"&pool_max_conns=8", &postgres.Options{Timeout: time.Minute})
 	for _, shared := range []bool{false, true} {
 		var holds []driver.Hold
 		for i := range 32 {

@@ -55,7 +55,7 @@ func TestBreakSaysWhichTransactionIsInItsWay(t *testing.T) {
 			err = ends(d) // the machine is slow: the time did not suffice to ask what is in the way
 		}
 		require.ErrorContains(t, err, "a transaction that called Held", what)
-		require.ErrorContains(t, err, "of locker (), idle in transaction, for 00:00:0", "which one is said")
+		require.ErrorContains(t, err, "of locker (), idle in transaction, for 00:0", "which one is said")
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 	}
 	require.NoError(t, l.Renew(t.Context()), "nothing has changed")
@@ -68,9 +68,9 @@ func TestBreakSaysWhichTransactionIsInItsWay(t *testing.T) {
 // waits for the Timeout, which is longer here than a writer would.
 func TestASharerIsNotRefusedWhileOthersComeIn(t *testing.T) {
 	const timeout = 1300 * time.Millisecond
-	s, _, pool := server(t)
+	s, patient, pool := server(t)
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), &postgres.Options{Timeout: timeout})
-	locktest.Acquire(t, b, sharer("a", 0))
+	locktest.Acquire(t, patient, sharer("a", 0))
 	tx := begin(t, pool)
 	_, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", postgres.Key("a"))
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestASharerIsNotRefusedWhileOthersComeIn(t *testing.T) {
 	require.NotErrorIs(t, err, driver.ErrHeld)
 	require.GreaterOrEqual(t, time.Since(began), timeout)
 	require.NoError(t, tx.Commit(t.Context()))
-	locktest.Acquire(t, b, sharer("a", 2))
+	locktest.Acquire(t, patient, sharer("a", 2))
 }
 
 // Sharers who have left cost those who come after them nothing, also while others stay.
