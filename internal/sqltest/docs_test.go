@@ -74,7 +74,7 @@ func TestTheTwoProcessesOfFencing(t *testing.T) {
 			binary := pageprograms.Build(t, examples, "fencing")
 			db := s.open(t)
 			s.exec(t, db, "DROP TABLE IF EXISTS locker_marks, accounts")
-			ctx := locktest.Within(t, 30*time.Second)
+			ctx := locktest.Within(t, time.Minute)
 			worker := func(arg ...string) *exec.Cmd {
 				return exec.CommandContext(ctx, binary,
 					append(arg, "-lock", url, "-db", s.dsn(s.addr, password))...)
