@@ -86,7 +86,7 @@ func ExampleClient_Lock_deadline() {
 		log.Fatal(err)
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	_, err = client.Lock(ctx, "job")
 	fmt.Println(err)
