@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -61,32 +62,34 @@ func TestTwoURLs(t *testing.T) {
 // Options and the parameters that are written once hold for both, also where a backend
 // needs them to connect; a prefix and a token_base belong to their own URL.
 func TestWhatTheOpenersOfTwoURLsAreGiven(t *testing.T) {
-	given, services := map[string]driver.Settings{}, map[string]*memlock.Backend{}
-	open := func(_ context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
-		given[u.Scheme], services[u.Scheme] = opts, memlock.New(true)
-		return services[u.Scheme], u.Check()
-	}
-	c, err := bridge.Open(t.Context(),
-		"old://?prefix=a%2F&outage_timeout=none\t young://?token_base=7&ttl=9s&label=me",
-		&locker.Options{TTL: time.Minute, Prefix: "p/", TokenBase: 5, MaxHold: time.Hour}, driver.Openers{"old": open, "young": open})
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, c.Close()) }()
-	both := driver.Settings{TTL: 9 * time.Second}
-	old, young := both, both
-	old.Prefix, old.TokenBase = "a/", 5
-	young.Prefix, young.TokenBase = "p/", 7
-	assert.Equal(t, map[string]driver.Settings{"old": old, "young": young}, given)
-	l := try(t, c, "job")
-	assert.Greater(t, time.Until(l.Until()), 8*time.Second)
-	assert.Less(t, time.Until(l.Until()), 9*time.Second)
-	token, _ := l.Token()
-	assert.EqualValues(t, 8, token, "the first one's is raised")
-	for scheme, name := range map[string]string{"old": "a/job", "young": "p/job"} {
-		st, err := services[scheme].Inspect(t.Context(), name)
+	synctest.Test(t, func(t *testing.T) {
+		given, services := map[string]driver.Settings{}, map[string]*memlock.Backend{}
+		open := func(_ context.Context, u *driver.URL, opts driver.Settings) (driver.Backend, error) {
+			given[u.Scheme], services[u.Scheme] = opts, memlock.New(true)
+			return services[u.Scheme], u.Check()
+		}
+		c, err := bridge.Open(t.Context(),
+			"old://?prefix=a%2F&outage_timeout=none\t young://?token_base=7&ttl=9s&label=me",
+			&locker.Options{TTL: time.Minute, Prefix: "p/", TokenBase: 5, MaxHold: time.Hour}, driver.Openers{"old": open, "young": open})
 		require.NoError(t, err)
-		assert.Equal(t, "me [old:// young://]", st.Label)
-	}
-	unlock(t, l)
+		defer func() { assert.NoError(t, c.Close()) }()
+		both := driver.Settings{TTL: 9 * time.Second}
+		old, young := both, both
+		old.Prefix, old.TokenBase = "a/", 5
+		young.Prefix, young.TokenBase = "p/", 7
+		assert.Equal(t, map[string]driver.Settings{"old": old, "young": young}, given)
+		l := try(t, c, "job")
+		assert.Greater(t, time.Until(l.Until()), 8*time.Second)
+		assert.Less(t, time.Until(l.Until()), 9*time.Second)
+		token, _ := l.Token()
+		assert.EqualValues(t, 8, token, "the first one's is raised")
+		for scheme, name := range map[string]string{"old": "a/job", "young": "p/job"} {
+			st, err := services[scheme].Inspect(t.Context(), name)
+			require.NoError(t, err)
+			assert.Equal(t, "me [old:// young://]", st.Label)
+		}
+		unlock(t, l)
+	})
 }
 
 // Of several Openers with one scheme the first counts, with two URLs as with one.

@@ -40,44 +40,49 @@ func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
 		ttls    int
 	}{{0, failed, 1}, {1, failed, 2}, {3, failed, 3}} {
 		stalled, ttls = c.stalled, nil
-		r := p.prove(t.Context(), h, broken)
-		assert.Equal(t, c.want, r.Outcome)
-		assert.Equal(t, []time.Duration{h.TTL, 2 * h.TTL, 4 * h.TTL}[:c.ttls], ttls, "each try has more time")
-		if c.stalled == 3 {
-			assert.Contains(t, r.Failures[len(r.Failures)-1], "stalled in each of 3 tries")
-		}
+		synctest.Test(t, func(t *testing.T) { // where this machine does not stall, too
+			r := p.prove(t.Context(), h, broken)
+			assert.Equal(t, c.want, r.Outcome)
+			assert.Equal(t, []time.Duration{h.TTL, 2 * h.TTL, 4 * h.TTL}[:c.ttls], ttls, "each try has more time")
+			if c.stalled == 3 {
+				assert.Contains(t, r.Failures[len(r.Failures)-1], "stalled in each of 3 tries")
+			}
+			time.Sleep(2 * time.Hour)
+		})
 	}
 }
 
 // Neither is a script, unless it has shown two holders: that is told at once.
 func TestScriptThatFailsOnASlowServiceIsPlayedAgainButForTwoHolders(t *testing.T) {
-	h := Harness{New: func(T) driver.Backend { return memlock.New(false) }, TTL: 100 * time.Millisecond}
-	r := newRecorder(t.Context(), t.Name())
-	defer r.Close()
-	k := newKit(r, h, false, &facts{})
-	for _, c := range []struct {
-		rule        string
-		do          verb
-		slow        time.Duration
-		fail, plays int
-		told        bool
-	}{
-		{"wake", doRenew, time.Minute, 2, 3, false}, {"wake", doRenew, time.Minute, 3, 3, true},
-		{"wake", doRenew, 0, 1, 1, true}, {"exclusion", doRenew, time.Minute, 1, 1, true},
-		{"exclusion", doBreak, time.Minute, 2, 3, false},
-	} {
-		plays := 0
-		broken, slow := k.steady(func(brokenScript, time.Duration) {}, func(*kit) []brokenScript {
-			b := brokenScript{slow: c.slow, sc: script{steps: []step{{do: c.do}}}}
-			if plays++; plays <= c.fail {
-				b.found = []violation{{rule: rule{name: c.rule}}}
-			}
-			return []brokenScript{b}
-		})
-		assert.Equal(t, c.plays, plays, "%+v", c)
-		assert.Equal(t, c.told, len(broken) > 0, "%+v", c)
-		assert.Equal(t, c.slow > 0, slow, "%+v", c)
-	}
+	synctest.Test(t, func(t *testing.T) { // where this machine does not stall, too
+		h := Harness{New: func(T) driver.Backend { return memlock.New(false) }, TTL: 100 * time.Millisecond}
+		r := newRecorder(t.Context(), t.Name())
+		defer r.Close()
+		k := newKit(r, h, false, &facts{})
+		for _, c := range []struct {
+			rule        string
+			do          verb
+			slow        time.Duration
+			fail, plays int
+			told        bool
+		}{
+			{"wake", doRenew, time.Minute, 2, 3, false}, {"wake", doRenew, time.Minute, 3, 3, true},
+			{"wake", doRenew, 0, 1, 1, true}, {"exclusion", doRenew, time.Minute, 1, 1, true},
+			{"exclusion", doBreak, time.Minute, 2, 3, false},
+		} {
+			plays := 0
+			broken, slow := k.steady(func(brokenScript, time.Duration) {}, func(*kit) []brokenScript {
+				b := brokenScript{slow: c.slow, sc: script{steps: []step{{do: c.do}}}}
+				if plays++; plays <= c.fail {
+					b.found = []violation{{rule: rule{name: c.rule}}}
+				}
+				return []brokenScript{b}
+			})
+			assert.Equal(t, c.plays, plays, "%+v", c)
+			assert.Equal(t, c.told, len(broken) > 0, "%+v", c)
+			assert.Equal(t, c.slow > 0, slow, "%+v", c)
+		}
+	})
 }
 
 // What is broken when servers fail can be played again by the number that is told. What is of no one script has
