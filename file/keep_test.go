@@ -37,22 +37,30 @@ func TestKeptLockEnds(t *testing.T) {
 				_, err := g.Hold.Renew(t.Context())
 				require.ErrorIs(t, err, driver.ErrLost)
 				require.ErrorIs(t, g.Hold.(driver.TokenRaiser).RaiseToken(t.Context(), 1<<62), driver.ErrLost)
-				require.NoError(t, g.Hold.Release(t.Context(), time.Hour), "it is kept already")
+				// What follows holds while it is kept, which is no longer so on a machine that has stood still.
+				if err := g.Hold.Release(t.Context(), time.Hour); time.Since(began) < keep {
+					require.NoError(t, err, "it is kept already")
+				}
 				if stays {
 					require.NoError(t, beside.Release(t.Context(), 0))
 				}
-				st := must(b.Inspect(t.Context(), "n"))
-				assert.True(t, st.Held)
-				assert.Equal(t, g.Token, st.Token)
-				assert.Greater(t, st.Remaining, time.Duration(0))
-				assert.LessOrEqual(t, st.Remaining, keep)
-				assert.WithinDuration(t, began.Add(keep), st.KeptUntil, time.Second)
-				_, err = locktest.Ask(t.Context(), other, request(false, 0))
-				require.ErrorIs(t, err, driver.ErrHeld)
+				if st := must(b.Inspect(t.Context(), "n")); time.Since(began) < keep {
+					assert.True(t, st.Held)
+					assert.Equal(t, g.Token, st.Token)
+					assert.Greater(t, st.Remaining, time.Duration(0))
+					assert.LessOrEqual(t, st.Remaining, keep)
+					assert.WithinDuration(t, began.Add(keep), st.KeptUntil, time.Second)
+				}
+				late, err := locktest.Ask(t.Context(), other, request(false, 0))
+				if time.Since(began) < keep {
+					require.ErrorIs(t, err, driver.ErrHeld)
+				} else if err == nil {
+					require.NoError(t, late.Hold.Release(t.Context(), 0))
+				}
 				next := must(locktest.Ask(t.Context(), other, waiting(false)))
 				took := time.Since(began)
 				assert.GreaterOrEqual(t, took, keep)
-				assert.Less(t, took, keep*101/100+b.Guarantees().MinHoldSlack+time.Second, "and a second for a busy machine")
+				assert.Less(t, took, keep*101/100+b.Guarantees().MinHoldSlack+5*time.Second, "and some for a busy machine")
 				require.ErrorIs(t, g.Hold.Release(t.Context(), time.Hour), driver.ErrLost)
 				_, err = next.Hold.Renew(t.Context())
 				require.NoError(t, err)
