@@ -233,14 +233,14 @@ func TestMaxHoldEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	backend := fileBackend(t)
 	began := time.Now()
-	limit := []string{"--max-hold", "3s"} // time for the command to start, and half a second to end in
+	limit := []string{"--max-hold", "6s"} // time for the command to start, and a second to end in
 	p := start(t, []with{backend}, locked(limit, "a", "listen", "stubborn")...)
 	good := start(t, []with{backend}, locked(limit, "b", "listen")...)
-	ofURL := start(t, urls("file://"+t.TempDir()+"?max_hold=2s"), locked(nil, "a", "listen")...)
+	ofURL := start(t, urls("file://"+t.TempDir()+"?max_hold=6s"), locked(nil, "a", "listen")...)
 	child := number(t, p.expect("pid"))
 	p.expect("got SIGTERM")
 	assert.Equal(t, 74, p.wait())
-	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+	assert.GreaterOrEqual(t, time.Since(began), 5*time.Second)
 	assert.True(t, gone(child))
 	assert.Contains(t, p.said(), "--max-hold is reached: sent SIGTERM")
 	assert.Contains(t, p.said(), `"a": sent SIGKILL`)

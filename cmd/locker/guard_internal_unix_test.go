@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golockers/locker"
@@ -21,15 +22,17 @@ import (
 
 // A lease that is over by its own time gives the command none after that.
 func TestALeaseThatIsOverGivesNoGrace(t *testing.T) {
-	lease, err := locktest.Must(locker.New(memory.New(), nil)).Lock(t.Context(), "a", locker.MaxHold(300*time.Millisecond))
-	require.NoError(t, err)
-	j := &job{session: &session{lease: lease}}
-	j.schedule()
-	require.NoError(t, j.reason)
-	<-lease.Done()
-	j.schedule()
-	require.ErrorIs(t, j.reason, locker.ErrLost)
-	assert.LessOrEqual(t, left(j.kill), time.Duration(0))
+	synctest.Test(t, func(t *testing.T) {
+		lease, err := locktest.Client(t, memory.New(), nil).Lock(t.Context(), "a", locker.MaxHold(time.Minute))
+		require.NoError(t, err)
+		j := &job{session: &session{lease: lease}}
+		j.schedule()
+		require.NoError(t, j.reason)
+		<-lease.Done()
+		j.schedule()
+		require.ErrorIs(t, j.reason, locker.ErrLost)
+		assert.LessOrEqual(t, left(j.kill), time.Duration(0))
+	})
 }
 
 // A guard that is late hears what locker has to say first, but not for long. Only a renewal gives the command more time.

@@ -113,7 +113,8 @@ func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := startService(t)
-			p := start(t, []with{s.through()}, locked(shortTTL, "a", "listen", c.role)...)
+			ttl := []string{"--ttl", "5s"} // of which it has most of a second to end in good order
+			p := start(t, []with{s.through()}, locked(ttl, "a", "listen", c.role)...)
 			child := number(t, p.expect("pid"))
 			next := s.next(t, child)
 			if c.stopped {
@@ -134,7 +135,7 @@ func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
 func TestShortOutageIsSatOut(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
-	p := holding(t, []with{s.through()}, shortTTL...)
+	p := holding(t, []with{s.through()}, "--ttl", "9s")
 	s.proxy.Set(lab.Reset)
 	p.expectSaid(`cannot renew "a"`)
 	s.proxy.Set(lab.Pass)
@@ -176,7 +177,7 @@ func TestLockThatIsGoneEndsTheCommandAtOnce(t *testing.T) {
 			for _, pid := range pids {
 				assert.True(t, gone(pid))
 			}
-			assert.Regexp(t, `sent SIGTERM, SIGKILL follows in \d+ms`, p.said())
+			assert.Regexp(t, `sent SIGTERM, SIGKILL follows in (\d+ms|0s)`, p.said()) // 0s: a busy machine has used it up
 			if what == "stubborn" {
 				assert.Contains(t, p.said(), "sent SIGKILL")
 			}
@@ -213,9 +214,11 @@ func TestLostLockIsActedUponWhenStderrTakesNothing(t *testing.T) {
 				require.NoError(t, r.Close())
 			} else {
 				defer r.Close()
-				require.NoError(t, w.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
-				_, err := w.Write(make([]byte, 1<<20))
-				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				for n, all := 0, 0; n > 0 || all == 0; all += n {
+					require.NoError(t, w.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+					n, err = w.Write(make([]byte, 1<<20))
+					require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				}
 			}
 			s := startService(t)
 			p := start(t, []with{s.through(), func(c *exec.Cmd) { c.Stderr = w }},

@@ -201,13 +201,13 @@ func TestProveKubernetes(t *testing.T) {
 // serves has one hold a lock, another refused and a third wait for it.
 func serves(t *testing.T, tokens bool, backend ...with) {
 	t.Helper()
-	p := holding(t, backend, "--ttl", "4s")
-	r := do(t, backend, "run", "--ttl", "4s", "--try", "a", "--", "echo", "ran")
+	p := holding(t, backend, "--ttl", "10s")
+	r := do(t, backend, "run", "--ttl", "10s", "--try", "a", "--", "echo", "ran")
 	assert.Equal(t, 75, r.status, r.stderr)
 	assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
 	assert.Contains(t, do(t, backend, "inspect", "a").stdout, `"a": held by `)
 	another := withEnv("LOCKER_TOKEN=another lock's")
-	next := start(t, append(backend, another), "run", "--ttl", "4s", "--wait", patience.String(), "a", "--",
+	next := start(t, append(backend, another), "run", "--ttl", "10s", "--wait", patience.String(), "a", "--",
 		"sh", "-c", "echo ran with ${LOCKER_TOKEN-none}")
 	p.end()
 	assert.Empty(t, p.complaints())

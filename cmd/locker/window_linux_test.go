@@ -100,6 +100,7 @@ func TestNoMomentLetsTwoCommandsRunAtOnce(t *testing.T) {
 					}
 					if pid = locker; whom == "guard" {
 						pid = childOf(locker)
+						require.NotZero(t, pid, "which would be this process's own group")
 					}
 					require.NoError(t, syscall.Kill(pid, sig))
 					if pid != locker && sig == syscall.SIGSTOP {
