@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/driver"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // flaw is what is wrong with a lock. Each is a mistake that a lock in use has, or had.
@@ -51,7 +52,7 @@ func badOpeners() driver.Openers {
 				ReadTimeout: 300 * time.Millisecond, MaxRetries: -1,
 			})}
 			err := b.rdb.Ping(ctx).Err()
-			for err != nil && ctx.Err() == nil { // on a busy machine
+			for err != nil && clock.Sleep(ctx, 50*time.Millisecond) == nil { // on a busy machine
 				err = b.rdb.Ping(ctx).Err()
 			}
 			return b, err

@@ -112,9 +112,9 @@ func (r *run) count(b *bench, s share, again int) {
 	r.repeats += again
 }
 
-// judge judges an ended trial, and reports what it has broken. If its history cannot be written, the
-// run ends: without a record, trying is pointless.
-func (r *run) judge(trial string) {
+// judge judges an ended trial, and reports what it is the first to break, if anything. If its history cannot be
+// written, the run ends: without a record, trying is pointless.
+func (r *run) judge(trial string) (broken bool) {
 	events, err := r.journal.End(trial)
 	if err != nil {
 		r.stop(err)
@@ -125,6 +125,7 @@ func (r *run) judge(trial string) {
 	for _, line := range news {
 		r.say("%s", line)
 	}
+	return len(news) > 0
 }
 
 // run tries every service of the plan with every possible fault, judges what it saw, and leaves

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -58,6 +59,8 @@ func TestTheWireTellsWhatIsDue(t *testing.T) {
 			due += e.Value
 		}
 		assert.InDelta(t, test.due, float64(due)/1e9, 0.5, "%s: %+v", test.name, all)
-		assert.Empty(t, w.take(), "%s: told twice", test.name)
+		for _, e := range w.take() { // since then
+			assert.Less(t, e.Value, int64(time.Second/2), "%s: told twice", test.name)
+		}
 	}
 }
