@@ -182,7 +182,7 @@ func TestProveKubernetes(t *testing.T) {
 	}
 	require.NoError(t, k.Ask(http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/jobs/leases", nil, &kept))
 	assert.Regexp(t, `locker-locker-check-.-`, kept.Items, "one of few: its record stays")
-	r = do(t, pod, "compare", "--for", "0s", "--only", "healthy", "--out", t.TempDir(), "--require", "exclusion",
+	r = do(t, pod, "compare", "--for", "0s", "--ttl", "2s", "--only", "healthy", "--out", t.TempDir(), "--require", "exclusion",
 		"kubernetes://jobs?min_ttl=1s&credentials="+credentials)
 	assert.Equal(t, 0, r.status, r.stdout+r.stderr)
 	assert.Contains(t, r.stdout, "exclusion: healthy")
