@@ -150,7 +150,7 @@ func (r *round) healthy() {
 	all := []group{}
 	for range 2 {
 		for _, h := range r.holders() {
-			all = append(all, h.hold(r, command{Within: 3 * r.ttl / 2, Loop: true, Keep: 5 * time.Millisecond}))
+			all = append(all, h.hold(r, command{Within: 3 * r.ttl / 2, Loop: true, Keep: r.ttl / 100}))
 		}
 	}
 	for _, g := range all {
