@@ -163,19 +163,25 @@ func TestLockThatIsGoneEndsTheCommandAtOnce(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, []with{c.backend}, locked(shortTTL, c.name, c.role[0], c.role[1:]...)...)
-			var pids []int
-			if what == "file" {
-				pids = append(pids, number(t, p.expect("child")))
-				t.Cleanup(func() { _ = syscall.Kill(pids[0], syscall.SIGKILL) })
-			}
-			if pids = append(pids, number(t, p.expect("pid"))); runtime.GOOS != "linux" {
-				pids = pids[len(pids)-1:] // there, what has left the group is out of reach
-			}
-			require.NoError(t, c.remove())
-			assert.Equal(t, 74, p.wait())
-			for _, pid := range pids {
-				assert.True(t, gone(pid))
+			var p *process
+			for range 5 { // a busy machine may keep the guard from its work until locker does it
+				p = start(t, []with{c.backend}, locked(shortTTL, c.name, c.role[0], c.role[1:]...)...)
+				var pids []int
+				if what == "file" {
+					pids = append(pids, number(t, p.expect("child")))
+					t.Cleanup(func() { _ = syscall.Kill(pids[0], syscall.SIGKILL) })
+				}
+				if pids = append(pids, number(t, p.expect("pid"))); runtime.GOOS != "linux" {
+					pids = pids[len(pids)-1:] // there, what has left the group is out of reach
+				}
+				require.NoError(t, c.remove())
+				assert.Equal(t, 74, p.wait())
+				for _, pid := range pids {
+					assert.True(t, gone(pid))
+				}
+				if !strings.Contains(p.said(), "its guard did not end the command in time: sent SIGKILL") {
+					break
+				}
 			}
 			assert.Regexp(t, `sent SIGTERM, SIGKILL follows in (\d+ms|0s)`, p.said()) // 0s: a busy machine has used it up
 			if what == "stubborn" {
