@@ -223,6 +223,8 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	type looked struct {
 		redisnode.Server
 		findings []driver.Finding
+		ahead    time.Duration // of when it was asked
+		took     time.Duration
 	}
 	forgets := driver.SeverityInfo // the restart guard keeps the server out
 	if b.opts.NoRestartGuard {
@@ -237,11 +239,13 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 				Commands: [][]string{{"info"}, {"script|load", ""}, {"eval", "", "0"}, {"mget", redisnode.RunsKey}},
 				Severity: driver.SeverityWarning, Advice: "the restart guard keeps the node out"})
 		}
+		asked := time.Now()
 		found, servers, err := n.Check(ctx, needs, forgets)
 		if err == nil && len(servers) > 0 {
 			l.Server = servers[0]
+			l.ahead = l.Clock.Sub(asked)
 		}
-		l.findings = found
+		l.findings, l.took = found, time.Since(asked)
 		return l, err
 	}
 	servers, causes, err := fromAll(ctx, b, "check", checkTime, ask)
@@ -250,7 +254,7 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 	}
 	found := []driver.Finding{b.checkCount()}
 	runs := map[string]string{}
-	var first time.Time
+	var first *looked
 	for i, s := range servers {
 		if causes[i] != nil {
 			found = append(found, driver.Finding{Severity: driver.SeverityWarning,
@@ -274,12 +278,13 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 		if s.Clock.IsZero() {
 			continue
 		}
-		if first.IsZero() {
-			first = s.Clock
+		if first == nil {
+			first = &servers[i]
 		}
-		if off := s.Clock.Sub(first); off.Abs() > clockTolerance {
+		// Each has read it at some moment while it was looked at.
+		if off := s.ahead - first.ahead; off.Abs() > clockTolerance+max(s.took, first.took) {
 			found = append(found, driver.Finding{Severity: driver.SeverityWarning, What: "clock of " + s.Addr,
-				Found:  fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), b.nodes[0].Addr),
+				Found:  fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), first.Addr),
 				Advice: "a clock that is stepped ends locks early or late: keep the servers' clocks by NTP, slewed"})
 		}
 	}

@@ -123,6 +123,28 @@ func TestCheckDoesNotWarnOfWhatTheGuardPrevents(t *testing.T) {
 	}
 }
 
+// A clock that is off is told. An answer that is late says nothing of its server's clock.
+func TestCheckComparesClocks(t *testing.T) {
+	t.Parallel()
+	s := start(t, 3, lab.WithAppendOnly(), lab.WithClock()).proven(t)
+	s.patient = true
+	b := s.through(t, redlock.Options{})
+	clocks := func() []driver.Finding {
+		found, err := b.Check(t.Context())
+		require.NoError(t, err)
+		return slices.DeleteFunc(found, func(f driver.Finding) bool { return !strings.HasPrefix(f.What, "clock of ") })
+	}
+	s.proxies[2].Requests(lab.Hold)
+	time.AfterFunc(1300*time.Millisecond, func() { s.proxies[2].Requests(lab.Pass) })
+	assert.Empty(t, clocks())
+	s.servers[1].JumpClock(t, -time.Hour)
+	found := clocks()
+	require.Len(t, found, 1)
+	assert.Equal(t, "clock of "+s.proxies[1].Addr(), found[0].What)
+	assert.Equal(t, driver.SeverityWarning, found[0].Severity)
+	assert.Regexp(t, "^-(1h0m|59m5)[0-9]", found[0].Found)
+}
+
 // A key that is no lock is named to those who look at it, or want the lock; who lists locks, or breaks one, does not
 // see it. At one node it does not hide the lock that the others may have.
 func TestAKeyThatIsNoLock(t *testing.T) {
