@@ -58,10 +58,10 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 	}
 	return conformance.Harness{
 		TTL: 600 * time.Millisecond,
-		New: func(ct conformance.T) driver.Backend { return connect(ct, slack, direct) },
+		New: func(ct conformance.T) driver.Backend { return connect(ct, hasty, direct) },
 		Pair: func(ct conformance.T) (driver.Backend, driver.Backend) {
 			clients := s.clients(ct, direct)
-			return on(ct, slack, clients), on(ct, slack, clients)
+			return on(ct, hasty, clients), on(ct, hasty, clients)
 		},
 		Cut: func(ct conformance.T) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct)
@@ -69,7 +69,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		},
 		CutSome: func(ct conformance.T, some []int) (driver.Backend, conformance.Fault) {
 			w := lab.StartProxy(ct)
-			return connect(ct, slack, func(i int) string {
+			return connect(ct, hasty, func(i int) string {
 				if slices.Contains(some, i) {
 					return w.Through(direct(i))[0]
 				}

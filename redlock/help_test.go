@@ -89,8 +89,12 @@ func newClient(t interface{ Cleanup(func()) }, opts *redis.Options) *redis.Clien
 	return c
 }
 
-// slack is for tests in which no node is slow on purpose: the machine may be.
-const slack = 300 * time.Millisecond
+// slack is a NodeTimeout for tests in which no node is slow on purpose: the machine may be, and the disk that all nodes
+// write to. hasty is for those that wait for one that is.
+const (
+	slack = 2 * time.Second
+	hasty = 300 * time.Millisecond
+)
 
 // backend is straight to the servers, through is by way of the proxies.
 func (s *nodes) backend(t testing.TB, o redlock.Options) *redlock.Backend {

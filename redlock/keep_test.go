@@ -97,7 +97,7 @@ func TestANodeThatIsAskedLateKeepsTheRest(t *testing.T) {
 	time.Sleep(late) // one request to it, with its copies, takes up to half of that
 	s.proxies[2].Set(lab.Reset)
 	s.proxies[2].Set(lab.Pass)
-	within(t, 15*time.Second, "the third keeps it", func() bool { return s.kept(t) == 3 })
+	within(t, 30*time.Second, "the third keeps it", func() bool { return s.kept(t) == 3 })
 	life := s.servers[2].TTL(t, redisnode.LockKey("n"))
 	assert.LessOrEqual(t, life, keep-late/2)
 	assert.Greater(t, life, time.Until(released.Add(keep))-time.Second)
@@ -118,14 +118,14 @@ func TestARemovalAfterAReleaseThatKeeps(t *testing.T) {
 				require.Error(t, g.Hold.Release(locktest.Within(t, 200*time.Millisecond), 30*time.Second))
 				within(t, 30*time.Second, "one keeps it", func() bool { return s.kept(t) == 1 })
 				require.Error(t, remove(t, g.Hold))
-				within(t, 10*time.Second, "that one is asked again, at once", func() bool { return s.value(t, 0, "n") == "" })
+				within(t, 30*time.Second, "that one is asked again, at once", func() bool { return s.value(t, 0, "n") == "" })
 				if mode == lab.Drop {
 					s.proxies[1:].Set(lab.Reset)
 				}
 				s.proxies[1:].Set(lab.Pass)
 				within(t, 30*time.Second, "it is removed", func() bool { return s.holders(t, "n") == 0 })
 				if how == "Undo" {
-					within(t, 10*time.Second, "and that is known", func() bool { return remove(t, g.Hold) == nil })
+					within(t, 30*time.Second, "and that is known", func() bool { return remove(t, g.Hold) == nil })
 				}
 			})
 		}

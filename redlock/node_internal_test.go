@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -93,7 +94,11 @@ type vote struct {
 func (m *member) asks(a *redisnode.Attempt) redisnode.Outcome {
 	got := make(chan redisnode.Outcome, 1)
 	m.ask(a, func(o redisnode.Outcome) { got <- o })
-	return <-got
+	o := <-got
+	if o.Copies > 1 {
+		time.Sleep(time.Second) // a copy that is under way has come by then: what follows is not to be mixed with it
+	}
+	return o
 }
 
 func (m *member) tryVote(b *scripts, h *hold) (v vote, err error) {
@@ -190,7 +195,9 @@ func TestALoggerMayAskTheNode(t *testing.T) {
 }
 
 // How long the restart guard keeps a run out.
-func TestTheGuard(t *testing.T) {
+func TestTheGuard(t *testing.T) { synctest.Test(t, theGuard) }
+
+func theGuard(t *testing.T) {
 	const whole = 10 * time.Second
 	durable := func(before string) run { return run{id: "now", durable: true, before: before} }
 	up := func(uptime time.Duration) run { return run{id: "now", uptime: uptime} }
@@ -219,7 +226,7 @@ func TestTheGuard(t *testing.T) {
 		n.voted = now.Add(-time.Second)
 		err := n.guard(c.now, now)
 		assert.Equal(t, c.keeps > 0, err != nil, what)
-		assert.InDelta(t, c.keeps, max(0, time.Until(n.guardUntil)), float64(900*time.Millisecond), what)
+		assert.Equal(t, c.keeps, max(0, time.Until(n.guardUntil)), what)
 	}
 }
 
@@ -293,14 +300,14 @@ func TestNoRequestShortensAVote(t *testing.T) {
 		"renew":  func(c *hold) { require.Equal(t, redisnode.Done, q.renews(c)) },
 		"repair": func(c *hold) { require.Equal(t, redisnode.Done, q.repairs(c)) },
 	} {
-		q.server.MustDo(t, "PEXPIRE", redisnode.LockKey("x"), 1000)
+		q.server.MustDo(t, "PEXPIRE", redisnode.LockKey("x"), 60000)
 		ask(long)
 		assert.Greater(t, q.server.TTL(t, redisnode.LockKey("x")), 50*time.Minute, what)
 		ask(short)
 		assert.Greater(t, q.server.TTL(t, redisnode.LockKey("x")), 50*time.Minute, what)
 	}
 	q.votes(q.of("waits", 0))
-	q.server.MustDo(t, "PEXPIRE", redisnode.LockKey("x"), 1000)
+	q.server.MustDo(t, "PEXPIRE", redisnode.LockKey("x"), 60000)
 	q.votes(q.of("waits as well", 0))
 	assert.Greater(t, q.server.TTL(t, redisnode.LockKey("x")+":wait"), 50*time.Minute, "the note of the first")
 	q.releases(long, time.Hour)
@@ -487,13 +494,18 @@ func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 	q.server.MustDo(t, "DEL", redisnode.RunsKey)
 	client := q.Client().(*redis.Client)
 	var once sync.Once
+	restarted := make(chan struct{})
 	client.AddHook(around{func(first redis.Cmder) { // just before scripts are loaded
 		if first.Name() == "script" {
-			once.Do(func() { q.server.Restart(t) })
+			once.Do(func() {
+				defer close(restarted)
+				q.server.Restart(t)
+			})
 		}
 	}, func(redis.Cmder) {}})
 	_, err = q.prepare(t.Context(), r)
 	require.Error(t, err)
+	<-restarted // which may take longer than the question may
 	assert.Nil(t, q.server.MustDo(t, "GET", redisnode.RunsKey),
 		"the next run would pass for one that has kept its data")
 	b := q.newScripts(r)

@@ -80,12 +80,12 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 func TestShorterTTLInURLDoesNotShortenTheGuard(t *testing.T) {
 	s := start(t, 1)
 	for params, want := range map[string]time.Duration{
-		"":                             driver.DefaultTTL,
-		"?ttl=2s":                      driver.DefaultTTL,
-		"?ttl=2s&restart_guard=on":     driver.DefaultTTL,
-		"?ttl=1m&restart_guard=1m":     time.Minute,
-		"?ttl=2s&restart_guard=3m":     3 * time.Minute,
-		"?ttl=2s&restart_guard=2500ms": 2500 * time.Millisecond,
+		"":                              driver.DefaultTTL,
+		"?ttl=2s":                       driver.DefaultTTL,
+		"?ttl=2s&restart_guard=on":      driver.DefaultTTL,
+		"?ttl=1m&restart_guard=1m":      time.Minute,
+		"?ttl=2s&restart_guard=3m":      3 * time.Minute,
+		"?ttl=2s&restart_guard=29500ms": 29500 * time.Millisecond,
 	} {
 		c, err := locker.Open(t.Context(), s.url()+params, nil, openers)
 		require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
 				undo = hang(nodes...)
 			}
 			began := time.Now()
-			c, err := locker.Open(t.Context(), s.url(), nil, openers)
+			c, err := locker.Open(t.Context(), s.url()+"?node_timeout=1s", nil, openers)
 			require.NoError(t, err)
 			opened := time.Since(began)
 			if what == "after Open" {
@@ -193,7 +193,7 @@ func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {
 	s := start(t, 1, lab.WithUser("default", "off"), lab.WithUser("plain", rights...))
 	b := on(t, redlock.Options{NoRestartGuard: true},
 		newClient(t, &redis.Options{Addr: s.servers[0].Addr(), Username: "plain", Password: "secret"}))
-	release(t, acquire(t, b, "x", time.Second))
+	release(t, acquire(t, b, "x", time.Minute))
 	require.NoError(t, b.Close())
 
 	for _, user := range []string{"plain:wrong", "nobody:secret"} { // it is no right that is missing there
@@ -261,31 +261,36 @@ func TestAMinorityThatRefusesIsOneNodeLess(t *testing.T) {
 				database = "/1?restart_guard=off&"
 			}
 			open := func(addrs ...string) (*locker.Client, error) {
-				return locker.Open(t.Context(), "redlock://locker:sesame@"+strings.Join(addrs, ",")+database+"node_timeout=300ms",
+				return locker.Open(t.Context(), "redlock://locker:sesame@"+strings.Join(addrs, ",")+database+"node_timeout=2s",
 					&locker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, openers)
 			}
-			c, err := open(well.servers[0].Addr(), refuses, well.servers[1].Addr())
-			require.NoError(t, err)
-			for range 5 {
-				require.NoError(t, locktest.Lock(t, c, "x").Unlock(t.Context()))
-			}
-			found, err := c.Check(t.Context())
-			require.NoError(t, err)
-			assert.True(t, slices.ContainsFunc(found, func(f driver.Finding) bool {
-				return f.Severity >= driver.SeverityWarning && strings.Contains(f.What, refuses)
-			}), found)
-			require.NoError(t, c.Close())
+			lab.Again(t, func() bool { // it may be too slow to be asked
+				log.Reset()
+				c, err := open(well.servers[0].Addr(), refuses, well.servers[1].Addr())
+				require.NoError(t, err)
+				for range 5 {
+					require.NoError(t, locktest.Lock(t, c, "x").Unlock(t.Context()))
+				}
+				found, err := c.Check(t.Context())
+				require.NoError(t, err)
+				assert.True(t, slices.ContainsFunc(found, func(f driver.Finding) bool {
+					return f.Severity >= driver.SeverityWarning && strings.Contains(f.What, refuses)
+				}), found)
+				require.NoError(t, c.Close())
+				told := strings.Count(log.String(), "refuses this client")
+				require.LessOrEqual(t, told, 1, log.String())
+				return refusal == "" || told == 1
+			})
 			if refusal == "" {
-				_, err = open(refuses)
+				_, err := open(refuses)
 				require.ErrorContains(t, err, "if the server wants TLS, write redlocks")
 				return
 			}
-			assert.Equal(t, 1, strings.Count(log.String(), "refuses this client"), log.String())
 			assert.Contains(t, log.String(), "node="+refuses)
 			assert.Contains(t, log.String(), refusal)
 
 			log.Reset()
-			c, err = open(well.servers[0].Addr(), refuses) // both are needed
+			c, err := open(well.servers[0].Addr(), refuses) // both are needed
 			if err == nil {
 				_, err = c.TryLock(t.Context(), "x")
 				require.NoError(t, c.Close())
@@ -302,13 +307,23 @@ func TestAMinorityThatRefusesIsOneNodeLess(t *testing.T) {
 func TestCloseRightAfterARefusalLeavesNoVote(t *testing.T) {
 	s := start(t, 2, lab.WithAppendOnly())
 	s.servers[0].MustDo(t, "SET", redisnode.RunsKey, " before") // the other may not vote yet
+	tries := 0
 	for range 20 {
-		c, err := locker.Open(t.Context(), s.url(), nil, openers)
-		require.NoError(t, err)
-		_, err = c.TryLock(t.Context(), "x")
-		require.ErrorIs(t, err, driver.ErrUnavailable)
-		require.NoError(t, c.Close())
-		require.Zero(t, s.holders(t, "x"))
+		lab.Again(t, func() bool { // Close waits for a moment, and no longer
+			tries++
+			name := fmt.Sprint("x", tries)
+			c, err := locker.Open(t.Context(), s.url(), nil, openers)
+			require.NoError(t, err)
+			_, err = c.TryLock(t.Context(), name)
+			require.ErrorIs(t, err, driver.ErrUnavailable)
+			began := time.Now()
+			require.NoError(t, c.Close())
+			if time.Since(began) > 250*time.Millisecond {
+				return false
+			}
+			require.Zero(t, s.holders(t, name))
+			return true
+		})
 	}
 }
 
@@ -317,7 +332,9 @@ func TestNodesOfClusters(t *testing.T) {
 	t.Parallel()
 	s := start(t, 3, lab.WithAppendOnly(), lab.WithConfig("cluster-enabled", "yes"))
 	s.servers.MustDo(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-	address := func(addrs []string) string { return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off" }
+	address := func(addrs []string) string {
+		return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off&node_timeout=1s"
+	}
 	var alone []string
 	for _, r := range s.servers {
 		alone = append(alone, r.Addr())

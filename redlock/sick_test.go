@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -63,7 +64,7 @@ func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
 	// From now on it has the note of a run that gave votes.
 	s.servers[0].Restart(t)
 	within(t, 30*time.Second, "its data was kept", func() bool {
-		g, err := s.backend(t, redlock.Options{MaxTTL: time.Hour}).Acquire(t.Context(), request("x", time.Second))
+		g, err := locktest.Ask(t.Context(), s.backend(t, redlock.Options{MaxTTL: time.Hour}), request("x", time.Second))
 		return err == nil && g.Hold.Release(t.Context(), 0) == nil
 	})
 }
@@ -75,14 +76,22 @@ func TestNodesThatAreLookedAtLateGetTheLock(t *testing.T) {
 		t.Run(fmt.Sprint("fencing=", fencing), func(t *testing.T) {
 			t.Parallel()
 			s := durable(t, 5)
-			b := s.through(t, redlock.Options{Fencing: fencing})
-			s.proxies[3:].Replies(lab.Hold)
-			g := acquire(t, b, "x", time.Minute) // its first renewal would come after 20 s
-			assert.Equal(t, 3, s.holders(t, "x"))
-			s.proxies[3:].Replies(lab.Pass)
-			within(t, 30*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
-			release(t, g)
-			within(t, 30*time.Second, "it is released", func() bool { return s.holders(t, "x") == 0 })
+			s.patient = true
+			lab.Again(t, func() bool { // a look takes no longer than two seconds
+				b := s.through(t, redlock.Options{Fencing: fencing})
+				s.proxies[3:].Replies(lab.Hold)
+				began := time.Now()
+				g := acquire(t, b, "x", time.Minute) // its first renewal would come after 20 s
+				assert.Equal(t, 3, s.holders(t, "x"))
+				s.proxies[3:].Replies(lab.Pass)
+				early := time.Since(began) < time.Second
+				if early {
+					within(t, 30*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
+				}
+				release(t, g)
+				within(t, 30*time.Second, "it is released", func() bool { return s.holders(t, "x") == 0 })
+				return early
+			})
 		})
 	}
 }
@@ -92,22 +101,28 @@ func TestNobodyIsRefusedForLoad(t *testing.T) {
 	s := durable(t, 3)
 	s.patient = true
 	b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
-	release(t, acquire(t, b, "warm", time.Minute))
-	const callers = 3000 // more than a healthy node is asked by at once
-	var done atomic.Int64
-	var all sync.WaitGroup
-	for i := range callers {
-		all.Go(func() {
-			g, err := locktest.Ask(t.Context(), b, request(fmt.Sprint("n", i), time.Minute))
-			if !assert.NoError(t, err) {
-				return
-			}
-			assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context()), 0))
-			done.Add(1)
-		})
-	}
-	all.Wait()
-	assert.EqualValues(t, callers, done.Load())
+	warm(t, b)
+	const callers = 3000       // more than a healthy node is asked by at once
+	lab.Again(t, func() bool { // a disk that stalls is an outage
+		var done atomic.Int64
+		var all sync.WaitGroup
+		var first sync.Once
+		for range callers {
+			all.Go(func() {
+				g, err := locktest.Ask(t.Context(), b, request(rand.Text(), time.Minute))
+				if err == nil {
+					err = g.Hold.Release(context.WithoutCancel(t.Context()), 0)
+				}
+				if err == nil {
+					done.Add(1)
+				} else {
+					first.Do(func() { t.Log(err) })
+				}
+			})
+		}
+		all.Wait()
+		return done.Load() == callers
+	})
 }
 
 // full fills the memory of servers, as they see it.
@@ -188,18 +203,27 @@ func TestSilentConnections(t *testing.T) {
 func TestAReleaseOnSilentConnectionsIsConfirmed(t *testing.T) {
 	t.Parallel()
 	s := durable(t, 3)
-	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
-	var grants []driver.Grant
-	for i := range 100 {
-		grants = append(grants, acquire(t, b, fmt.Sprint("n", i), time.Minute))
-	}
-	s.proxies.Set(lab.Drop)
-	each(s.proxies, (*lab.Proxy).PassNew)
-	var all sync.WaitGroup
-	for _, g := range grants {
-		all.Go(func() { assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context()), 0)) })
-	}
-	all.Wait()
+	lab.Again(t, func() bool { // where answers were slow a moment ago, a silent connection is given longer
+		s.proxies.Set(lab.Pass)
+		b := s.through(t, redlock.Options{})
+		var grants []driver.Grant
+		for range 100 {
+			grants = append(grants, acquire(t, b, rand.Text(), time.Minute))
+		}
+		s.proxies.Set(lab.Drop)
+		each(s.proxies, (*lab.Proxy).PassNew)
+		var all sync.WaitGroup
+		var confirmed atomic.Int64
+		for _, g := range grants {
+			all.Go(func() {
+				if err := g.Hold.Release(context.WithoutCancel(t.Context()), 0); err == nil {
+					confirmed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		return confirmed.Load() == 100
+	})
 }
 
 // While a quorum hangs, each try fails in its own time: it does not also wait until the driver has given up what tries
@@ -207,22 +231,22 @@ func TestAReleaseOnSilentConnectionsIsConfirmed(t *testing.T) {
 func TestAQuorumThatHangsHoldsNobodyUp(t *testing.T) {
 	lab.NeedPause(t)
 	s := durable(t, 3)
-	b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
-	release(t, acquire(t, b, "warm", time.Minute))
-	for _, r := range s.servers[1:] {
-		r.Pause()
-		t.Cleanup(r.Resume)
-	}
-	slow := 0
-	for i := range 16 { // twice as many as can be under way
-		began := time.Now()
-		_, err := locktest.Ask(t.Context(), b, request(fmt.Sprint("n", i), time.Minute))
-		require.ErrorIs(t, err, driver.ErrUnavailable)
-		if time.Since(began) > time.Second {
-			slow++
+	lab.Again(t, func() bool { // nodes that were slow a moment ago are given longer
+		b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
+		warm(t, b)
+		each(s.servers[1:], (*lab.Redis).Pause)
+		defer each(s.servers[1:], (*lab.Redis).Resume)
+		slow := 0
+		for n := 0; n < 16 && slow < 3; n++ { // twice as many as can be under way
+			began := time.Now()
+			_, err := locktest.Ask(t.Context(), b, request(rand.Text(), time.Minute))
+			require.ErrorIs(t, err, driver.ErrUnavailable)
+			if time.Since(began) > time.Second {
+				slow++
+			}
 		}
-	}
-	assert.Less(t, slow, 3)
+		return slow < 3
+	})
 }
 
 // What a slow minority would say can decide who has the lock. It is waited for once, and not in each round.
@@ -236,24 +260,32 @@ func TestASlowMinorityIsWaitedForOnce(t *testing.T) {
 	})
 	g := acquire(t, holder, "x", time.Minute)
 	defer release(t, g)
-	b := s.through(t, redlock.Options{})
+	b := s.through(t, redlock.Options{NodeTimeout: hasty})
 	warm(t, b)
 	late := s.proxies[3:].Replies
 	lab.Again(t, func() bool { // a machine that stalls is late, too
+		_, err := g.Hold.Renew(t.Context())
+		require.NoError(t, err)
 		late(lab.Hold)
-		time.AfterFunc(400*time.Millisecond, func() { late(lab.Pass) })
-		release(t, acquire(t, b, "slow", time.Minute))
+		passes := time.AfterFunc(400*time.Millisecond, func() { late(lab.Pass) })
+		slow, err := locktest.Ask(t.Context(), b, request(rand.Text(), time.Minute))
+		if err == nil {
+			err = slow.Hold.Release(t.Context(), 0)
+		}
 		within(t, 30*time.Second, "they have answered", func() bool { return b.Nodes()[3].InFlight+b.Nodes()[4].InFlight == 0 })
+		if passes.Stop() || err != nil { // nothing was under way
+			late(lab.Pass)
+			return false
+		}
 		late(lab.Hold)
 		began := time.Now()
-		_, err := locktest.Ask(t.Context(), b, request("x", time.Minute))
+		_, err = locktest.Ask(t.Context(), b, request("x", time.Minute))
 		took := time.Since(began)
-		require.ErrorIs(t, err, driver.ErrHeld)
 		late(lab.Pass)
 		warm(t, b)
-		t.Log(took)
+		t.Log(took, err)
 		// Once is four times as long as they were slow: more than three rounds usually take, and less than with a first
 		// look, which this is not.
-		return took < 2500*time.Millisecond
+		return errors.Is(err, driver.ErrHeld) && took < 2500*time.Millisecond
 	})
 }

@@ -103,7 +103,7 @@ func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
 
 func TestAServerThatCannotWriteIsUnavailable(t *testing.T) {
 	server := lab.StartRedis(t)
-	client := newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 100 * time.Millisecond})
+	client := newClient(t, &redis.Options{Addr: server.Addr()})
 	g := newGuard(t, client, nil)
 	require.NoError(t, set(t.Context(), g, "k", 1, "k", ""))
 	before := everything(t, server)
@@ -126,6 +126,9 @@ func TestAServerThatCannotWriteIsUnavailable(t *testing.T) {
 	assert.Equal(t, before, everything(t, server))
 
 	if lab.NeedPause(t); true {
+		client = newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 100 * time.Millisecond})
+		g = newGuard(t, client, nil)
+		require.Eventually(t, func() bool { return g.Raise(t.Context(), "k", 1) == nil }, patience, time.Millisecond)
 		server.Pause()
 		unavailable("paused", true)
 		assert.NotErrorIs(t, g.Raise(t.Context(), "k", 2), context.DeadlineExceeded, "not the caller's deadline")

@@ -50,6 +50,11 @@ func TestSpreadDoesEachOperationOnceOnGoroutinesOfTheirOwn(t *testing.T) {
 // The whole contest, on a service that costs nothing.
 func TestContest(t *testing.T) {
 	require.NoError(t, flag.Set("test.benchtime", "10x"))
-	r := testing.Benchmark(func(b *testing.B) { contenders.Run(b, []string{"nowhere"}) })
+	failed := true
+	r := testing.Benchmark(func(b *testing.B) {
+		defer func() { failed = b.Failed() }()
+		contenders.Run(b, []string{"nowhere"})
+	})
+	assert.False(t, failed)
 	assert.NotZero(t, r.N)
 }
