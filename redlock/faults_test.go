@@ -231,31 +231,6 @@ func nodesFailInTheMiddleOfAStep(t *testing.T, n int) {
 	}
 }
 
-// A node that was not waited for in the first phase is not waited for in the second either.
-func TestTheSecondPhaseDoesNotWaitForVotesThatAreOverdue(t *testing.T) {
-	s := durable(t, 5)
-	b := s.through(t, redlock.Options{Fencing: true, NodeTimeout: 100 * time.Millisecond})
-	warm(t, b)
-	n := 0
-	lab.Again(t, func() bool { // a machine that stalls is late, too
-		n++
-		name := fmt.Sprintf("{x%d}", n)
-		s.proxies[3:].Requests(lab.Hold)
-		p := s.proxies[2] // it votes, and is silent after that
-		p.OnRequest(redisnode.LockKey(name), func(*lab.Link) {
-			p.OnRequest(redisnode.LockKey(name)+":quorum", func(*lab.Link) { p.Replies(lab.Hold) })
-		})
-		began := time.Now()
-		_, err := b.Acquire(t.Context(), request(name, time.Minute))
-		took := time.Since(began)
-		require.ErrorIs(t, err, driver.ErrUnavailable)
-		s.proxies[2:].Requests(lab.Pass)
-		s.proxies[2:].Replies(lab.Pass)
-		warm(t, b)
-		return took < 1500*time.Millisecond // an answer is given up after 2 s
-	})
-}
-
 // Servers that forget their scripts, all of them and in the middle of a hold.
 func TestForgottenScripts(t *testing.T) {
 	s := durable(t, 5)

@@ -226,29 +226,6 @@ func TestAReleaseOnSilentConnectionsIsConfirmed(t *testing.T) {
 	})
 }
 
-// While a quorum hangs, each try fails in its own time: it does not also wait until the driver has given up what tries
-// before it have sent (R22).
-func TestAQuorumThatHangsHoldsNobodyUp(t *testing.T) {
-	lab.NeedPause(t)
-	s := durable(t, 3)
-	lab.Again(t, func() bool { // nodes that were slow a moment ago are given longer
-		b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
-		warm(t, b)
-		each(s.servers[1:], (*lab.Redis).Pause)
-		defer each(s.servers[1:], (*lab.Redis).Resume)
-		slow := 0
-		for n := 0; n < 16 && slow < 3; n++ { // twice as many as can be under way
-			began := time.Now()
-			_, err := locktest.Ask(t.Context(), b, request(rand.Text(), time.Minute))
-			require.ErrorIs(t, err, driver.ErrUnavailable)
-			if time.Since(began) > time.Second {
-				slow++
-			}
-		}
-		return slow < 3
-	})
-}
-
 // What a slow minority would say can decide who has the lock. It is waited for once, and not in each round.
 func TestASlowMinorityIsWaitedForOnce(t *testing.T) {
 	s := durable(t, 5)

@@ -40,6 +40,7 @@ type vServer struct {
 	started time.Time
 	scripts map[string]string // their kinds, by name
 	keys    map[string]vKey
+	hangs   string // from a script of this kind on; "all": it does. Nothing is carried out any more.
 }
 
 type vKey struct {
@@ -114,6 +115,12 @@ func (s *vServer) dial(context.Context, string, string) (net.Conn, error) {
 			s.world.mu.Unlock()
 			time.Sleep(before)
 			s.world.mu.Lock()
+			if s.hangs == "all" || s.hangs != "" && command[0] == "evalsha" && s.scripts[command[1]] == s.hangs {
+				s.hangs = "all"
+				s.world.mu.Unlock()
+				silent = true
+				continue
+			}
 			answer := s.do(command)
 			s.world.mu.Unlock()
 			time.Sleep(after)
@@ -354,6 +361,39 @@ func counterOf(text string) (n uint64, by string) {
 	return n, by
 }
 
+// found makes servers, which have been up for an hour.
+func (w *vWorld) found(nodes int) {
+	for i := range nodes {
+		w.servers = append(w.servers, &vServer{world: w, run: i, started: time.Now().Add(-time.Hour), scripts: map[string]string{},
+			keys: map[string]vKey{}})
+	}
+}
+
+// backend connects to the servers. end closes it, and its connections.
+func (w *vWorld) backend(t *testing.T, o *Options) (b *Backend, end func()) {
+	var drivers []*redis.Client
+	for _, s := range w.servers {
+		drivers = append(drivers, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, Protocol: 2, MaxRetries: -1,
+			DisableIdentity: true, PipelinePoolSize: -1, PoolSize: 1000, // its queue has timers that bubbles would share
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}))
+	}
+	b, err := New(drivers, o)
+	require.NoError(t, err)
+	return b, func() {
+		require.NoError(t, errors.Join(b.Close()))
+		for _, c := range drivers {
+			_ = c.Close()
+		}
+	}
+}
+
+// hangUp closes the connections of the servers.
+func (w *vWorld) hangUp() {
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+}
+
 // restart empties a server. w.mu is held.
 func (s *vServer) restart() {
 	s.run += 100
@@ -367,10 +407,7 @@ func (s *vServer) restart() {
 func (w *vWorld) history(t *testing.T, seed uint64, restarts bool) {
 	const ttl, clients, nodes = time.Second, 3, 3
 	w.random, w.undone = rand.New(rand.NewPCG(seed, 1)), map[string]bool{}
-	for i := range nodes {
-		w.servers = append(w.servers, &vServer{world: w, run: i, started: time.Now().Add(-time.Hour), scripts: map[string]string{},
-			keys: map[string]vKey{}})
-	}
+	w.found(nodes)
 	fencing := seed%2 == 0
 	holders, last := map[int]time.Time{}, uint64(0)
 	chance := func(n int) int {
@@ -398,20 +435,9 @@ func (w *vWorld) history(t *testing.T, seed uint64, restarts bool) {
 	}
 	life, end := context.WithTimeout(context.Background(), 15*time.Second)
 	defer end()
-	defer func() {
-		for _, c := range w.conns {
-			_ = c.Close()
-		}
-	}()
+	defer w.hangUp()
 	for c := range clients {
-		var drivers []*redis.Client
-		for _, s := range w.servers {
-			drivers = append(drivers, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, Protocol: 2, MaxRetries: -1,
-				DisableIdentity: true, PipelinePoolSize: -1, PoolSize: 1000, // its queue has timers that bubbles would share
-				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}))
-		}
-		b, err := New(drivers, &Options{Fencing: fencing, MaxTTL: ttl, NoRestartGuard: w.noGuard})
-		require.NoError(t, err)
+		b, end := w.backend(t, &Options{Fencing: fencing, MaxTTL: ttl, NoRestartGuard: w.noGuard})
 		all.Go(func() {
 			for n := 0; life.Err() == nil; n++ {
 				ctx, cancel := context.WithCancel(life)
@@ -435,12 +461,7 @@ func (w *vWorld) history(t *testing.T, seed uint64, restarts bool) {
 				time.Sleep(time.Duration(chance(30)) * time.Millisecond)
 			}
 		})
-		defer func() {
-			require.NoError(t, errors.Join(b.Close()))
-			for _, c := range drivers {
-				_ = c.Close()
-			}
-		}()
+		defer end()
 	}
 	if restarts {
 		all.Go(func() {
@@ -574,4 +595,60 @@ func TestVirtualHistoriesFindMistakes(t *testing.T) {
 		assert.True(t, slices.ContainsFunc(c.finds, func(found string) bool { return strings.Contains(broken, found) }), "%s: %s", name, broken)
 		t.Log(name, broken)
 	}
+}
+
+// hanging has each server hang from a script of a kind on, or not at all (""), and calls f with what asks a Backend that
+// gives each node 50 ms, and has no quorum.
+func hanging(t *testing.T, nodes int, hangs []string, f func(t *testing.T, acquire func() (took time.Duration))) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &vWorld{calm: true}
+		w.found(nodes)
+		defer w.hangUp()
+		b, end := w.backend(t, &Options{Fencing: true, NodeTimeout: 50 * time.Millisecond})
+		defer end()
+		n := 0
+		ask := func() (driver.Grant, error) {
+			n++
+			return b.Acquire(t.Context(), driver.Request{Name: fmt.Sprint("n", n), Owner: fmt.Sprintf("%040d", n), TTL: time.Second})
+		}
+		_, err := ask()
+		require.NoError(t, err)
+		time.Sleep(time.Second) // each server was looked at
+		hang := func(kinds []string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for i, kind := range kinds {
+				w.servers[i].hangs = kind
+			}
+		}
+		hang(hangs)
+		f(t, func() time.Duration {
+			began := time.Now()
+			_, err := ask()
+			require.ErrorIs(t, err, driver.ErrUnavailable)
+			return time.Since(began)
+		})
+		hang(make([]string, nodes))
+		time.Sleep(10 * time.Second) // nothing is under way any more
+	})
+}
+
+// twoRounds is how long two of them take, of which the second is given 150 ms more, and the pause between them.
+const twoRounds = 50*time.Millisecond + 200*time.Millisecond + lastPause + 10*time.Millisecond
+
+// While a quorum hangs, each try fails in its own time: it does not also wait until the driver has given up what tries
+// before it have sent (R22).
+func TestAQuorumThatHangsHoldsNobodyUp(t *testing.T) {
+	hanging(t, 3, []string{"", "all", "all"}, func(t *testing.T, acquire func() time.Duration) {
+		for range 16 { // twice as many as can be under way
+			assert.LessOrEqual(t, acquire(), twoRounds)
+		}
+	})
+}
+
+// A node that was not waited for in the first phase is not waited for in the second either.
+func TestTheSecondPhaseDoesNotWaitForVotesThatAreOverdue(t *testing.T) {
+	hanging(t, 5, []string{"", "", "keep", "all", "all"}, func(t *testing.T, acquire func() time.Duration) {
+		assert.LessOrEqual(t, acquire(), twoRounds) // the third votes, and is silent after that
+	})
 }
