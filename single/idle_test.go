@@ -99,7 +99,12 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 			return nil
 		}
 		copied++
-		return g.Hold.Undo(ctx)
+		if err := g.Hold.Undo(ctx); !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+		// The driver has not done with a copy, on a busy machine.
+		locktest.Eventually(t, soon, "it is undone", func() bool { return g.Hold.Undo(ctx) == nil })
+		return nil
 	})
 	assert.Positive(t, copied, "the first copy of the request may still arrive: it has to be taken back")
 	closed("inspect", func() error { _, err := b.Inspect(ctx, req.Name); return err })
