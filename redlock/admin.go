@@ -81,6 +81,9 @@ func (b *Backend) inspect(ctx context.Context, op, name string) (s seen, err err
 			most, s.value = n, value
 		}
 	}
+	if s.value != "" && most < b.quorum && ctx.Err() != nil { // those that are silent were not waited for
+		return s, b.failure(ctx, b.quorumError(op, "", causes))
+	}
 	return s, nil
 }
 

@@ -165,6 +165,22 @@ func TestCheckComparesClocks(t *testing.T) {
 	assert.Regexp(t, "^-(1h0m|59m5)[0-9]", found[0].Found)
 }
 
+// Who does not wait for all nodes is not told what depends on those that have not answered: here two of three have what a
+// round has left, and all others the lock.
+func TestAnInspectThatIsGivenUpGuessesNothing(t *testing.T) {
+	s := durable(t, 5)
+	b := s.through(t, redlock.Options{})
+	s.servers[:2].MustDo(t, "SET", redisnode.LockKey("n"), "0000000000000001 left:", "PX", 60000)
+	s.servers[2:].MustDo(t, "SET", redisnode.LockKey("n"), "0000000000000001 holder:", "PX", 60000)
+	s.proxies[3:].Requests(lab.Hold)
+	_, err := b.Inspect(locktest.Within(t, 300*time.Millisecond), "n")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	s.proxies[3:].Requests(lab.Pass)
+	st, err := b.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Equal(t, "holder:", st.Holder)
+}
+
 // A key that is no lock is named to those who look at it, or want the lock; who lists locks, or breaks one, does not
 // see it. At one node it does not hide the lock that the others may have.
 func TestAKeyThatIsNoLock(t *testing.T) {
@@ -179,6 +195,7 @@ func TestAKeyThatIsNoLock(t *testing.T) {
 		return names, err
 	}
 	for i, r := range s.servers {
+		within(t, 30*time.Second, "its vote is taken back", func() bool { return s.value(t, i, "b") == "" })
 		r.MustDo(t, "RPUSH", redisnode.LockKey("b"), "no lock")
 		st, err := b.Inspect(t.Context(), "b")
 		if i == 0 {
