@@ -79,15 +79,35 @@ func cell(t *testing.T, report *history.Report, rule, fault string) *history.Cel
 }
 
 // says runs a plan until a cell has this verdict, and returns the cell: on a machine that stalls, nothing may
-// be said, or a fault comes too late to break anything.
+// be said, or a fault comes too late to break anything. A lost lease may be excused then, each time.
 func says(t *testing.T, p plan, rule, fault string, want history.Verdict) *history.Cell {
 	t.Helper()
 	c := &history.Cell{}
 	for try := 0; try < 3 && c.Verdict != want && (c.Broken == 0 || want != history.Held); try++ {
 		c = cell(t, compareOne(t, p), rule, fault)
 	}
+	if want == history.Broken && rule == check.Kept && c.Verdict == history.Inconclusive {
+		t.Log(c.Reason)
+		require.GreaterOrEqual(t, excused(t, c.Reason), p.ttl/4, "less excuses nothing")
+		return c
+	}
 	require.Equal(t, want, c.Verdict, "%+v", c)
 	return c
+}
+
+var excuse = regexp.MustCompile(` lost its lease: .* processes waited for a processor for (\S+s)(?:, and an answer of its servers was due for (\S+s))?$`)
+
+// excused is for how long a lease that was lost could not be renewed, since this machine did other things.
+func excused(t *testing.T, reason string) (sum time.Duration) {
+	t.Helper()
+	parts := excuse.FindStringSubmatch(reason)
+	require.NotNil(t, parts, reason)
+	for _, part := range parts[1:] {
+		d, err := time.ParseDuration(cmp.Or(part, "0s"))
+		require.NoError(t, err)
+		sum += d
+	}
+	return sum
 }
 
 // places is how many runs go on at the same time: they wait most of the time, whatever the number of
@@ -134,8 +154,10 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		all.run(string(test.flaw), func(t *testing.T) {
 			c := says(t, plan{urls: []string{string(test.flaw) + "://" + r.Addr()}, ttl: time.Second,
 				only: []string{test.only}}, test.rule, test.only, history.Broken)
-			require.NotNil(t, c.Witness)
-			t.Log(c.Worst, "|", c.Witness.Says)
+			if c.Verdict == history.Broken {
+				require.NotNil(t, c.Witness)
+				t.Log(c.Worst, "|", c.Witness.Says)
+			}
 		})
 	}
 }
