@@ -36,7 +36,7 @@ type bench struct {
 	g       locker.Guarantees
 	a, b, c *holder
 	begun   int    // rounds
-	broken  bool   // the last round has broken what no round had before
+	settled bool   // the last round has broken what no round had before, and set nothing aside
 	gone    string // why the bench was given up
 }
 
@@ -168,8 +168,8 @@ func (b *bench) tryAll() {
 	}
 }
 
-// inTurn does a task when there is a place and time for it, and repeats it if the machine stalled and it has shown
-// nothing new that is broken.
+// inTurn does a task when there is a place and time for it, and repeats it if the machine stalled, unless it has shown
+// what is broken, and set nothing aside.
 func (b *bench) inTurn(t task, turn int) (over bool, err error) {
 	b.run.places <- struct{}{}
 	defer func() { <-b.run.places }()
@@ -178,7 +178,7 @@ func (b *bench) inTurn(t task, turn int) (over bool, err error) {
 	}
 	before := b.run.stalled.Load()
 	err = b.round(t)
-	if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && !b.broken && b.ctx.Err() == nil {
+	if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && !b.settled && b.ctx.Err() == nil {
 		b.run.say("%s: %s: repeated, because this machine stalled for %v", b.name, t.ID, d.Round(time.Millisecond))
 		err = b.round(t)
 	}
@@ -189,7 +189,7 @@ func (b *bench) inTurn(t task, turn int) (over bool, err error) {
 // reported.
 func (b *bench) round(t task) error {
 	b.begun++
-	b.broken = false
+	b.settled = false
 	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.name, b.begun)}
 	for i := range 4 { // they share the fault
 		r.names = append(r.names, fmt.Sprintf("%s%s/%d", b.run.prefix, r.id, i))
@@ -226,7 +226,7 @@ func (b *bench) round(t task) error {
 		end.Error = err.Error()
 	}
 	r.event(end)
-	b.broken = b.run.judge(r.id)
+	b.settled = b.run.judge(r.id)
 	if end.Error != "" || !b.run.inPlace {
 		b.run.say("%s: %s: %s", b.name, t.ID, cmp.Or(end.Error, "done"))
 	}

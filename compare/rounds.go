@@ -148,9 +148,10 @@ func (r *round) handOn(a, next group, heal func()) {
 func (r *round) healthy() {
 	kept := r.a.hold(r, command{Name: "/kept", Within: r.free()})
 	all := []group{}
+	keep := max(5*time.Millisecond, min(r.ttl/100, 80*time.Millisecond)) // a slow machine, whose TTL is long, is to renew, too
 	for range 2 {
 		for _, h := range r.holders() {
-			all = append(all, h.hold(r, command{Within: 3 * r.ttl / 2, Loop: true, Keep: r.ttl / 100}))
+			all = append(all, h.hold(r, command{Within: 3 * r.ttl / 2, Loop: true, Keep: keep}))
 		}
 	}
 	for _, g := range all {

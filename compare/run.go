@@ -112,20 +112,20 @@ func (r *run) count(b *bench, s share, again int) {
 	r.repeats += again
 }
 
-// judge judges an ended trial, and reports what it is the first to break, if anything. If its history cannot be
-// written, the run ends: without a record, trying is pointless.
-func (r *run) judge(trial string) (broken bool) {
+// judge judges an ended trial, and reports what it is the first to break, if anything; settled: that, and it has set
+// nothing aside. If its history cannot be written, the run ends: without a record, trying is pointless.
+func (r *run) judge(trial string) (settled bool) {
 	events, err := r.journal.End(trial)
 	if err != nil {
 		r.stop(err)
 	}
 	r.mu.Lock()
-	news := r.judged.Trial(events)
+	news, aside := r.judged.Trial(events)
 	r.mu.Unlock()
 	for _, line := range news {
 		r.say("%s", line)
 	}
-	return len(news) > 0
+	return len(news) > 0 && !aside
 }
 
 // run tries every service of the plan with every possible fault, judges what it saw, and leaves

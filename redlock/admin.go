@@ -32,8 +32,9 @@ func fromAll[T any](ctx context.Context, b *Backend, op string, limit time.Durat
 }
 
 // Inspect implements [driver.Operator]: held is what a quorum of nodes has, or
-// may have where some do not answer. How many wait is not known to Redis. A key that is no lock
-// is a node's error, as it is to those who ask for the lock.
+// may have where some do not answer; if ctx ends before they could, it is not known. How many
+// wait is not known to Redis. A key that is no lock is a node's error, as it is to those who ask
+// for the lock.
 func (b *Backend) Inspect(ctx context.Context, name string) (driver.State, error) {
 	s, err := b.inspect(ctx, "inspect", name)
 	if err != nil {
@@ -81,8 +82,8 @@ func (b *Backend) inspect(ctx context.Context, op, name string) (s seen, err err
 			most, s.value = n, value
 		}
 	}
-	if s.value != "" && most < b.quorum && ctx.Err() != nil { // those that are silent were not waited for
-		return s, b.failure(ctx, b.quorumError(op, "", causes))
+	if s.value != "" && most < b.quorum && (ctx.Err() != nil || b.isClosed()) { // the silent ones were not waited for
+		return s, b.failure(ctx, b.quorumError(op, "who has it depends on those that have not answered", causes))
 	}
 	return s, nil
 }
@@ -284,8 +285,9 @@ func (b *Backend) Check(ctx context.Context) ([]driver.Finding, error) {
 		if first == nil {
 			first = &servers[i]
 		}
-		// Each has read it at some moment while it was looked at.
-		if off := s.ahead - first.ahead; off.Abs() > clockTolerance+max(s.took, first.took) {
+		// Each has read it at some moment while it was looked at: it is ahead by up to that much less.
+		off := s.ahead - first.ahead
+		if late := max(min(off, s.took), -first.took); (off - late).Abs() > clockTolerance {
 			found = append(found, driver.Finding{Severity: driver.SeverityWarning, What: "clock of " + s.Addr,
 				Found:  fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), first.Addr),
 				Advice: "a clock that is stepped ends locks early or late: keep the servers' clocks by NTP, slewed"})

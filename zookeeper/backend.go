@@ -64,7 +64,8 @@ func New(servers []string, opts *Options) (*Backend, error) {
 
 // Close ends the sessions, and with them everything that the backend still has in
 // the service. If the service cannot be reached, the sessions end there by their
-// timeout. Close returns within a second.
+// timeout. Close returns within a second, unless Options.Dial goes on when its
+// context has ended.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.closed = true

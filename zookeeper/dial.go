@@ -72,6 +72,9 @@ const (
 	// maxUngreeted is how long a connection waits for its greeting at most. Servers end one that has said nothing for
 	// 10 s (zookeeper.nio.sessionlessCnxnTimeout).
 	maxUngreeted = 5 * time.Second
+	// maxHanging is how many calls of a caller's function for one server go on at a time: one that heeds no context
+	// goes on when its time is over, and must not keep the server out once that answers.
+	maxHanging = 4
 )
 
 // dials are the connections that are being made until a server takes up the session: one that is there sooner than the
@@ -165,8 +168,16 @@ func (s *session) keepDialed(all *dials, d *dialed, after time.Duration) {
 func (s *session) dialOne(ctx context.Context, d *dialed) {
 	limited, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
+	place := s.servers.places[d.server]
+	select {
+	case place <- struct{}{}:
+	case <-limited.Done():
+		d.conn, d.err, d.hung = nil, limited.Err(), d.patience
+		return
+	}
 	answer := make(chan func())
 	s.goroutines.Go(func() {
+		defer func() { <-place }()
 		conn, err := s.backend.opts.dial(limited, d.server)
 		select {
 		case answer <- func() { d.conn, d.err = conn, err }:
@@ -204,8 +215,11 @@ func (o *Options) dial(ctx context.Context, server string) (net.Conn, error) {
 		}
 	}
 	conn, err := dial(ctx, server)
-	if err != nil || o.TLS == nil {
-		return conn, err
+	switch {
+	case err != nil:
+		return nil, err // beside it, a caller's function may return a nil pointer as a connection
+	case o.TLS == nil:
+		return conn, nil
 	}
 	config := o.TLS.Clone()
 	if config.ServerName == "" {

@@ -2,9 +2,11 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,10 +24,12 @@ func TestDialThatHeedsNoContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const deaf, near = "192.0.2.1:1", "192.0.2.9:1"
 		end := make(chan struct{})
+		var hanging atomic.Int32
 		b, err := New([]string{deaf, near}, &Options{Dial: func(_ context.Context, addr string) (net.Conn, error) {
 			if addr == deaf {
+				hanging.Add(1)
 				<-end
-				return nil, errors.New("at last")
+				return (*tls.Conn)(nil), errors.New("at last") // as tls.Dial does
 			}
 			c, server := net.Pipe()
 			return c, server.Close()
@@ -38,6 +42,8 @@ func TestDialThatHeedsNoContext(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrUnavailable)
 		assert.ErrorContains(t, err, deaf+": no connection after 1s")
 		assert.Less(t, time.Since(began), 2*firstPatience)
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, maxHanging, hanging.Load())
 		close(end)
 		require.NoError(t, b.Close())
 		time.Sleep(2 * time.Second) // the driver's Close waits up to a second for an answer that does not come

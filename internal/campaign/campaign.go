@@ -214,15 +214,18 @@ func (c *Campaign) Failed() int64 { return c.failed.Load() }
 func (c *Campaign) Lost() int64 { return c.lost.Load() }
 
 // End ends the campaign. The test fails where tokens were not in order, a name does not become free for client, or
-// anything is left. End returns who held at once and should not have, and how many pairs of readers did.
+// anything is left. End returns who held while another did, and should not have, each with the first of these; and how
+// many pairs of readers did.
 func (c *Campaign) End(client *locker.Client) (overlaps []string, together int) {
 	c.stop()
 	free := 2*TTL + client.Guarantees().DeadHolderSlack + 10*time.Second
 	for name, all := range c.holds {
+		told := map[holds.Hold]bool{}
 		holds.Judge(all, func(before, next holds.Hold) {
 			if before.Shared && next.Shared {
 				together++
-			} else {
+			} else if !told[before] {
+				told[before] = true
 				overlaps = append(overlaps, fmt.Sprintf("%s: %+v and %+v at once", name, before, next))
 			}
 		}, func(before, next holds.Hold) {

@@ -54,8 +54,8 @@ type place struct{ service, rule, fault string }
 // New returns a Checker of trials of the services and faults of run.
 func New(run *history.Run) *Checker { return &Checker{run: run, cells: map[place]*history.Cell{}} }
 
-// Trial judges an ended trial, and returns what it is the first to break.
-func (c *Checker) Trial(events []history.Event) (news []string) {
+// Trial judges an ended trial, and returns what it is the first to break, and whether something of it was set aside.
+func (c *Checker) Trial(events []history.Event) (news []string, aside bool) {
 	begin, end := events[0], events[len(events)-1]
 	c.trials++
 	t := &trial{id: begin.Trial, ttl: begin.Value, events: events}

@@ -299,8 +299,11 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 				900 granted b tok=2 until=1901`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := check.Check(run(), script(t, c.history))
+			judged := check.New(run())
+			_, some := judged.Trial(script(t, c.history))
+			r := judged.Report()
 			broken, held, aside := verdicts(r)
+			assert.Equal(t, aside != "", some)
 			assert.Equal(t, []string{c.broken, c.held, c.aside}, []string{broken, held, aside})
 			worst := ""
 			for _, row := range r.Rows {

@@ -89,9 +89,9 @@ func declared(g *history.Guarantees, rule string, fault history.Fault, servers i
 
 const maxOutcomes = 40 // of a cell
 
-// collect adds a trial's findings, and returns which cells it is the first to break. aside is why it
-// must not be counted.
-func (c *Checker) collect(t *trial, aside string) (news []string) {
+// collect adds a trial's findings, and returns which cells it is the first to break, and whether something of it was set
+// aside. aside is why it must not be counted.
+func (c *Checker) collect(t *trial, aside string) (news []string, some bool) {
 	if t.fault != "" && t.shown == 0 {
 		aside = cmp.Or(aside, "the fault had no visible effect")
 	}
@@ -125,7 +125,7 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 			if cell.Reason = cmp.Or(aside, excuse); rule.Name == Kept && t.fault == "" && aside == "" {
 				cell.Verdict = history.Inconclusive // whatever other rounds show, a lease was lost
 			}
-			o.Aside, o.Note = true, cell.Reason
+			o.Aside, o.Note, some = true, cell.Reason, true
 		default:
 			cell.Trials++
 			if o.NS = f.best; rule.figure != "" && f.best != 0 {
@@ -137,7 +137,7 @@ func (c *Checker) collect(t *trial, aside string) (news []string) {
 		}
 		cell.Outcomes = append(cell.Outcomes, o)
 	}
-	return news
+	return news, some
 }
 
 // Report has the rows, the worst first: all rules, and those under a fault that were tried on any
