@@ -25,6 +25,8 @@ type Backend struct {
 	mu     sync.Mutex
 	closed bool
 	live   []*session // the oldest first; some may be over
+
+	hanging sync.Map // by server: an *atomic.Int32 of calls of Options.Dial that go on although their time is over
 }
 
 // maxRequests bounds the requests in flight of all sessions together: at the servers,

@@ -72,8 +72,8 @@ const (
 	// maxUngreeted is how long a connection waits for its greeting at most. Servers end one that has said nothing for
 	// 10 s (zookeeper.nio.sessionlessCnxnTimeout).
 	maxUngreeted = 5 * time.Second
-	// maxHanging is how many calls of a caller's function for one server go on at a time: one that heeds no context
-	// goes on when its time is over, and must not keep the server out once that answers.
+	// maxHanging is how many calls of a caller's function for one server may go on a second after their time was over,
+	// since they heed no context, before no more are made.
 	maxHanging = 4
 )
 
@@ -168,25 +168,24 @@ func (s *session) keepDialed(all *dials, d *dialed, after time.Duration) {
 func (s *session) dialOne(ctx context.Context, d *dialed) {
 	limited, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	place := s.servers.places[d.server]
-	select {
-	case place <- struct{}{}:
-	case <-limited.Done():
-		d.conn, d.err, d.hung = nil, limited.Err(), d.patience
-		return
-	}
 	answer := make(chan func())
-	s.goroutines.Go(func() {
-		defer func() { <-place }()
-		conn, err := s.backend.opts.dial(limited, d.server)
-		select {
-		case answer <- func() { d.conn, d.err = conn, err }:
-		case <-limited.Done():
-			if conn != nil {
-				_ = conn.Close()
+	some, _ := s.backend.hanging.LoadOrStore(d.server, new(atomic.Int32))
+	if hanging := some.(*atomic.Int32); hanging.Load() < maxHanging {
+		s.goroutines.Go(func() {
+			hangs := time.AfterFunc(d.patience+time.Second, func() { hanging.Add(1) })
+			conn, err := s.backend.opts.dial(limited, d.server)
+			if !hangs.Stop() {
+				hanging.Add(-1)
 			}
-		}
-	})
+			select {
+			case answer <- func() { d.conn, d.err = conn, err }:
+			case <-limited.Done():
+				if conn != nil {
+					_ = conn.Close()
+				}
+			}
+		})
+	}
 	select {
 	case set := <-answer:
 		set()

@@ -18,12 +18,11 @@ import (
 type servers struct {
 	addrs    []string // in an order of this session's own, so that sessions spread over them
 	failures map[string]failure
-	places   map[string]chan struct{} // of calls that connect to each; they stay the same
-	up       time.Time                // when a server last took up the session
-	since    time.Time                // the same, or when all had failed after that
-	rounds   int                      // how often all have failed
-	streak   int                      // how often all have failed since one took up the session
-	outage   error                    // why all have failed; nil: one has taken up the session since
+	up       time.Time // when a server last took up the session
+	since    time.Time // the same, or when all had failed after that
+	rounds   int       // how often all have failed
+	streak   int       // how often all have failed since one took up the session
+	outage   error     // why all have failed; nil: one has taken up the session since
 }
 
 // failure is why a server could not be used.
@@ -42,11 +41,7 @@ const firstPatience = time.Second
 func newServers(addrs []string) servers {
 	addrs = slices.Clone(addrs)
 	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
-	places := map[string]chan struct{}{}
-	for _, addr := range addrs {
-		places[addr] = make(chan struct{}, maxHanging)
-	}
-	return servers{addrs: addrs, failures: map[string]failure{}, places: places}
+	return servers{addrs: addrs, failures: map[string]failure{}}
 }
 
 // order returns the addresses in the order in which they are to be tried, without those that rest: those that failed
