@@ -144,7 +144,7 @@ func TestCheckDoesNotWarnOfWhatTheGuardPrevents(t *testing.T) {
 }
 
 // A clock that is off is told. An answer that is late says nothing of its server's clock.
-func TestCheckComparesClocks(t *testing.T) {
+func TestClocksThatAreOffAreTold(t *testing.T) {
 	t.Parallel()
 	s := start(t, 3, lab.WithAppendOnly(), lab.WithClock()).proven(t)
 	s.patient = true
