@@ -40,7 +40,8 @@ type vServer struct {
 	started time.Time
 	scripts map[string]string // their kinds, by name
 	keys    map[string]vKey
-	hangs   string // from a script of this kind on; "all": it does. Nothing is carried out any more.
+	hangs   string                            // from a script of this kind on; "all": it does. Nothing is carried out any more.
+	loses   func(vote bool, text string) bool // a request, and what comes after it on its connection
 }
 
 type vKey struct {
@@ -108,7 +109,7 @@ func (s *vServer) dial(context.Context, string, string) (net.Conn, error) {
 	}()
 	go func() {
 		defer func() { _ = server.Close() }()
-		silent := false
+		silent, lossy := false, false
 		for command := range commands {
 			s.world.mu.Lock()
 			before, after, fate := s.world.weather(strings.HasPrefix(strings.ToLower(command[0]), "eval"))
@@ -119,6 +120,11 @@ func (s *vServer) dial(context.Context, string, string) (net.Conn, error) {
 				s.hangs = "all"
 				s.world.mu.Unlock()
 				silent = true
+				continue
+			}
+			vote := command[0] == "evalsha" && s.scripts[command[1]] == "vote"
+			if lossy = lossy || s.loses != nil && s.loses(vote, strings.Join(command, " ")); lossy {
+				s.world.mu.Unlock()
 				continue
 			}
 			answer := s.do(command)
@@ -633,8 +639,9 @@ func hanging(t *testing.T, nodes int, hangs []string, f func(t *testing.T, acqui
 	})
 }
 
-// twoRounds is how long two of them take, of which the second is given 150 ms more, and the pause between them.
-const twoRounds = 50*time.Millisecond + 200*time.Millisecond + lastPause + 10*time.Millisecond
+// twoRounds is more than two of them take, each with up to 200 ms and the pause between them; the driver gives up what
+// was sent after two seconds.
+const twoRounds = 500 * time.Millisecond
 
 // While a quorum hangs, each try fails in its own time: it does not also wait until the driver has given up what tries
 // before it have sent (R22).
@@ -651,4 +658,65 @@ func TestTheSecondPhaseDoesNotWaitForVotesThatAreOverdue(t *testing.T) {
 	hanging(t, 5, []string{"", "", "keep", "all", "all"}, func(t *testing.T, acquire func() time.Duration) {
 		assert.LessOrEqual(t, acquire(), twoRounds) // the third votes, and is silent after that
 	})
+}
+
+// Whatever an Acquire ends with, its Undo is for all of its rounds: here nobody knows what has become of the first one,
+// and the second is won, refused, or ends in the same way.
+func TestUndoIsForTheRoundsBefore(t *testing.T) {
+	for _, end := range []string{"won", "held", "unavailable"} {
+		t.Run(end, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &vWorld{calm: true}
+				w.found(3)
+				defer w.hangUp()
+				b, stop := w.backend(t, &Options{NodeTimeout: 50 * time.Millisecond})
+				defer stop()
+				ask := func(name, owner string) (driver.Grant, error) {
+					return b.Acquire(t.Context(), driver.Request{Name: name, Owner: owner, TTL: driver.DefaultTTL})
+				}
+				loses := func(text string) { // the last server all that has it, and the others its votes
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					for i, s := range w.servers {
+						s.loses = func(vote bool, got string) bool {
+							return (vote || i == 2) && text != "" && strings.Contains(got, text)
+						}
+					}
+				}
+				_, err := ask("warm", "w")
+				require.NoError(t, err)
+				if end == "held" {
+					_, err = ask("n", "another")
+					require.NoError(t, err)
+				}
+				time.Sleep(100 * time.Millisecond) // each server was looked at, and has answered
+				if loses("me.0:"); end == "unavailable" {
+					loses("me.")
+				}
+				g, err := ask("n", "me")
+				var undo func(context.Context) error
+				require.Equal(t, end == "unavailable", errors.Is(err, driver.ErrUnavailable))
+				if end == "held" {
+					require.NotNil(t, g.Refused)
+					require.NotNil(t, g.Refused.Undo)
+					undo = g.Refused.Undo
+				} else {
+					require.Len(t, g.Hold.(*hold).before, 1)
+					undo = g.Hold.Undo
+				}
+				loses("me.0:")
+				undone := func() error {
+					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+					defer cancel()
+					return undo(ctx)
+				}
+				for range 5 { // long before the time is over for which it would last
+					require.Error(t, undone())
+				}
+				loses("")
+				require.Eventually(t, func() bool { return undone() == nil }, time.Minute, 10*time.Millisecond)
+				time.Sleep(10 * time.Second) // nothing is under way any more
+			})
+		})
+	}
 }
