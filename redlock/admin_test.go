@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -158,11 +159,13 @@ func TestClocksThatAreOffAreTold(t *testing.T) {
 	time.AfterFunc(1300*time.Millisecond, func() { s.proxies[2].Requests(lab.Pass) })
 	assert.Empty(t, clocks())
 	s.servers[1].JumpClock(t, -time.Hour)
-	found := clocks()
-	require.Len(t, found, 1)
-	assert.Equal(t, "clock of "+s.proxies[1].Addr(), found[0].What)
-	assert.Equal(t, driver.SeverityWarning, found[0].Severity)
-	assert.Regexp(t, "^-(1h0m|59m5)[0-9]", found[0].Found)
+	off := regexp.MustCompile("^-(1h0m|59m5)[0-9]")
+	lab.Again(t, func() bool { // a node that is late, on a busy machine, is not compared
+		found := clocks()
+		t.Log(found)
+		return len(found) == 1 && found[0].What == "clock of "+s.proxies[1].Addr() &&
+			found[0].Severity == driver.SeverityWarning && off.MatchString(found[0].Found)
+	})
 }
 
 // Who does not wait for all nodes is not told what depends on those that have not answered: here two of three have what a
